@@ -1,0 +1,121 @@
+"""What can go wrong, told so that a reader can mend it.
+
+Every error that a user can cause carries `Problem` values: where it is, what came, what is allowed and what to do.
+Rooms below the specification do not know files and lines; they name a `path` into the specification, and the room
+that owns the source turns it into a `Where`. All problems of one input are raised together.
+
+Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+from attrs import field, frozen
+
+Path = tuple[str | int, ...]
+"""A place in a specification: ("graph", "node", 2, "block")."""
+
+
+@frozen(kw_only=True)
+class Where:
+    """A position in a source text; line and column count from 1."""
+
+    file: str
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
+    """The offending line, without its end."""
+
+    def __str__(self) -> str:
+        parts = [self.file, self.line, self.column]
+        return ":".join(str(part) for part in parts if part is not None)
+
+
+@frozen(kw_only=True)
+class Problem:
+    """One thing that is wrong: the rule and what came, then what to do about it."""
+
+    message: str
+    hint: str = ""
+    path: Path = ()
+    at_key: bool = False
+    """The problem is the key at `path` itself, not its value."""
+    where: Where | None = None
+
+    def __str__(self) -> str:
+        """Render as `file:line:column: message`, the offending line, and the hint."""
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        lines = [head]
+        if self.where and self.where.text is not None:
+            lines.append(f"    {self.where.text.strip()}")
+        if self.hint:
+            lines.append(f"    help: {self.hint}")
+        return "\n".join(lines)
+
+
+class PetraGraphError(Exception):
+    """Base of every error that is reported without a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, problems: Iterable[Problem] | Problem | str, hint: str = "") -> None:
+        if isinstance(problems, str):
+            problems = Problem(message=problems, hint=hint)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class RunFailed(PetraGraphError):
+    """Training started and could not go on."""
+
+    exit_code = 1
+
+
+class SpecError(PetraGraphError):
+    """The specification, or the command line around it, is wrong."""
+
+    exit_code = 2
+
+
+class NoFeasiblePlan(PetraGraphError):
+    """The specification is right, but no placement satisfies its limits."""
+
+    exit_code = 3
+
+
+class PluginError(PetraGraphError):
+    """A plugin cannot be found, loaded or trusted."""
+
+    exit_code = 4
+
+
+@frozen
+class Interrupted(Exception):  # noqa: N818  an interruption is a request, not an error
+    """Somebody asked the run to stop, and it stopped between two operations."""
+
+    exit_code: ClassVar[int] = 130
+    signal_name: str = field(default="SIGINT")
+
+
+def suggestion(word: str, allowed: Iterable[str]) -> str:
+    """Say what is allowed instead of `word`, the likeliest meant first."""
+    names = sorted(allowed)
+    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    listing = ", ".join(names) if names else "nothing"
+    return f"did you mean {close[0]!r}? allowed: {listing}" if close else f"allowed: {listing}"
+
+
+def shown(value: Any) -> str:
+    """Write a value as TOML would, for messages."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {shown(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(shown(item) for item in value) + "]"
+    return str(value)

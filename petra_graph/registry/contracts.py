@@ -1,0 +1,190 @@
+"""What a plugin declares: torch-free values that entry points name.
+
+A declaration says what a plugin is and which options it takes, and where its code lives (`build = "module:attribute"`),
+which is imported only when something is built. So specifications are checked without importing torch.
+
+Each contract below states the signature that `build` must have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from petra_graph.spec.model import NodeSpec
+
+BLOCKS = "petra_graph.blocks"
+ARCHITECTURES = "petra_graph.architectures"
+OPTIMIZERS = "petra_graph.optimizers"
+LR_SCHEDULES = "petra_graph.lr_schedules"
+LOSSES = "petra_graph.losses"
+DATASETS = "petra_graph.datasets"
+
+
+@frozen(kw_only=True)
+class NoOptions:
+    """A plugin without options."""
+
+
+def option(text: str, *, default: Any = ..., unit: str = "", validator: Any = None) -> Any:
+    """Return one option of a plugin's `Options` class: what it means, its default (none: required), unit and range."""
+    metadata = {"help": text, "unit": unit}
+    if default is ...:
+        return field(validator=validator, metadata=metadata)
+    return field(default=default, validator=validator, metadata=metadata)
+
+
+@frozen(kw_only=True)
+class Declaration:
+    """What every plugin declares."""
+
+    summary: str
+    """One sentence."""
+    options: type = NoOptions
+    """A frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table."""
+    build: str
+    """Where the code lives, "module:attribute"; imported when the plugin is built."""
+
+
+@frozen(kw_only=True)
+class BlockDeclaration(Declaration):
+    """A block; `build` names a `petra_graph.blocks.Block` subclass, built as `cls(inputs, options)`."""
+
+    kind: Literal["reversible", "buffered", "head"]
+    """What the block can be at most: a reversible block may also stand as a buffered node."""
+    streams: int | None = None
+    """How many tensors it reads; None: any number."""
+
+
+@frozen(kw_only=True)
+class DataFacts:
+    """What a data set's declaration knows before any file is opened."""
+
+    shape: tuple[int, ...]
+    """One sample, without the batch dimension; images are channels, height, width."""
+    dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
+    classes: int | None = None
+    """How many classes; None where only the files know, or where targets are not classes."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel in [0, 1] (uint8 divided by 255); None: no normalisation."""
+    std: tuple[float, ...] | None = None
+
+
+@frozen(kw_only=True)
+class ArchitectureDeclaration(Declaration):
+    """A network by name; `build` names a torch-free function (options, DataFacts) -> tuple of NodeSpec.
+
+    It may raise `SpecError` with problems whose paths are relative to the architecture's `options` table.
+    """
+
+
+class BuildArchitecture(Protocol):
+    """Signature behind `ArchitectureDeclaration.build`."""
+
+    def __call__(self, options: Any, facts: DataFacts) -> Sequence[NodeSpec]: ...
+
+
+@frozen(kw_only=True)
+class OptimizerDeclaration(Declaration):
+    """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
+
+    The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
+    every step.
+    """
+
+
+@frozen(kw_only=True)
+class ParameterGroups:
+    """A stage's parameters, split by whether weight decay (and LARS's trust ratio) applies to them."""
+
+    decayed: Sequence[torch.nn.Parameter]
+    undecayed: Sequence[torch.nn.Parameter]
+    """Normalisation parameters and biases."""
+
+
+class BuildOptimizer(Protocol):
+    """Signature behind `OptimizerDeclaration.build`."""
+
+    def __call__(self, groups: ParameterGroups, options: Any) -> torch.optim.Optimizer: ...
+
+
+@frozen(kw_only=True)
+class Horizon:
+    """The length of a run in updates, as learning-rate schedules see it."""
+
+    updates: int
+    updates_per_epoch: int
+    warmup_updates: int
+
+
+@frozen(kw_only=True)
+class LrScheduleDeclaration(Declaration):
+    """A learning-rate schedule; `build` names a torch-free function (options, Horizon) -> factor(u).
+
+    `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside.
+    """
+
+
+class BuildLrSchedule(Protocol):
+    """Signature behind `LrScheduleDeclaration.build`."""
+
+    def __call__(self, options: Any, horizon: Horizon) -> Callable[[int], float]: ...
+
+
+@frozen(kw_only=True)
+class LossDeclaration(Declaration):
+    """A loss; `build` names a function (options) -> Loss."""
+
+
+class Loss(Protocol):
+    """A loss: the mean over samples in training, and what evaluation counts."""
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss over the samples, a scalar with a graph."""
+        ...
+
+    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples."""
+        ...
+
+
+@frozen(kw_only=True)
+class DataSetDeclaration(Declaration):
+    """A data set; `build` names a function (options) -> DataSet that opens the files.
+
+    It raises `SpecError` with a hint that says what to do where files are missing.
+    """
+
+    facts: Callable[[Any], DataFacts]
+    """Torch-free; from the options alone, no file is opened."""
+
+
+class Split(Protocol):
+    """One half of a data set (training or test)."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
+
+    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Load samples: images [n, *shape] in the data set's dtype, and targets [n].
+
+        Augmentation is a function of (seed, epoch, index) alone: neither the other indices of the call, nor who calls,
+        nor how often changes a sample. Images may come in channels-last memory format.
+        """
+        ...
+
+
+class DataSet(Protocol):
+    """An opened data set."""
+
+    train: Split
+    test: Split
+    facts: DataFacts
+    """As the declaration's, completed by what the files say."""

@@ -1,0 +1,167 @@
+"""The specification as frozen values.
+
+Each class is one table of the TOML file and each field one key; nothing else is accepted. `options` tables belong to
+plugins: here they are plain mappings, and each plugin's own `Options` class checks them (see `registry`).
+Field metadata `help` and `unit` feed `petra-graph schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import field, frozen
+from attrs.validators import and_, ge, gt, instance_of, min_len, optional
+
+Kind = Literal["reversible", "buffered", "head"]
+ScheduleName = Literal["lockstep", "1f1b", "sequential"]
+Dtype = Literal["uint8", "int64", "float32", "float64"]
+
+
+def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
+    """Return an optional key of a table: its default, what it means, its unit and an attrs validator of its range."""
+    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
+
+
+def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
+    """Return a required key of a table."""
+    return field(validator=validator, metadata={"help": text, "unit": unit})
+
+
+@frozen(kw_only=True)
+class PluginSpec:
+    """A plugin chosen by name, with its own options."""
+
+    name: str = required("the plugin's name; `dist:name` where two packages share one")
+    options: Mapping[str, Any] = field(factory=dict, metadata={"help": "the plugin's own options"})
+
+
+@frozen(kw_only=True)
+class InputSpec:
+    """What one sample looks like when it enters the graph."""
+
+    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", validator=min_len(1))
+    dtype: Dtype = key("uint8", "element type of the data set's samples")
+
+
+@frozen(kw_only=True)
+class NodeSpec:
+    """One node of the graph, or `repeat` of them in a row."""
+
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=min_len(1))
+    block: str = required('a block plugin, or "module:Class"')
+    kind: Kind | None = key(None, "what the node keeps; default: the block's own kind")
+    inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
+    repeat: int = key(1, "how many copies in a row", validator=ge(1))
+    options: Mapping[str, Any] = field(factory=dict, metadata={"help": "the block's own options"})
+
+
+@frozen(kw_only=True)
+class GraphSpec:
+    """The network, node by node."""
+
+    input: InputSpec | None = key(None, "one sample; default: what the data set says")
+    node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=min_len(1))
+
+
+@frozen(kw_only=True)
+class MethodSpec:
+    """How gradients are computed."""
+
+    name: str = key("petra", "training method")
+    schedule: ScheduleName | None = key(None, "order of forwards and backwards; default: the method's own")
+    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
+
+
+@frozen(kw_only=True)
+class PartitionSpec:
+    """Nodes to stages, stages to devices."""
+
+    stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = key(
+        "per-block", 'one stage a node ("per-block"), or the stages by hand as lists of node names'
+    )
+    devices: int | tuple[str, ...] = key(1, 'how many devices, or their names: ["cuda:0", "cpu"]')
+
+
+@frozen(kw_only=True)
+class ClipSpec:
+    """Gradient clipping."""
+
+    by: Literal["norm", "value"] = key("norm", "clip the gradient's norm, or each of its values")
+    limit: float = required("largest norm or absolute value", validator=gt(0))
+    scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
+
+
+@frozen(kw_only=True)
+class OptimizerSpec(PluginSpec):
+    """The optimizer; every stage has its own instance."""
+
+    name: str = key("sgd", "optimizer plugin")
+    clip: ClipSpec | None = key(None, "gradient clipping")
+
+
+@frozen(kw_only=True)
+class LrScheduleSpec(PluginSpec):
+    """The learning rate as a function of a stage's own update count."""
+
+    name: str = key("constant", "learning-rate schedule plugin")
+    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", validator=ge(0))
+    scaling: Literal["none", "goyal"] = key(
+        "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
+    )
+
+
+@frozen(kw_only=True)
+class LossSpec(PluginSpec):
+    """What the head minimises."""
+
+    name: str = key("cross-entropy", "loss plugin")
+
+
+@frozen(kw_only=True)
+class PrecisionSpec:
+    """Number formats."""
+
+    compute: Literal["float32", "float64", "bfloat16"] = key(
+        "float32", "bfloat16 is autocast inside blocks, with float32 parameters and streams"
+    )
+    memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
+
+
+@frozen(kw_only=True)
+class DataSpec(PluginSpec):
+    """The data set and how it is batched."""
+
+    name: str = required("data set plugin")
+    batch: int = key(64, "samples in a micro-batch", validator=ge(1))
+    evaluation_batch: int | None = key(None, "samples in an evaluation batch; default: batch", validator=optional(ge(1)))
+    workers: int = key(0, "loader processes; they never change what is loaded", validator=ge(0))
+
+
+@frozen(kw_only=True)
+class RunSpec:
+    """How long, from which seed, and where the results go."""
+
+    epochs: int = key(1, "passes over the training data", validator=ge(1))
+    seed: int = key(0, "everything random follows from it", validator=ge(0))
+    threads: int = key(1, "CPU threads of a stage executor; part of what fixes the bits", validator=ge(1))
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=ge(1))
+    log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
+    directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
+
+
+@frozen(kw_only=True)
+class Spec:
+    """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
+
+    name: str = key("run", "names the run directory; default: the file's name")
+    graph: GraphSpec | None = key(None, "the network, node by node")
+    architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
+    loss: LossSpec = field(factory=LossSpec, metadata={"help": LossSpec.__doc__})
+    method: MethodSpec = field(factory=MethodSpec, metadata={"help": MethodSpec.__doc__})
+    partition: PartitionSpec = field(factory=PartitionSpec, metadata={"help": PartitionSpec.__doc__})
+    optimizer: OptimizerSpec = field(factory=OptimizerSpec, metadata={"help": OptimizerSpec.__doc__})
+    lr_schedule: LrScheduleSpec = field(factory=LrScheduleSpec, metadata={"help": LrScheduleSpec.__doc__})
+    precision: PrecisionSpec = field(factory=PrecisionSpec, metadata={"help": PrecisionSpec.__doc__})
+    data: DataSpec = required("the data set and how it is batched")
+    run: RunSpec = field(factory=RunSpec, metadata={"help": RunSpec.__doc__})
