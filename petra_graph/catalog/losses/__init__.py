@@ -1,0 +1,1 @@
+"""Losses, and what evaluation counts."""

@@ -1,0 +1,1 @@
+"""Learning-rate schedules: factors of the base learning rate by update."""

@@ -1,0 +1,1 @@
+"""Optimizers over a stage's decayed and undecayed parameters."""

@@ -1,0 +1,254 @@
+"""The data sets that come with the package, as declarations.
+
+Decision: only names, options and facts stand here, without torch and without numpy, so that a specification is checked
+before anything heavy is imported; the code that opens files stands in one module a format.
+
+Every augmentation default is the one of the paper's recipe (PETRA, section 4: horizontal flip, random crop); means and
+standard deviations are those of each training set, a channel each, in [0, 1].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from attrs import field, frozen
+from attrs.validators import and_, deep_iterable, ge, gt, le, lt, max_len, min_len, optional
+
+from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
+
+# One "name = option(...)" a line below; these give the options that several data sets share one wording.
+
+
+def _root(layout: str) -> Any:
+    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=min_len(1))
+
+
+def _download() -> Any:
+    return option("fetch the files into root where they are missing; nothing is fetched otherwise", default=False)
+
+
+def _crop_padding(default: int) -> Any:
+    return option(
+        "black border around training images, out of which the original size is cropped at random; 0: no crop",
+        default=default,
+        unit="pixels",
+        validator=ge(0),
+    )
+
+
+def _flip(*, default: bool) -> Any:
+    return option("mirror training images left to right, every other one on average", default=default)
+
+
+def _mean(*default: float) -> Any:
+    length = len(default)
+    valid: Any = and_(min_len(length), max_len(length), deep_iterable(and_(ge(0), le(1))))
+    return option("mean of each channel, in [0, 1]", default=default, validator=valid)
+
+
+def _std(*default: float) -> Any:
+    length = len(default)
+    valid: Any = and_(min_len(length), max_len(length), deep_iterable(gt(0)))
+    return option("standard deviation of each channel, in [0, 1]", default=default, validator=valid)
+
+
+def _classes(default: int | None) -> Any:
+    text = "number of class folders that must be there"
+    return option(text, default=default, validator=optional(ge(2)))
+
+
+@frozen(kw_only=True)
+class Cifar10Options:
+    """Options of `cifar10`."""
+
+    root: str = _root("cifar-10-batches-py, or that folder itself")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.4914, 0.4822, 0.4465)
+    std: tuple[float, ...] = _std(0.2470, 0.2435, 0.2616)
+
+
+@frozen(kw_only=True)
+class Cifar100Options:
+    """Options of `cifar100`."""
+
+    root: str = _root("cifar-100-python, or that folder itself")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.5071, 0.4865, 0.4409)
+    std: tuple[float, ...] = _std(0.2673, 0.2564, 0.2762)
+
+
+@frozen(kw_only=True)
+class FashionMnistOptions:
+    """Options of `fashion-mnist`."""
+
+    root: str = _root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.2860)
+    std: tuple[float, ...] = _std(0.3530)
+
+
+@frozen(kw_only=True)
+class ImageNet32Options:
+    """Options of `imagenet32`."""
+
+    root: str = _root("train_data_batch_1 to _10 and val_data")
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.4811, 0.4575, 0.4078)
+    std: tuple[float, ...] = _std(0.2605, 0.2533, 0.2683)
+
+
+@frozen(kw_only=True)
+class ImageNetOptions:
+    """Options of `imagenet`."""
+
+    root: str = _root("the folders of training and test images, each with a folder a class")
+    train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
+    test: str = option("folder of the test images, below root", default="val", validator=min_len(1))
+    classes: int = _classes(1000)
+    size: int = option("height and width of an image", default=224, unit="pixels", validator=ge(1))
+    resize: int = option(
+        "shorter side that test images get before the centre is cropped", default=256, unit="pixels", validator=ge(1)
+    )
+    least_area: float = option(
+        "smallest share of a training image that a random crop keeps; 1: the largest crop",
+        default=0.08,
+        validator=and_(gt(0), le(1)),
+    )
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+
+    def __attrs_post_init__(self) -> None:
+        if self.resize < self.size:
+            raise ValueError(f"resize must be at least size (got resize = {self.resize}, size = {self.size})")
+
+
+@frozen(kw_only=True)
+class ImageFolderOptions:
+    """Options of `image-folder`."""
+
+    root: str = _root("the folders of training and test images, each with a folder a class")
+    train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
+    test: str = option("folder of the test images, below root", default="test", validator=min_len(1))
+    size: int = option(
+        "height and width of an image; others are resized by their shorter side, then cropped at the centre",
+        unit="pixels",
+        validator=ge(1),
+    )
+    cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
+    classes: int | None = _classes(None)
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip(default=True)
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+
+
+@frozen(kw_only=True)
+class DigitsOptions:
+    """Options of `digits`."""
+
+    test_share: float = option(
+        "share of each class that is kept for the test, whatever the run's seed",
+        default=0.2,
+        validator=and_(gt(0), lt(1)),
+    )
+    crop_padding: int = _crop_padding(0)
+    mean: tuple[float, ...] = _mean(0.3053)
+    std: tuple[float, ...] = _std(0.3760)
+
+
+@frozen(kw_only=True)
+class RandomOptions:
+    """Options of `random`."""
+
+    shape: tuple[int, ...] = option(
+        "shape of one sample", default=(3, 32, 32), validator=and_(min_len(1), deep_iterable(ge(1)))
+    )
+    dtype: Literal["uint8", "int64", "float32", "float64"] = option(
+        "element type; floats are standard normal", default="uint8"
+    )
+    levels: int = option("integer samples lie in 0 .. levels - 1", default=256, validator=ge(1))
+    classes: int = option("targets lie in 0 .. classes - 1", default=10, validator=ge(1))
+    train: int = option("training samples", default=4096, unit="samples", validator=ge(1))
+    test: int = option("test samples", default=512, unit="samples", validator=ge(1))
+
+    def __attrs_post_init__(self) -> None:
+        if self.dtype == "uint8" and self.levels > 256:  # noqa: PLR2004  what uint8 holds
+            raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {self.levels})')
+
+
+@frozen(kw_only=True)
+class _Images:
+    """The facts of uint8 images of one size: a function from options, as the contract wants it."""
+
+    channels: int
+    size: int | None = field(default=None)
+    classes: int | None = field(default=None)
+
+    def __call__(self, options: Any) -> DataFacts:
+        size = self.size or options.size
+        classes = self.classes or options.classes
+        return DataFacts(shape=(self.channels, size, size), classes=classes, mean=options.mean, std=options.std)
+
+
+def _random_facts(options: RandomOptions) -> DataFacts:
+    return DataFacts(shape=options.shape, dtype=options.dtype, classes=options.classes)
+
+
+_HERE = "petra_graph.catalog.datasets"
+
+CIFAR10 = DataSetDeclaration(
+    summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
+    options=Cifar10Options,
+    build=f"{_HERE}.cifar:cifar10",
+    facts=_Images(channels=3, size=32, classes=10),
+)
+CIFAR100 = DataSetDeclaration(
+    summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
+    options=Cifar100Options,
+    build=f"{_HERE}.cifar:cifar100",
+    facts=_Images(channels=3, size=32, classes=100),
+)
+FASHION_MNIST = DataSetDeclaration(
+    summary="Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.",
+    options=FashionMnistOptions,
+    build=f"{_HERE}.fashion_mnist:fashion_mnist",
+    facts=_Images(channels=1, size=28, classes=10),
+)
+IMAGENET = DataSetDeclaration(
+    summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
+    options=ImageNetOptions,
+    build=f"{_HERE}.imagenet:imagenet",
+    facts=_Images(channels=3),
+)
+IMAGENET32 = DataSetDeclaration(
+    summary="Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.",
+    options=ImageNet32Options,
+    build=f"{_HERE}.imagenet32:imagenet32",
+    facts=_Images(channels=3, size=32, classes=1000),
+)
+IMAGE_FOLDER = DataSetDeclaration(
+    summary="Any images in folders, a folder a class, brought to one size.",
+    options=ImageFolderOptions,
+    build=f"{_HERE}.image_folder:image_folder",
+    facts=_Images(channels=3),
+)
+DIGITS = DataSetDeclaration(
+    summary="Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.",
+    options=DigitsOptions,
+    build=f"{_HERE}.digits:digits",
+    facts=_Images(channels=1, size=8, classes=10),
+)
+RANDOM = DataSetDeclaration(
+    summary="Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it.",
+    options=RandomOptions,
+    build=f"{_HERE}.noise:noise",
+    facts=_random_facts,
+)

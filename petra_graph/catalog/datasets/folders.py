@@ -1,0 +1,121 @@
+"""Folders of image files, one folder a class.
+
+Class folders are numbered in the order of their names, and files within them likewise, so that a sample's index does
+not depend on the file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from petra_graph.catalog.datasets.places import ROOT, listed, problem
+from petra_graph.errors import Problem, RunFailed
+
+_EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
+
+
+@frozen(kw_only=True, eq=False)
+class ClassFolders:
+    """The image files below one folder."""
+
+    classes: tuple[str, ...]
+    """Names of the class folders, in the order of their numbers."""
+    files: tuple[str, ...]
+    """[N]; plain strings, as a million Path objects would cost a gigabyte."""
+    targets: NDArray[np.int64]
+    """[N]"""
+
+
+def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
+    """List the images below `folder`.
+
+    Args:
+        folder: Holds a folder a class.
+        classes: How many class folders must be there; None: at least one.
+        hint: The layout, for messages.
+
+    Raises:
+        SpecError: No such folder, another number of classes, or a class without images.
+    """
+    if not folder.is_dir():
+        raise problem(f"{folder} is not a folder", hint)
+    names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
+    if not names or classes not in {None, len(names)}:
+        wanted = "at least one class folder" if classes is None else f"{classes} class folders"
+        raise problem(f"{folder} must hold {wanted} (got {len(names)})", hint)
+    files: list[str] = []
+    counts: list[int] = []
+    for name in names:
+        found = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in _EXTENSIONS)
+        files += found
+        counts.append(len(found))
+    if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
+        raise problem(f"{folder} has classes without images: {listed(empty)}", hint)
+    return ClassFolders(classes=names, files=tuple(files), targets=np.repeat(np.arange(len(names)), counts))
+
+
+def scan_halves(
+    root: Path, train: str, test: str, *, classes: int | None, hint: str
+) -> tuple[ClassFolders, ClassFolders]:
+    """List the images of both halves.
+
+    Raises:
+        SpecError: As `scan`, or the halves have different classes.
+    """
+    if not root.is_dir():
+        raise problem(f"{root} is not a folder", hint)
+    halves = scan(root / train, classes=classes, hint=hint), scan(root / test, classes=classes, hint=hint)
+    if odd := sorted(set(halves[0].classes) ^ set(halves[1].classes)):
+        message = f"{root / train} and {root / test} must have the same classes (only one has {listed(odd)})"
+        raise problem(message, hint)
+    return halves
+
+
+def open_rgb(file: str) -> Image.Image:
+    """Decode one file to RGB.
+
+    Raises:
+        RunFailed: The file is not an image, or breaks off.
+    """
+    try:
+        with Image.open(file) as image:
+            return image.convert("RGB")
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        message = f"{file} cannot be decoded: {error}"
+        raise RunFailed(Problem(message=message, hint="replace or remove the file", path=ROOT)) from error
+
+
+def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
+    """Resize by the shorter side to `shorter` (default: `size`), crop size x size at the centre; uint8 [H, W, 3]."""
+    shorter = shorter or size
+    width, height = image.size
+    if min(width, height) != shorter:
+        scale = shorter / min(width, height)
+        image = image.resize((max(shorter, round(width * scale)), max(shorter, round(height * scale))), _BILINEAR)
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    if (left, top) != (0, 0) or image.size != (size, size):
+        image = image.crop((left, top, left + size, top + size))
+    return np.asarray(image)
+
+
+_BILINEAR = Image.Resampling.BILINEAR
+
+
+@frozen(kw_only=True, eq=False)
+class ImageFiles:
+    """A store that decodes files when they are asked for."""
+
+    files: Sequence[str]
+    size: int
+
+    def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
+        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
+        for position, index in enumerate(indices):
+            pixels[position] = fitted(open_rgb(self.files[index]), self.size)
+        return pixels

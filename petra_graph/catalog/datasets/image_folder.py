@@ -1,0 +1,61 @@
+"""Any images in folders, brought to one size, decoded at every fetch or once into memory.
+
+Decision: both ways share one augmentation, so `cache` changes time and memory and no pixel.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, ImageFolderOptions
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
+from petra_graph.catalog.datasets.places import expanded
+from petra_graph.catalog.datasets.splits import PixelStore, image_halves
+from petra_graph.registry.contracts import DataSet
+
+_AT_ONCE = 512
+"""Files that a thread decodes in one go."""
+
+
+def image_folder(options: ImageFolderOptions) -> DataSet:
+    """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
+
+    Raises:
+        SpecError: Folders are missing or do not fit together.
+        RunFailed: `cache` is set and a file cannot be decoded.
+    """
+    hint = (
+        f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
+        'options "train", "test" and "classes" say otherwise'
+    )
+    train, test = scan_halves(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
+    return image_halves(
+        (_store(train, options), train.targets),
+        (_store(test, options), test.targets),
+        facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes)),
+        crop_padding=options.crop_padding,
+        flip=options.flip,
+    )
+
+
+def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
+    files = ImageFiles(files=folders.files, size=options.size)
+    return decoded(files) if options.cache else files
+
+
+def decoded(files: ImageFiles) -> NDArray[np.uint8]:
+    """Decode all files of a store: uint8 [N, size, size, 3]. Threads share the work, as decoders release the lock."""
+    pixels = np.empty((len(files.files), files.size, files.size, 3), np.uint8)
+
+    def fill(start: int) -> None:
+        indices = np.arange(start, min(start + _AT_ONCE, len(pixels)))
+        pixels[indices] = files[indices]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, range(0, len(pixels), _AT_ONCE)))
+    return pixels

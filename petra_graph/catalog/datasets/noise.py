@@ -1,0 +1,69 @@
+"""Samples of noise, made from their index alone.
+
+Decision: a sample is a window of one block of random values, and its index says where the window starts. Drawing each
+sample anew would cost a benchmark more than a small network does; the price is that windows overlap.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from petra_graph.catalog.datasets.declared import RANDOM, RandomOptions
+from petra_graph.catalog.datasets.splits import Halves
+from petra_graph.registry.contracts import DataSet
+
+_STARTS = 65_521
+"""Places where a window may start (a prime)."""
+_STRIDE = 40_503
+"""From one index to the next; with a prime, 65,521 samples in a row differ."""
+_IMAGE = 3
+"""Dimensions of an image without the batch: channels, height, width."""
+
+
+@frozen(kw_only=True, eq=False)
+class NoiseSplit:
+    """One half: windows [n, *shape] of `block`."""
+
+    block: NDArray[np.generic]
+    shape: tuple[int, ...]
+    classes: int
+    samples: int
+    first: int
+    """Index of the half's first sample within the data set."""
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
+        """Load samples [n, *shape], images in channels-last memory, and int64 targets [n]; no epoch changes them."""
+        number = np.asarray(indices, np.int64) + self.first
+        windows = sliding_window_view(self.block, prod(self.shape))
+        flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
+        targets = torch.from_numpy(number * _STRIDE % 65_537 % self.classes)
+        if len(self.shape) == _IMAGE:
+            channels, height, width = self.shape
+            return flat.view(-1, height, width, channels).permute(0, 3, 1, 2), targets
+        return flat.view(-1, *self.shape), targets
+
+
+def noise(options: RandomOptions) -> DataSet:
+    """Make random samples of any shape and dtype, with random targets."""
+    generator = np.random.default_rng(0)
+    size = prod(options.shape) + _STARTS - 1
+    block: NDArray[np.generic]
+    if options.dtype in {"float32", "float64"}:
+        block = generator.standard_normal(size).astype(options.dtype)
+    else:
+        block = generator.integers(0, options.levels, size).astype(options.dtype)
+
+    def half(first: int, samples: int) -> NoiseSplit:
+        shape, classes = options.shape, options.classes
+        return NoiseSplit(block=block, shape=shape, classes=classes, samples=samples, first=first)
+
+    return Halves(train=half(0, options.train), test=half(options.train, options.test), facts=RANDOM.facts(options))

@@ -1,0 +1,84 @@
+"""Training and test halves over any store of equally sized uint8 images.
+
+A store is indexed by an array of sample indices and gives the pixels [n, H, W, C], freshly allocated: a numpy array
+does, and so does `folders.ImageFiles`. Batches leave as [n, C, H, W] over the same memory, which is torch's
+channels-last format, so no copy is made for it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from attrs import define, field
+from numpy.typing import NDArray
+
+from petra_graph.catalog.datasets.augment import CropAndFlip, Draws
+from petra_graph.registry.contracts import DataFacts, DataSet, Split
+
+
+class PixelStore(Protocol):
+    """Equally sized images by index."""
+
+    def __getitem__(self, indices: NDArray[np.intp], /) -> NDArray[np.uint8]:
+        """Return a new array [n, H, W, C]."""
+        ...
+
+
+@define(kw_only=True, eq=False)
+class ImageSplit:
+    """Images of a store with their targets; augmented where `augment` says how (a training half)."""
+
+    pixels: PixelStore
+    targets: NDArray[np.int64]
+    """[N]"""
+    augment: CropAndFlip | None = None
+    _last: tuple[tuple[int, int], Draws] | None = field(default=None, init=False)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Load samples: uint8 images [n, C, H, W] in channels-last memory, and int64 targets [n]."""
+        images = self.pixels[indices]
+        if self.augment:
+            images = self.augment(images, indices, self._draws(self.augment, (seed, epoch)))
+        return as_images(images), torch.from_numpy(self.targets[indices])
+
+    def _draws(self, augment: CropAndFlip, at: tuple[int, int]) -> Draws:
+        """Return the table of (seed, epoch); the last one is kept, as an epoch fetches many times."""
+        if self._last is None or self._last[0] != at:
+            self._last = at, augment.draws(len(self), seed=at[0], epoch=at[1])
+        return self._last[1]
+
+
+@define(kw_only=True, eq=False)
+class Halves:
+    """An opened data set: its two halves and its facts."""
+
+    train: Split
+    test: Split
+    facts: DataFacts
+
+
+def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
+    """View pixels [n, H, W, C] as a tensor [n, C, H, W] in channels-last memory format."""
+    return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+
+
+def image_halves(
+    train: tuple[PixelStore, NDArray[np.int64]],
+    test: tuple[PixelStore, NDArray[np.int64]],
+    *,
+    facts: DataFacts,
+    crop_padding: int = 0,
+    flip: bool = False,
+) -> DataSet:
+    """Put (pixels, targets) of both halves together; only the training half is augmented."""
+    augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
+    return Halves(
+        train=ImageSplit(pixels=train[0], targets=train[1], augment=augment),
+        test=ImageSplit(pixels=test[0], targets=test[1]),
+        facts=facts,
+    )

@@ -1,0 +1,28 @@
+"""The losses that come with the package, as declarations."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from attrs.validators import and_, ge, lt
+
+from petra_graph.registry.contracts import LossDeclaration, option
+
+
+@frozen(kw_only=True)
+class CrossEntropyOptions:
+    """Options of `cross-entropy`."""
+
+    label_smoothing: float = option(
+        "share of the target that is spread evenly over all classes", default=0.0, validator=and_(ge(0), lt(1))
+    )
+
+
+CROSS_ENTROPY = LossDeclaration(
+    summary="Mean cross-entropy of logits against class indices; counts top-1 and top-5.",
+    options=CrossEntropyOptions,
+    build="petra_graph.catalog.losses.cross_entropy:cross_entropy",
+)
+MEAN_SQUARED_ERROR = LossDeclaration(
+    summary="Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.",
+    build="petra_graph.catalog.losses.mean_squared_error:mean_squared_error",
+)

@@ -1,0 +1,104 @@
+"""The optimizers that come with the package, as declarations.
+
+Weight decay applies to the parameters that are neither of a normalisation nor biases (Goyal et al. 2017, section 5.3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+from attrs.validators import and_, deep_iterable, ge, gt, lt, max_len, min_len
+
+from petra_graph.registry.contracts import OptimizerDeclaration, option
+
+
+def _lr(default: float) -> Any:
+    return option("base learning rate, which schedule and scaling multiply", default=default, validator=ge(0))
+
+
+def _momentum() -> Any:
+    return option("share of the last step that is kept", default=0.9, validator=and_(ge(0), lt(1)))
+
+
+def _weight_decay(default: float) -> Any:
+    return option("weight decay, none on normalisation and biases", default=default, validator=ge(0))
+
+
+def _betas() -> Any:
+    valid: Any = and_(min_len(2), max_len(2), deep_iterable(and_(ge(0), lt(1))))
+    return option("how much of the mean gradient and of its mean square is kept", default=(0.9, 0.999), validator=valid)
+
+
+def _eps() -> Any:
+    return option("added to the root of the mean square", default=1e-8, validator=gt(0))
+
+
+@frozen(kw_only=True)
+class SgdOptions:
+    """Options of `sgd`."""
+
+    lr: float = _lr(0.1)
+    momentum: float = _momentum()
+    nesterov: bool = option("look ahead along the momentum; needs one", default=True)
+    weight_decay: float = _weight_decay(0.0)
+
+    def __attrs_post_init__(self) -> None:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
+
+
+@frozen(kw_only=True)
+class AdamOptions:
+    """Options of `adam`."""
+
+    lr: float = _lr(1e-3)
+    betas: tuple[float, ...] = _betas()
+    eps: float = _eps()
+    weight_decay: float = _weight_decay(0.0)
+
+
+@frozen(kw_only=True)
+class AdamWOptions:
+    """Options of `adamw`."""
+
+    lr: float = _lr(1e-3)
+    betas: tuple[float, ...] = _betas()
+    eps: float = _eps()
+    weight_decay: float = _weight_decay(0.01)
+
+
+@frozen(kw_only=True)
+class LarsOptions:
+    """Options of `lars`."""
+
+    lr: float = _lr(1.0)
+    momentum: float = _momentum()
+    trust: float = option(
+        "the paper's eta: how far a step may move a tensor, as a share of its norm", default=0.001, validator=gt(0)
+    )
+    weight_decay: float = _weight_decay(0.0)
+
+
+_HERE = "petra_graph.catalog.optimizers"
+
+SGD = OptimizerDeclaration(
+    summary="Stochastic gradient descent with (Nesterov) momentum.",
+    options=SgdOptions,
+    build=f"{_HERE}.from_torch:sgd",
+)
+ADAM = OptimizerDeclaration(
+    summary="Adam, weight decay added to the gradient.",
+    options=AdamOptions,
+    build=f"{_HERE}.from_torch:adam",
+)
+ADAMW = OptimizerDeclaration(
+    summary="Adam with decoupled weight decay.",
+    options=AdamWOptions,
+    build=f"{_HERE}.from_torch:adamw",
+)
+LARS = OptimizerDeclaration(
+    summary="Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.",
+    options=LarsOptions,
+    build=f"{_HERE}.lars:lars",
+)

@@ -1,0 +1,102 @@
+"""An epoch of a data set as micro-batches.
+
+Decision: the order is drawn whole from (seed, epoch), and a worker is handed the indices of a whole micro-batch. So
+neither the number of workers nor their timing can change what is loaded or in which order, and a run may start in the
+middle of an epoch by leaving out the micro-batches before.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.registry.contracts import Split
+
+MicroBatch = tuple[torch.Tensor, torch.Tensor]
+"""Images [batch, *shape] and targets [batch]."""
+
+
+def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
+    """Return the order [n] in which an epoch visits the samples of a training split."""
+    return np.random.default_rng([seed, epoch]).permutation(n)
+
+
+@frozen(kw_only=True)
+class MicroBatches:
+    """Micro-batches of one epoch, to be iterated over any number of times; each time gives the same.
+
+    Training takes `shuffle` and `drop_last` (shapes are static, so an incomplete micro-batch is left out); evaluation
+    takes neither, and meets every sample in order.
+
+    Raises:
+        SpecError: `drop_last` leaves nothing, as the split is smaller than a micro-batch.
+    """
+
+    split: Split
+    batch: int
+    seed: int
+    epoch: int
+    workers: int = 0
+    """Loader processes; 0: the calling process loads."""
+    shuffle: bool
+    drop_last: bool
+    start: int = 0
+    """Micro-batches to leave out at the beginning."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.drop_last and len(self.split) < self.batch:
+            message = f"batch must be at most the {len(self.split)} samples of the training data (got {self.batch})"
+            hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
+            raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
+
+    def __len__(self) -> int:
+        """Return how many micro-batches an iteration gives, those before `start` not counted."""
+        whole, rest = divmod(len(self.split), self.batch)
+        return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        n = len(self.split)
+        indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
+        first, last = self.start, self.start + len(self)
+        parts = [indices[position * self.batch : (position + 1) * self.batch] for position in range(first, last)]
+        fetched = _Fetched(self.split, self.seed, self.epoch)
+        if not self.workers:
+            return map(fetched.__getitem__, parts)
+        return iter(
+            DataLoader(
+                fetched,
+                batch_size=None,
+                sampler=parts,  # an item is the indices of a micro-batch
+                collate_fn=_as_it_is,
+                num_workers=self.workers,
+                worker_init_fn=_leave_interrupts_to_parent,
+                generator=torch.Generator(),  # its own: the default one would be advanced by the number of workers
+            )
+        )
+
+
+class _Fetched(Dataset[MicroBatch]):
+    """A split of one epoch, indexed by the samples of a micro-batch."""
+
+    def __init__(self, split: Split, seed: int, epoch: int) -> None:
+        self.split, self.seed, self.epoch = split, seed, epoch
+
+    def __getitem__(self, indices: NDArray[np.intp]) -> MicroBatch:
+        return self.split.fetch(indices, seed=self.seed, epoch=self.epoch)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _leave_interrupts_to_parent(_: int) -> None:
+    """Ctrl-C reaches every process of the terminal; the parent ends its workers itself, in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
