@@ -1,0 +1,32 @@
+"""What authors of blocks subclass.
+
+A reversible block author subclasses `AdditiveCoupling` and writes the residual function; everything else (inverse,
+gradient with one evaluation, dropout, statistics, autocast) comes with it.
+"""
+
+from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams
+from petra_graph.blocks.coupling import AdditiveCoupling, TwoFunctionCoupling
+from petra_graph.blocks.differentiate import backpropagate, leaf
+from petra_graph.blocks.randomness import part, rewind
+from petra_graph.blocks.statistics import frozen_statistics
+from petra_graph.registry.contracts import BlockDeclaration, NoOptions, option
+
+__all__ = [
+    "AdditiveCoupling",
+    "Block",
+    "BlockDeclaration",
+    "Buffered",
+    "Head",
+    "NoOptions",
+    "Reversed",
+    "Reversible",
+    "Shape",
+    "Streams",
+    "TwoFunctionCoupling",
+    "backpropagate",
+    "frozen_statistics",
+    "leaf",
+    "option",
+    "part",
+    "rewind",
+]

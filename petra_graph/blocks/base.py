@@ -1,0 +1,101 @@
+"""The kinds of blocks: reversible, buffered, head.
+
+Decision: kinds are types. What a block can do is what it inherits, so a network cannot claim an inverse that no code
+provides, and nothing asks a flag.
+
+Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
+declared order and returns a tuple of streams.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from attrs import frozen
+from torch import Tensor, nn
+
+from petra_graph.blocks.differentiate import backpropagate, leaf
+from petra_graph.blocks.randomness import rewind
+from petra_graph.blocks.statistics import frozen_statistics
+from petra_graph.registry.contracts import NoOptions
+
+Shape = tuple[int, ...]
+"""The shape of one stream without its batch dimension."""
+
+Streams = tuple[Tensor, ...]
+
+
+class Block(nn.Module):
+    """A node's module, built from the shapes that it will read and its options.
+
+    Subclass `Buffered`, `Reversible` (usually through `AdditiveCoupling`) or `Head`, not this.
+    """
+
+    Options: ClassVar[type] = NoOptions
+    """Frozen attrs class of the block's own options."""
+    kind: ClassVar[Literal["reversible", "buffered", "head"]]
+    streams: ClassVar[int | None] = None
+    """How many tensors the block reads; None: any number."""
+
+    def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
+        super().__init__()
+        self.inputs = tuple(inputs)
+        self.options = options
+
+    @abstractmethod
+    def forward(self, *streams: Tensor) -> Streams:
+        """Map input streams [n, *shape] to output streams [n, *shape]."""
+
+
+class Buffered(Block):
+    """A block without an inverse: its input waits in a buffer, and its backward runs it again."""
+
+    kind = "buffered"
+
+
+class Head(Block):
+    """The last block: returns one stream, the output that the loss compares with the targets."""
+
+    kind = "head"
+
+
+@frozen
+class Reversed:
+    """What a reversible block's backward gives: its reconstructed input and the gradient with respect to it."""
+
+    inputs: Streams
+    gradients: Streams
+
+
+class Reversible(Block):
+    """A block whose input follows from its output: shapes in and out are equal.
+
+    Override `inverse`. Override `reverse_vjp` too where inverse and gradient share work, as couplings do.
+    """
+
+    kind = "reversible"
+
+    @abstractmethod
+    def inverse(self, *outputs: Tensor) -> Streams:
+        """Reconstruct the input streams from the output streams."""
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        """Reconstruct the input, and differentiate there with the current parameters.
+
+        Parameter gradients are added to each parameter's `grad`. This default evaluates the block twice: once to
+        invert, once to differentiate; running statistics follow the second alone (PETRA algorithm 1, lines 13 to 18).
+
+        Args:
+            outputs: the output streams, without a graph.
+            gradients: the loss's gradient with respect to each of them.
+        """
+        with torch.no_grad(), frozen_statistics(self):
+            inputs = self.inverse(*outputs)
+        rewind()
+        leaves = tuple(leaf(stream) for stream in inputs)
+        with torch.enable_grad():
+            again = self(*leaves)
+        return Reversed(tuple(stream.detach() for stream in leaves), backpropagate(again, gradients, leaves))

@@ -1,0 +1,100 @@
+"""Additive couplings: reversible whatever the functions inside are.
+
+    swap form                       two-function form
+    (x, t) -> (t + F(x), x)         y1 = x1 + F(x2);  y2 = x2 + G(y1)
+    (y, s) -> (s, y - F(s))         x2 = y2 - G(y1);  x1 = y1 - F(x2)
+
+The residual function's value is needed to reconstruct, and its graph to differentiate: one evaluation in the backward
+gives both (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks.base import Reversed, Reversible, Streams
+from petra_graph.blocks.differentiate import backpropagate, leaf
+from petra_graph.blocks.randomness import part
+
+
+class AdditiveCoupling(Reversible):
+    """The swap form, which RevNets use: write `residual`, and inherit the rest.
+
+    `residual` maps a stream [n, *shape] to one of the same shape.
+    """
+
+    streams = 2
+
+    @abstractmethod
+    def residual(self, x: Tensor) -> Tensor:
+        """Return F(x), of x's shape."""
+
+    def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
+        """Return (t + F(x), x)."""
+        return t + self.residual(x), x
+
+    def inverse(self, y: Tensor, s: Tensor) -> Streams:  # type: ignore[override]
+        """Return (s, y - F(s))."""
+        return s, y - self.residual(s)
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        """Reconstruct and differentiate with one evaluation of F."""
+        y, s = outputs
+        dy, ds = gradients
+        value, dx = _value_and_vjp(self.residual, s, dy)
+        return Reversed((s, y - value), (dx.add_(ds), dy))
+
+
+class TwoFunctionCoupling(Reversible):
+    """The form of reversible transformers: write `f` and `g`, and inherit the rest."""
+
+    streams = 2
+
+    @abstractmethod
+    def f(self, x: Tensor) -> Tensor:
+        """Return F(x), of x's shape."""
+
+    @abstractmethod
+    def g(self, x: Tensor) -> Tensor:
+        """Return G(x), of x's shape."""
+
+    def _f(self, x: Tensor) -> Tensor:
+        with part("f"):
+            return self.f(x)
+
+    def _g(self, x: Tensor) -> Tensor:
+        with part("g"):
+            return self.g(x)
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
+        """Return (y1, y2)."""
+        y1 = x1 + self._f(x2)
+        return y1, x2 + self._g(y1)
+
+    def inverse(self, y1: Tensor, y2: Tensor) -> Streams:  # type: ignore[override]
+        """Return (x1, x2)."""
+        x2 = y2 - self._g(y1)
+        return y1 - self._f(x2), x2
+
+    def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
+        """Reconstruct and differentiate with one evaluation of G and one of F."""
+        y1, y2 = outputs
+        dy1, dy2 = gradients
+        g, through_g = _value_and_vjp(self._g, y1, dy2)
+        x2 = y2 - g
+        dx1 = through_g.add_(dy1)
+        f, through_f = _value_and_vjp(self._f, x2, dx1)
+        return Reversed((y1 - f, x2), (dx1, through_f.add_(dy2)))
+
+
+def _value_and_vjp(function: Callable[[Tensor], Tensor], x: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return function(x) and the gradient with respect to x; both own their memory."""
+    at = leaf(x)
+    with torch.enable_grad():
+        value = function(at)
+    (dx,) = backpropagate([value], [gradient.to(value.dtype)], [at])
+    return value.detach(), dx

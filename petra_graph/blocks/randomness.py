@@ -1,0 +1,89 @@
+"""Random numbers that follow from a key, so that a recomputation draws what the forward drew.
+
+While a node runs, its device's generator is seeded with hash(seed, node, micro-batch, replica), and restored
+afterwards. Nothing is stored between forward and backward, and neither the partition nor the runtime matters.
+
+Decision: the key in force is a context variable, because a block author's residual function calls plain `dropout` and
+must not have to pass anything along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
+
+import torch
+from attrs import frozen
+
+
+@frozen
+class _Scope:
+    key: int
+    generator: torch.Generator
+
+
+_scope: ContextVar[_Scope | None] = ContextVar("petra_graph_random_scope", default=None)
+
+
+def random_key(*parts: object) -> int:
+    """Hash `parts` to a 63-bit seed, the same on every machine and in every process."""
+    digest = blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def generator_of(device: torch.device) -> torch.Generator | None:
+    """Return the generator that random functions on `device` draw from; None where nothing is drawn (meta)."""
+    if device.type == "cpu":
+        return torch.default_generator
+    if device.type == "cuda":
+        torch.cuda.init()
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return None
+
+
+@contextmanager
+def keyed(key: int, device: torch.device) -> Iterator[None]:
+    """Run with `device`'s generator seeded by `key`; afterwards it is as it was."""
+    generator = generator_of(device)
+    if generator is None:
+        yield
+        return
+    state = generator.get_state()
+    token = _scope.set(_Scope(key, generator))
+    generator.manual_seed(key)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+        generator.set_state(state)
+
+
+def rewind() -> None:
+    """Draw again from the start of the key in force: for a second evaluation of the same function."""
+    scope = _scope.get()
+    if scope is not None:
+        scope.generator.manual_seed(scope.key)
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Run one of a block's functions with a key of its own, so that the order of evaluation does not matter.
+
+    Outside a training step (a block used as a plain module) nothing changes.
+    """
+    scope = _scope.get()
+    if scope is None:
+        yield
+        return
+    state = scope.generator.get_state()
+    inner = _Scope(random_key(scope.key, name), scope.generator)
+    token = _scope.set(inner)
+    inner.generator.manual_seed(inner.key)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+        scope.generator.set_state(state)

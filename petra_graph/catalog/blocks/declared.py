@@ -1,0 +1,161 @@
+"""First-party blocks, as their entry points declare them; nothing here imports torch."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from attrs.validators import ge, gt, in_, lt
+
+from petra_graph.registry.contracts import BlockDeclaration, option
+
+_CODE = "petra_graph.catalog.blocks"
+
+
+@frozen(kw_only=True)
+class ConvStemOptions:
+    """Convolution, optional max-pooling, batch normalisation and ReLU; the first node of an image network."""
+
+    channels: int = option("channels of each output stream", validator=ge(1))
+    kernel: int = option("side of the square kernel", default=3, unit="pixels", validator=ge(1))
+    stride: int = option("stride of the convolution", default=1, unit="pixels", validator=ge(1))
+    pool: int = option("side and stride of a max-pooling after the convolution; 1 for none", default=1, validator=ge(1))
+    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=in_((1, 2)))
+
+
+@frozen(kw_only=True)
+class LinearStemOptions:
+    """Flatten, linear layer and ReLU; the first node of a fully connected network."""
+
+    features: int = option("features of each output stream", validator=ge(1))
+    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=in_((1, 2)))
+
+
+@frozen(kw_only=True)
+class RevBasicOptions:
+    """Residual function of two 3x3 convolutions, each with batch normalisation and ReLU."""
+
+    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[ge(0), lt(1)])
+
+
+@frozen(kw_only=True)
+class RevBottleneckOptions:
+    """Residual function of 1x1, 3x3 and 1x1 convolutions, each with batch normalisation and ReLU."""
+
+    hidden: int = option("channels of the 3x3 convolution", validator=ge(1))
+    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[ge(0), lt(1)])
+
+
+@frozen(kw_only=True)
+class RevMlpOptions:
+    """Residual function of a hidden layer: linear, activation, dropout, linear."""
+
+    hidden: int = option("features of the hidden layer", validator=ge(1))
+    activation: str = option("activation function", default="relu", validator=in_(("relu", "tanh", "gelu")))
+    dropout: float = option("probability of dropping a hidden feature", default=0.0, validator=[ge(0), lt(1)])
+
+
+@frozen(kw_only=True)
+class BasicOptions:
+    """Two 3x3 convolutions."""
+
+    channels: int = option("channels of each output stream", validator=ge(1))
+    stride: int = option("stride of the first convolution", default=1, unit="pixels", validator=ge(1))
+
+
+@frozen(kw_only=True)
+class BottleneckOptions:
+    """1x1, 3x3 and 1x1 convolutions."""
+
+    channels: int = option("channels of each output stream", validator=ge(1))
+    hidden: int = option("channels of the 3x3 convolution", validator=ge(1))
+    stride: int = option("stride of the 3x3 convolution", default=1, unit="pixels", validator=ge(1))
+
+
+@frozen(kw_only=True)
+class AddOptions:
+    """How the inputs' streams pair up."""
+
+    streams: int = option("streams that every input carries, and that come out", default=2, validator=ge(1))
+
+
+@frozen(kw_only=True)
+class PoolLinearOptions:
+    """Concatenated streams, global average pooling, one linear layer."""
+
+    outputs: int = option("outputs of the linear layer: the number of classes", validator=gt(0))
+
+
+CONV_STEM = BlockDeclaration(
+    summary="Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
+    options=ConvStemOptions,
+    build=f"{_CODE}.stem:ConvStem",
+    kind="buffered",
+    streams=1,
+)
+LINEAR_STEM = BlockDeclaration(
+    summary="Flatten, linear layer and ReLU, split into streams.",
+    options=LinearStemOptions,
+    build=f"{_CODE}.stem:LinearStem",
+    kind="buffered",
+    streams=1,
+)
+REV_BASIC = BlockDeclaration(
+    summary="RevNet's reversible basic block: additive coupling, two 3x3 convolutions.",
+    options=RevBasicOptions,
+    build=f"{_CODE}.reversible:RevBasic",
+    kind="reversible",
+    streams=2,
+)
+REV_BOTTLENECK = BlockDeclaration(
+    summary="RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.",
+    options=RevBottleneckOptions,
+    build=f"{_CODE}.reversible:RevBottleneck",
+    kind="reversible",
+    streams=2,
+)
+REV_MLP = BlockDeclaration(
+    summary="Reversible multi-layer perceptron block: additive coupling, one hidden layer.",
+    options=RevMlpOptions,
+    build=f"{_CODE}.reversible:RevMlp",
+    kind="reversible",
+    streams=2,
+)
+DOWN_BASIC = BlockDeclaration(
+    summary="RevNet's downsampling basic block, which changes both streams' shapes.",
+    options=BasicOptions,
+    build=f"{_CODE}.downsampling:DownBasic",
+    kind="buffered",
+    streams=2,
+)
+DOWN_BOTTLENECK = BlockDeclaration(
+    summary="RevNet's downsampling bottleneck block, which changes both streams' shapes.",
+    options=BottleneckOptions,
+    build=f"{_CODE}.downsampling:DownBottleneck",
+    kind="buffered",
+    streams=2,
+)
+RES_BASIC = BlockDeclaration(
+    summary="ResNet's basic block: two 3x3 convolutions and a shortcut.",
+    options=BasicOptions,
+    build=f"{_CODE}.residual:ResBasic",
+    kind="buffered",
+    streams=1,
+)
+RES_BOTTLENECK = BlockDeclaration(
+    summary="ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.",
+    options=BottleneckOptions,
+    build=f"{_CODE}.residual:ResBottleneck",
+    kind="buffered",
+    streams=1,
+)
+ADD = BlockDeclaration(
+    summary="Sum of its inputs, stream by stream: where skip edges and branches meet.",
+    options=AddOptions,
+    build=f"{_CODE}.merge:Add",
+    kind="buffered",
+)
+POOL_LINEAR = BlockDeclaration(
+    summary="Head of a classifier: streams concatenated, averaged over space, one linear layer.",
+    options=PoolLinearOptions,
+    build=f"{_CODE}.head:PoolLinear",
+    kind="head",
+)

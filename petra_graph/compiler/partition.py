@@ -1,0 +1,95 @@
+"""Cutting the graph into stages and placing them on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import networkx as nx
+
+from petra_graph.errors import Problem, SpecError, suggestion
+from petra_graph.graph.stage_graph import StageGraph
+from petra_graph.program.partition import Partition, Stage
+
+_PATH = ("partition", "stages")
+
+
+def per_block(graph: StageGraph) -> tuple[tuple[str, ...], ...]:
+    """Return the paper's stages: every node one."""
+    return tuple((name,) for name in graph.order)
+
+
+def partition(graph: StageGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
+    """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order.
+
+    Consecutive stages share a device, and no device has more than one stage more than another.
+
+    Raises:
+        SpecError: a node is missing, unknown or placed twice, a stage is empty, or a stage reads a later one.
+    """
+    problems = list(_misplaced(graph, cuts))
+    if problems:
+        raise SpecError(problems)
+    place = {name: index for index, names in enumerate(cuts) for name in names}
+    problems = list(_backward_edges(graph, place))
+    if problems:
+        raise SpecError(problems)
+    distances = _distances(graph, place)
+    position = {name: index for index, name in enumerate(graph.order)}
+    return Partition(
+        stages=tuple(
+            Stage(
+                nodes=tuple(sorted(names, key=position.__getitem__)),
+                device=devices[index * len(devices) // len(cuts)],
+                distance=distances[index],
+            )
+            for index, names in enumerate(cuts)
+        )
+    )
+
+
+def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for index, names in enumerate(cuts):
+        if not names:
+            yield Problem(message=f"stage {index + 1} is empty", hint="remove it", path=(*_PATH, index))
+        for name in names:
+            if name not in graph.nodes:
+                yield Problem(
+                    message=f'stage {index + 1} names "{name}", which is no node',
+                    hint=suggestion(name, graph.nodes),
+                    path=(*_PATH, index),
+                )
+            elif name in seen:
+                yield Problem(
+                    message=f'node "{name}" is in stages {seen[name] + 1} and {index + 1}',
+                    hint="every node belongs to one stage",
+                    path=(*_PATH, index),
+                )
+            seen.setdefault(name, index)
+    missing = [name for name in graph.order if name not in seen]
+    if missing:
+        yield Problem(
+            message=f"no stage holds {', '.join(missing)}", hint="every node belongs to one stage", path=_PATH
+        )
+
+
+def _backward_edges(graph: StageGraph, place: dict[str, int]) -> Iterator[Problem]:
+    """Stages in topological order form an acyclic graph, and its last one is the head's."""
+    for producer, consumer in graph.digraph.edges:
+        if place[producer] > place[consumer]:
+            yield Problem(
+                message=f'stage {place[consumer] + 1} reads "{producer}" of stage {place[producer] + 1}, a later one',
+                hint="list stages in the order of the data, and cut so that none depends on a later one",
+                path=_PATH,
+            )
+
+
+def _distances(graph: StageGraph, place: dict[str, int]) -> dict[int, int]:
+    """Return for every stage the longest path to the head's, counted in stages."""
+    stages = nx.DiGraph()
+    stages.add_nodes_from(place.values())
+    stages.add_edges_from((place[a], place[b]) for a, b in graph.digraph.edges if place[a] != place[b])
+    distances: dict[int, int] = {}
+    for index in sorted(stages, reverse=True):
+        distances[index] = max((1 + distances[reader] for reader in stages.successors(index)), default=0)
+    return distances

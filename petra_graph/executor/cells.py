@@ -1,0 +1,184 @@
+"""What a segment keeps between its forward and its backward: one class a choice.
+
+All but the head have the same two passes. `forward` maps input streams to output streams; `backward` takes the gradient of the
+output (and the output itself, where it is to be reconstructed from) and returns the gradient of the input, with the
+input itself for a producer that reconstructs. Parameter gradients are added to `grad`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.executor.evaluation import Evaluation
+from petra_graph.registry.contracts import Loss
+
+
+class Cell(ABC):
+    """A segment's modules between their forward and their backward."""
+
+    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
+        self.modules = modules
+        self.evaluation = evaluation
+        self.reads_samples = reads_samples
+
+    @abstractmethod
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Differentiate the segment at micro-batch `micro_batch`, whose forward came first of those still open.
+
+        Args:
+            micro_batch: counted from the run's start.
+            outputs: the output streams, where this cell reconstructs; else None.
+            gradients: the loss's gradient with respect to each output stream.
+        """
+
+    def run(self, micro_batch: int, streams: Streams) -> Streams:
+        """Evaluate the modules in training mode."""
+        if self.reads_samples:
+            streams = (self.evaluation.prepare(streams[0]),)
+        for name, module in self.modules.items():
+            with self.evaluation.node(name, micro_batch):
+                streams = module(*streams)
+            streams = self.evaluation.settle(streams)
+        return streams
+
+    def evaluate(self, streams: Streams) -> Streams:
+        """Evaluate the modules as they stand (in evaluation mode, as the caller set them)."""
+        if self.reads_samples:
+            streams = (self.evaluation.prepare(streams[0]),)
+        for module in self.modules.values():
+            with self.evaluation.autocast():
+                streams = module(*streams)
+            streams = self.evaluation.settle(streams)
+        return streams
+
+    def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Evaluate the modules in training mode; neither a graph nor running statistics remember it."""
+        with torch.no_grad(), ExitStack() as frozen:
+            for module in self.modules.values():
+                frozen.enter_context(frozen_statistics(module))
+            return self.run(micro_batch, inputs)
+
+
+class BodyCell(Cell):
+    """A segment that is not the head."""
+
+    @abstractmethod
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run the segment on a training micro-batch; the outputs have no graph."""
+
+
+class KeepNothing(BodyCell):
+    """A reversible node that reconstructs its input from its output."""
+
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run without a graph."""
+        return self.run_without_graph(micro_batch, inputs)
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Reconstruct, and differentiate there with the current parameters."""
+        assert outputs is not None
+        ((name, module),) = self.modules.items()
+        assert isinstance(module, Reversible)
+        with self.evaluation.node(name, micro_batch):
+            reverse = module.reverse_vjp(outputs, gradients)
+        settle = self.evaluation.settle
+        return Reversed(settle(reverse.inputs), settle(reverse.gradients))
+
+
+class KeepInput(BodyCell):
+    """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
+
+    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
+        super().__init__(modules, evaluation, reads_samples=reads_samples)
+        self.buffer: deque[tuple[int, Streams]] = deque()
+
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run without a graph; the input goes into the FIFO."""
+        self.buffer.append((micro_batch, inputs))
+        return self.run_without_graph(micro_batch, inputs)
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Run again with current parameters, and differentiate."""
+        stored, inputs = self.buffer.popleft()
+        assert stored == micro_batch, (stored, micro_batch)
+        leaves = tuple(leaf(stream) for stream in inputs)
+        again = self.run(micro_batch, leaves)
+        return Reversed(inputs, self.evaluation.settle(backpropagate(again, gradients, leaves)))
+
+
+class KeepGraph(BodyCell):
+    """Nodes whose forward keeps its graph, as plain backpropagation does."""
+
+    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
+        super().__init__(modules, evaluation, reads_samples=reads_samples)
+        self.graphs: deque[tuple[int, Streams, Streams]] = deque()
+
+    def forward(self, micro_batch: int, inputs: Streams) -> Streams:
+        """Run with a graph."""
+        leaves = tuple(leaf(stream) for stream in inputs)
+        outputs = self.run(micro_batch, leaves)
+        self.graphs.append((micro_batch, leaves, outputs))
+        return tuple(stream.detach() for stream in outputs)
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Differentiate the kept graph."""
+        stored, leaves, kept = self.graphs.popleft()
+        assert stored == micro_batch, (stored, micro_batch)
+        through = self.evaluation.settle(backpropagate(kept, gradients, leaves))
+        return Reversed(tuple(stream.detach() for stream in leaves), through)
+
+
+@frozen(kw_only=True)
+class HeadResult:
+    """What the head says of one micro-batch or evaluation batch."""
+
+    micro_batch: int
+    samples: int
+    loss: Tensor
+    """Mean over the samples, a scalar without a graph."""
+    metrics: Mapping[str, Tensor]
+    """Sums over the samples, scalars."""
+
+
+class HeadCell(Cell):
+    """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward."""
+
+    def __init__(
+        self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool, loss: Loss
+    ) -> None:
+        super().__init__(modules, evaluation, reads_samples=reads_samples)
+        self.loss = loss
+        self.pending: deque[tuple[int, Reversed]] = deque()
+
+    def learn(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
+        """Run forward and loss, and differentiate both."""
+        leaves = tuple(leaf(stream) for stream in inputs)
+        (output,) = self.run(micro_batch, leaves)
+        loss = self.loss(output, target)
+        gradients = self.evaluation.settle(backpropagate([loss], [torch.ones_like(loss)], leaves))
+        self.pending.append((micro_batch, Reversed(inputs, gradients)))
+        return self._result(micro_batch, output.detach(), loss.detach(), target)
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Hand over what `learn` found."""
+        stored, found = self.pending.popleft()
+        assert stored == micro_batch, (stored, micro_batch)
+        return found
+
+    def judge(self, inputs: Streams, target: Tensor) -> HeadResult:
+        """Evaluate the head and the loss, without a graph."""
+        (output,) = self.evaluate(inputs)
+        return self._result(-1, output, self.loss(output, target), target)
+
+    def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
+        with torch.no_grad():
+            metrics = self.loss.metrics(output, target)
+        return HeadResult(micro_batch=micro_batch, samples=len(target), loss=loss, metrics=metrics)

@@ -1,0 +1,98 @@
+"""How nodes are evaluated: random keys, precision, memory layout.
+
+The one place that fixes what a node computes, so that a forward and its recomputation agree in everything but the
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Block, Streams
+from petra_graph.blocks.randomness import keyed, random_key
+from petra_graph.spec.model import PrecisionSpec
+
+STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+"""What streams and parameters are kept in, by `precision.compute`."""
+
+
+@frozen(kw_only=True)
+class Normalisation:
+    """Per-channel mean and standard deviation of samples in [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@frozen(kw_only=True)
+class Evaluation:
+    """How one stage evaluates its nodes.
+
+    Streams between nodes are dense, in one floating-point type and one memory format; what a block returns is brought
+    to that form (under bfloat16 autocast, or where a block returns views).
+    """
+
+    device: torch.device
+    precision: PrecisionSpec
+    seed: int
+    replica: int = 0
+    normalisation: Normalisation | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of streams and parameters."""
+        return STREAM_DTYPE[self.precision.compute]
+
+    @contextmanager
+    def node(self, name: str, micro_batch: int) -> Iterator[None]:
+        """Evaluate node `name` on a training micro-batch: its random key, autocast where asked."""
+        key = random_key(self.seed, name, micro_batch, self.replica)
+        with keyed(key, self.device), self.autocast():
+            yield
+
+    def autocast(self) -> torch.autocast:
+        """Run blocks in bfloat16 where the precision says so."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision.compute == "bfloat16")
+
+    def settle(self, streams: Sequence[Tensor]) -> Streams:
+        """Bring streams to their common type and layout; what is there already is not copied."""
+        return tuple(self._settle(stream) for stream in streams)
+
+    def _settle(self, stream: Tensor) -> Tensor:
+        if stream.is_floating_point():
+            stream = stream.to(self.dtype)
+        return stream.contiguous(memory_format=self.memory_format(stream.dim()))
+
+    def memory_format(self, dimensions: int) -> torch.memory_format:
+        """Return the layout of a stream of so many dimensions."""
+        last = self.precision.memory_format == "channels-last" and dimensions == 4  # noqa: PLR2004  n, c, h, w
+        return torch.channels_last if last else torch.contiguous_format
+
+    def prepare(self, sample: Tensor) -> Tensor:
+        """Turn stored samples into what the first node reads: images normalised, others cast.
+
+        uint8 [n, c, h, w] becomes (sample / 255 - mean) / std in the streams' type; integers that are no images
+        (tokens) stay as they are.
+        """
+        if sample.dtype == torch.uint8:
+            scaled = sample.to(self.dtype, memory_format=self.memory_format(sample.dim())).div_(255)
+            if self.normalisation is None:
+                return scaled
+            per_channel = (1, -1, *(1,) * (sample.dim() - 2))
+            mean = scaled.new_tensor(self.normalisation.mean).view(per_channel)
+            std = scaled.new_tensor(self.normalisation.std).view(per_channel)
+            return scaled.sub_(mean).div_(std)
+        return self._settle(sample)
+
+
+def place(block: Block, evaluation: Evaluation) -> Block:
+    """Move a module to the stage's device, type and layout, in training mode."""
+    block.to(device=evaluation.device, dtype=evaluation.dtype)
+    if evaluation.precision.memory_format == "channels-last":
+        block.to(memory_format=torch.channels_last)
+    return block.train()

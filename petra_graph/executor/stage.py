@@ -1,0 +1,162 @@
+"""One stage: forward, backward and update of its segments, following its program.
+
+    received --> [ segment ] --> [ segment ] --> sent          forward of m
+    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
+
+Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
+other stage, no device but its own, and no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from functools import reduce
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Block, Streams
+from petra_graph.executor.cells import BodyCell, Cell, HeadCell, HeadResult, KeepGraph, KeepInput, KeepNothing
+from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.update import Updater
+from petra_graph.graph.stage_graph import INPUT
+from petra_graph.program.stage_program import Edge, Segment, StageProgram
+from petra_graph.registry.contracts import Loss
+
+_BODY: Mapping[str, type[BodyCell]] = {"nothing": KeepNothing, "input": KeepInput, "graph": KeepGraph}
+
+
+@frozen(kw_only=True)
+class BackwardMessage:
+    """What a consumer sends back along an edge."""
+
+    gradients: Streams
+    activation: Streams | None
+    """The producer's output, for a producer that reconstructs from it."""
+
+
+@frozen(kw_only=True)
+class Forwarded:
+    """What a stage's forward gives."""
+
+    sent: Mapping[Edge, Streams]
+    result: HeadResult | None
+    """From the stage that holds the head."""
+
+
+class StageExecutor:
+    """Executes one `StageProgram`."""
+
+    def __init__(
+        self,
+        program: StageProgram,
+        modules: Mapping[str, Block],
+        evaluation: Evaluation,
+        updater: Updater,
+        loss: Loss,
+    ) -> None:
+        self.program = program
+        self.modules = modules
+        self.updater = updater
+        self._inside = set(program.nodes)
+        self._steps = [(segment, _cell(segment, modules, evaluation, loss)) for segment in program.segments]
+
+    def forward(self, micro_batch: int, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
+        """Run the forward of a training micro-batch.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
+            target: the targets, for the stage that holds the head.
+        """
+        sent: dict[Edge, Streams] = {}
+        result: HeadResult | None = None
+        for segment, cell in self._steps:
+            inputs = _take(segment, received)
+            if isinstance(cell, HeadCell):
+                assert target is not None
+                result = cell.learn(micro_batch, inputs, target)
+            else:
+                assert isinstance(cell, BodyCell)
+                self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent)
+            del inputs
+        return Forwarded(sent=sent, result=result)
+
+    def backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
+        """Run the backward of a training micro-batch; parameter gradients join the window.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.sends`; emptied.
+
+        Returns:
+            A message for each edge of `program.receives` that comes from another stage.
+        """
+        sent: dict[Edge, BackwardMessage] = {}
+        for segment, cell in reversed(self._steps):
+            messages = [received.pop(edge) for edge in segment.outputs]
+            gradients = _summed([message.gradients for message in messages])
+            outputs = next((message.activation for message in messages if message.activation is not None), None)
+            del messages
+            found = cell.backward(micro_batch, outputs, gradients)
+            first = 0
+            for entry in segment.inputs:
+                own = slice(first, first := first + entry.streams)
+                if entry.edge.producer == INPUT:
+                    continue
+                activation = found.inputs[own] if entry.returns_activation else None
+                message = BackwardMessage(gradients=found.gradients[own], activation=activation)
+                (received if entry.edge.producer in self._inside else sent)[entry.edge] = message
+        self.updater.accumulated()
+        return sent
+
+    def evaluate(self, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
+        """Run the forward of an evaluation batch, with running statistics and nothing kept."""
+        sent: dict[Edge, Streams] = {}
+        result: HeadResult | None = None
+        with torch.no_grad():
+            for segment, cell in self._steps:
+                inputs = _take(segment, received)
+                if isinstance(cell, HeadCell):
+                    assert target is not None
+                    result = cell.judge(inputs, target)
+                else:
+                    self._hand_on(segment, cell.evaluate(inputs), received, sent)
+        return Forwarded(sent=sent, result=result)
+
+    def set_training(self, mode: bool) -> None:
+        """Switch all modules between training and evaluation."""
+        for module in self.modules.values():
+            module.train(mode)
+
+    def _hand_on(
+        self,
+        segment: Segment,
+        outputs: Streams,
+        inside: MutableMapping[Edge, Streams],
+        sent: MutableMapping[Edge, Streams],
+    ) -> None:
+        for edge in segment.outputs:
+            (inside if edge.consumer in self._inside else sent)[edge] = outputs
+
+
+def _cell(segment: Segment, modules: Mapping[str, Block], evaluation: Evaluation, loss: Loss) -> Cell:
+    own = {name: modules[name] for name in segment.nodes}
+    reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+    if segment.kind == "head":
+        return HeadCell(own, evaluation, reads_samples=reads_samples, loss=loss)
+    return _BODY[segment.keeps](own, evaluation, reads_samples=reads_samples)
+
+
+def _take(segment: Segment, received: MutableMapping[Edge, Streams]) -> Streams:
+    return tuple(stream for entry in segment.inputs for stream in received.pop(entry.edge))
+
+
+def _summed(gradients: list[Streams]) -> Streams:
+    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, which has no consumer."""
+    if not gradients:
+        return ()
+    return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))

@@ -1,0 +1,93 @@
+"""A stage's parameter update: average over the window, clip, set the learning rate, step.
+
+Gradients are summed in each parameter's `grad` by the backwards of a window, and divided once by its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block
+from petra_graph.executor.learning_rate import LearningRate
+from petra_graph.registry.contracts import ParameterGroups
+from petra_graph.spec.model import ClipSpec
+
+
+def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
+    """Split parameters by whether weight decay applies: not to biases and normalisation parameters.
+
+    Goyal et al. 2017, section 5.3. Normalisation modules are known by torch's naming: BatchNorm2d, LayerNorm, RMSNorm.
+    """
+    decayed: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    for block in modules:
+        for module in block.modules():
+            normalises = "norm" in type(module).__name__.lower()
+            for name, parameter in module.named_parameters(recurse=False):
+                (undecayed if normalises or name.endswith("bias") else decayed).append(parameter)
+    return ParameterGroups(decayed=decayed, undecayed=undecayed)
+
+
+class Updater:
+    """One stage's optimizer and what surrounds its step."""
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        optimizer: torch.optim.Optimizer | None,
+        rate: LearningRate,
+        clip: ClipSpec | None,
+    ) -> None:
+        self.parameters = parameters
+        self.optimizer = optimizer
+        """None where the stage has no parameters."""
+        self.rate = rate
+        self.clip = clip
+        self.updates = 0
+        """The stage's own count of steps, u."""
+        self.window = 0
+        """Micro-batches accumulated since the last step."""
+
+    def accumulated(self) -> None:
+        """Count one more micro-batch in the window."""
+        self.window += 1
+
+    def average(self) -> None:
+        """Turn the window's sums into means; afterwards the window is empty."""
+        gradients = self._gradients()
+        if self.window > 1 and gradients:
+            torch._foreach_div_(gradients, float(self.window))  # noqa: SLF001  the public optimizers use it too
+        self.window = 0
+
+    def squared_norm(self) -> Tensor:
+        """Return the squared norm of all gradients, a scalar on the CPU in float64."""
+        gradients = self._gradients()
+        if not gradients:
+            return torch.zeros((), dtype=torch.float64)
+        return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().cpu()
+
+    def step(self, norm: Tensor | None = None) -> None:
+        """Clip by the stage's own norm, or by `norm` where one is given for all stages; then step."""
+        if self.optimizer is not None:
+            self._clip(norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate(self.updates)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        self.updates += 1
+
+    def _clip(self, norm: Tensor | None) -> None:
+        if self.clip is None:
+            return
+        if self.clip.by == "value":
+            nn.utils.clip_grad_value_(self.parameters, self.clip.limit)
+            return
+        total = self.squared_norm().sqrt() if norm is None else norm
+        if total > self.clip.limit:
+            torch._foreach_mul_(self._gradients(), float(self.clip.limit / total))  # noqa: SLF001
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -1,0 +1,65 @@
+"""From node tables to a checked graph: `repeat` unrolled, default inputs and kinds filled in, every rule applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.errors import Path, Problem
+from petra_graph.graph import rules
+from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.spec.model import NodeSpec
+
+
+@frozen(kw_only=True)
+class NodeInput:
+    """A node's table, with its plugin resolved and its options read."""
+
+    spec: NodeSpec
+    declaration: BlockDeclaration | None
+    options: Any
+    path: Path
+
+
+def build_graph(tables: Sequence[NodeInput]) -> tuple[StageGraph | None, list[Problem]]:
+    """Build the graph of `tables`.
+
+    Returns:
+        The graph, None where the wiring allows none, and all problems found.
+    """
+    nodes = list(_unroll(tables))
+    problems = [problem for rule in rules.WIRING for problem in rule(nodes)]
+    wired = not any(problems) or len({node.name for node in nodes}) == len(nodes)
+    known = {INPUT, *(node.name for node in nodes)}
+    if not wired or not nodes or any(producer not in known for node in nodes for producer in node.inputs):
+        return None, problems
+    graph = StageGraph(nodes={node.name: node for node in nodes})
+    problems += [problem for rule in rules.GRAPH for problem in rule(graph)]
+    return graph, problems
+
+
+def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
+    """Yield nodes in declared order; a repeated node's name, where read by others, means its last copy."""
+    last_copy = {
+        table.spec.name: f"{table.spec.name}.{table.spec.repeat - 1}" for table in tables if table.spec.repeat > 1
+    }
+    before = INPUT
+    for table in tables:
+        spec = table.spec
+        kind = spec.kind or (table.declaration.kind if table.declaration else "buffered")
+        inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
+        names = [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
+        for name in names:
+            yield Node(
+                name=name,
+                block=spec.block,
+                declaration=table.declaration,
+                options=table.options,
+                kind=kind,
+                inputs=inputs,
+                path=table.path,
+            )
+            before, inputs = name, (name,)

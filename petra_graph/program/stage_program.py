@@ -1,0 +1,74 @@
+"""What one stage does, as a value: the compiler writes it, executors and simulators read it.
+
+A stage is a set of nodes that share one delay and one optimizer step. Its nodes are grouped into segments: a reversible
+node or the head alone, or a run of consecutive buffered nodes, which store one input between them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from attrs import frozen
+
+from petra_graph.program.method import Keeps
+from petra_graph.spec.model import Kind
+
+
+class Edge(NamedTuple):
+    """A connection of the graph: forwards streams one way, gradients (and activations) the other."""
+
+    producer: str
+    consumer: str
+
+
+@frozen(kw_only=True)
+class InputEdge:
+    """An edge into a segment."""
+
+    edge: Edge
+    streams: int
+    """How many tensors it carries."""
+    returns_activation: bool
+    """The backward message carries the activation, since the producer reconstructs and reads this consumer's."""
+
+
+@frozen(kw_only=True)
+class Segment:
+    """Nodes that run and differentiate together."""
+
+    nodes: tuple[str, ...]
+    kind: Kind
+    keeps: Keeps
+    inputs: tuple[InputEdge, ...]
+    """In declared order of the first node's inputs."""
+    outputs: tuple[Edge, ...]
+    """One edge a consumer of the last node, in declared order; gradients are summed in this order."""
+    activation_from: Edge | None
+    """The output edge whose backward message carries the activation; None where nothing is reconstructed."""
+
+
+@frozen(kw_only=True)
+class StageProgram:
+    """One stage: segments in topological order, and what enters and leaves it."""
+
+    index: int
+    """From 1 to J, as in the paper."""
+    segments: tuple[Segment, ...]
+    depth: int
+    """Forwards before the first backward."""
+    accumulation: int
+    device: str
+    receives: tuple[Edge, ...]
+    """Edges from other stages, or from the data, in topological order."""
+    sends: tuple[Edge, ...]
+    """Edges to other stages."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the stage's nodes, in topological order."""
+        return tuple(name for segment in self.segments for name in segment.nodes)
+
+    @property
+    def holds_head(self) -> bool:
+        """Whether the loss is computed here."""
+        return any(segment.kind == "head" for segment in self.segments)

@@ -1,0 +1,186 @@
+"""Small pipelines for tests, built as the session builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+import torch
+from attrs import frozen
+
+from petra_graph.catalog.blocks import declared
+from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.registry.contracts import BlockDeclaration, DataFacts
+from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.session.assemble import Training, executors
+from petra_graph.session.compiled import Compiled, compile_graph
+from petra_graph.spec.model import (
+    ClipSpec,
+    DataSpec,
+    MethodSpec,
+    NodeSpec,
+    OptimizerSpec,
+    PartitionSpec,
+    PrecisionSpec,
+    RunSpec,
+    Spec,
+)
+
+BLOCKS: dict[str, BlockDeclaration] = {
+    name.lower().replace("_", "-"): value
+    for name, value in vars(declared).items()
+    if isinstance(value, BlockDeclaration)
+}
+CLASSES = 5
+
+
+def node(name: str, block: str, *, kind: str | None = None, inputs: Sequence[str] | None = None, **options) -> NodeSpec:
+    return NodeSpec(
+        name=name, block=block, kind=kind, inputs=None if inputs is None else tuple(inputs), options=options
+    )
+
+
+CHAIN = (
+    node("stem", "linear-stem", features=6),
+    *(node(f"rev{index}", "rev-mlp", hidden=7, activation="tanh") for index in range(3)),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+REVNET = (
+    node("stem", "conv-stem", channels=4),
+    node("a0", "rev-basic"),
+    node("a1", "rev-basic"),
+    node("down", "down-basic", channels=6, stride=2),
+    node("b0", "rev-basic"),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+SKIP = (
+    node("stem", "linear-stem", features=6),
+    node("rev0", "rev-mlp", hidden=7, activation="tanh"),
+    node("rev1", "rev-mlp", hidden=7, activation="tanh"),
+    node("join", "add", inputs=["rev1", "rev0"]),
+    node("rev2", "rev-mlp", hidden=7, activation="tanh"),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+BRANCHES = (
+    node("stem", "linear-stem", features=6),
+    node("left0", "rev-mlp", hidden=7, activation="tanh"),
+    node("left1", "rev-mlp", hidden=5, activation="tanh"),
+    node("right", "rev-mlp", hidden=4, activation="tanh", inputs=["stem"]),
+    node("join", "add", inputs=["left1", "right"]),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+SHAPES = {"chain": (8,), "revnet": (3, 6, 6), "skip": (8,), "branches": (8,)}
+GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
+
+
+@frozen(kw_only=True)
+class Pipeline:
+    compiled: Compiled
+    executors: tuple[StageExecutor, ...]
+    runtime: InlineRuntime
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return {
+            f"{name}/{key}": value.detach().clone()
+            for executor in self.executors
+            for name, module in executor.modules.items()
+            for key, value in module.state_dict().items()
+        }
+
+    def train(self, batches, start: int = 0) -> list[HeadResult]:
+        results: list[HeadResult] = []
+        self.runtime.train(batches, range(start, start + len(batches)), results.append)
+        return results
+
+
+def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> Compiled:
+    tables = [
+        NodeInput(
+            spec=table,
+            declaration=BLOCKS[table.block],
+            options=BLOCKS[table.block].options(**table.options),
+            path=("graph", "node", index),
+        )
+        for index, table in enumerate(nodes)
+    ]
+    graph, problems = build_graph(tables)
+    assert not problems
+    assert graph is not None
+    return compile_graph(graph, spec, facts)
+
+
+def pipeline(
+    nodes: Sequence[NodeSpec],
+    shape: tuple[int, ...],
+    *,
+    method: str = "petra",
+    schedule: str | None = None,
+    accumulation: int = 1,
+    stages: tuple[tuple[str, ...], ...] | str = "per-block",
+    compute: str = "float64",
+    memory_format: str = "channels-last",
+    rate: Callable[[int], float] = lambda _: 0.05,
+    optimizer: str = "sgd",
+    clip: ClipSpec | None = None,
+    seed: int = 0,
+    dtype: str | None = None,
+    **optimizer_options,
+) -> Pipeline:
+    spec = Spec(
+        data=DataSpec(name="random"),
+        method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation),
+        partition=PartitionSpec(stages=stages, devices=("cpu",)),
+        precision=PrecisionSpec(compute=compute, memory_format=memory_format),
+        optimizer=OptimizerSpec(name=optimizer, clip=clip),
+        run=RunSpec(seed=seed),
+    )
+    facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
+    compiled = compiled_graph(nodes, spec, facts)
+    made = executors(compiled, spec, facts, training(optimizer, rate, optimizer_options))
+    runtime = InlineRuntime(made, global_clip=clip is not None and clip.scope == "global")
+    return Pipeline(compiled=compiled, executors=made, runtime=runtime)
+
+
+def training(optimizer: str, rate: Callable[[int], float], options: dict) -> Training:
+    from petra_graph.catalog.losses.declared import CROSS_ENTROPY
+    from petra_graph.catalog.optimizers import declared as optimizers
+
+    chosen = getattr(optimizers, optimizer.upper())
+    return Training(
+        loss=_load(CROSS_ENTROPY.build)(CROSS_ENTROPY.options()),
+        build_optimizer=_load(chosen.build),
+        optimizer_options=chosen.options(**options),
+        rate=rate,
+    )
+
+
+def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (
+            torch.randn(size, *shape, generator=generator, dtype=torch.float64),
+            torch.randint(CLASSES, (size,), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Largest over nodes of |difference| / |value|, taken over all of a node's parameters."""
+    assert one.keys() == other.keys()
+    nodes = {key.partition("/")[0] for key in one}
+    worst = 0.0
+    for name in nodes:
+        keys = [key for key in one if key.partition("/")[0] == name and one[key].is_floating_point()]
+        if keys:
+            a = torch.cat([one[key].double().flatten() for key in keys])
+            b = torch.cat([other[key].double().flatten() for key in keys])
+            worst = max(worst, float((a - b).norm() / b.norm().clamp_min(torch.finfo(torch.float64).tiny)))
+    return worst
+
+
+def _load(target: str):
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
