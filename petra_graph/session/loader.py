@@ -17,7 +17,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.registry.contracts import Split
 
 MicroBatch = tuple[torch.Tensor, torch.Tensor]
@@ -68,29 +68,48 @@ class MicroBatches:
         first, last = self.start, self.start + len(self)
         parts = [indices[position * self.batch : (position + 1) * self.batch] for position in range(first, last)]
         fetched = _Fetched(self.split, self.seed, self.epoch)
-        if not self.workers:
-            return map(fetched.__getitem__, parts)
-        return iter(
-            DataLoader(
-                fetched,
-                batch_size=None,
-                sampler=parts,  # an item is the indices of a micro-batch
-                collate_fn=_as_it_is,
-                num_workers=self.workers,
-                worker_init_fn=_leave_interrupts_to_parent,
-                generator=torch.Generator(),  # its own: the default one would be advanced by the number of workers
-            )
+        return _unwrapped(self._by_workers(fetched, parts) if self.workers else map(fetched.__getitem__, parts))
+
+    def _by_workers(self, fetched: _Fetched, parts: list[NDArray[np.intp]]) -> Iterator[MicroBatch | PetraGraphError]:
+        loader = DataLoader(
+            fetched,
+            batch_size=None,
+            sampler=parts,  # an item is the indices of a micro-batch
+            collate_fn=_as_it_is,
+            num_workers=self.workers,
+            worker_init_fn=_leave_interrupts_to_parent,
+            generator=torch.Generator(),  # the default one would be advanced, and only where there are workers
         )
+        # Held back while workers start, as one that has not reached _leave_interrupts_to_parent dies with a traceback.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return iter(loader)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Fetched(Dataset[MicroBatch]):
-    """A split of one epoch, indexed by the samples of a micro-batch."""
+class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
+    """A split of one epoch, indexed by the samples of a micro-batch.
+
+    Our own errors are values here: torch would rebuild an exception that leaves a worker from a text with the worker's
+    traceback in it, and its problems would be lost.
+    """
 
     def __init__(self, split: Split, seed: int, epoch: int) -> None:
         self.split, self.seed, self.epoch = split, seed, epoch
 
-    def __getitem__(self, indices: NDArray[np.intp]) -> MicroBatch:
-        return self.split.fetch(indices, seed=self.seed, epoch=self.epoch)
+    def __getitem__(self, indices: NDArray[np.intp]) -> MicroBatch | PetraGraphError:
+        try:
+            return self.split.fetch(indices, seed=self.seed, epoch=self.epoch)
+        except PetraGraphError as error:
+            return error
+
+
+def _unwrapped(fetched: Iterator[MicroBatch | PetraGraphError]) -> Iterator[MicroBatch]:
+    for item in fetched:
+        if isinstance(item, PetraGraphError):
+            raise item
+        yield item
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -12,106 +12,67 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from attrs import field, frozen
-from attrs.validators import and_, deep_iterable, ge, gt, le, lt, max_len, min_len, optional
+from attrs.validators import and_, deep_iterable, ge, gt, le, lt, min_len
 
+from petra_graph.catalog.datasets import shared
 from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
-
-# One "name = option(...)" a line below; these give the options that several data sets share one wording.
-
-
-def _root(layout: str) -> Any:
-    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=min_len(1))
-
-
-def _download() -> Any:
-    return option("fetch the files into root where they are missing; nothing is fetched otherwise", default=False)
-
-
-def _crop_padding(default: int) -> Any:
-    return option(
-        "black border around training images, out of which the original size is cropped at random; 0: no crop",
-        default=default,
-        unit="pixels",
-        validator=ge(0),
-    )
-
-
-def _flip(*, default: bool) -> Any:
-    return option("mirror training images left to right, every other one on average", default=default)
-
-
-def _mean(*default: float) -> Any:
-    length = len(default)
-    valid: Any = and_(min_len(length), max_len(length), deep_iterable(and_(ge(0), le(1))))
-    return option("mean of each channel, in [0, 1]", default=default, validator=valid)
-
-
-def _std(*default: float) -> Any:
-    length = len(default)
-    valid: Any = and_(min_len(length), max_len(length), deep_iterable(gt(0)))
-    return option("standard deviation of each channel, in [0, 1]", default=default, validator=valid)
-
-
-def _classes(default: int | None) -> Any:
-    text = "number of class folders that must be there"
-    return option(text, default=default, validator=optional(ge(2)))
 
 
 @frozen(kw_only=True)
 class Cifar10Options:
     """Options of `cifar10`."""
 
-    root: str = _root("cifar-10-batches-py, or that folder itself")
-    download: bool = _download()
-    crop_padding: int = _crop_padding(4)
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.4914, 0.4822, 0.4465)
-    std: tuple[float, ...] = _std(0.2470, 0.2435, 0.2616)
+    root: str = shared.root("cifar-10-batches-py, or that folder itself")
+    download: bool = shared.download()
+    crop_padding: int = shared.crop_padding(4)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.4914, 0.4822, 0.4465)
+    std: tuple[float, ...] = shared.std(0.2470, 0.2435, 0.2616)
 
 
 @frozen(kw_only=True)
 class Cifar100Options:
     """Options of `cifar100`."""
 
-    root: str = _root("cifar-100-python, or that folder itself")
-    download: bool = _download()
-    crop_padding: int = _crop_padding(4)
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.5071, 0.4865, 0.4409)
-    std: tuple[float, ...] = _std(0.2673, 0.2564, 0.2762)
+    root: str = shared.root("cifar-100-python, or that folder itself")
+    download: bool = shared.download()
+    crop_padding: int = shared.crop_padding(4)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.5071, 0.4865, 0.4409)
+    std: tuple[float, ...] = shared.std(0.2673, 0.2564, 0.2762)
 
 
 @frozen(kw_only=True)
 class FashionMnistOptions:
     """Options of `fashion-mnist`."""
 
-    root: str = _root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
-    download: bool = _download()
-    crop_padding: int = _crop_padding(4)
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.2860)
-    std: tuple[float, ...] = _std(0.3530)
+    root: str = shared.root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
+    download: bool = shared.download()
+    crop_padding: int = shared.crop_padding(4)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.2860)
+    std: tuple[float, ...] = shared.std(0.3530)
 
 
 @frozen(kw_only=True)
 class ImageNet32Options:
     """Options of `imagenet32`."""
 
-    root: str = _root("train_data_batch_1 to _10 and val_data")
-    crop_padding: int = _crop_padding(4)
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.4811, 0.4575, 0.4078)
-    std: tuple[float, ...] = _std(0.2605, 0.2533, 0.2683)
+    root: str = shared.root("train_data_batch_1 to _10 and val_data")
+    crop_padding: int = shared.crop_padding(4)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.4811, 0.4575, 0.4078)
+    std: tuple[float, ...] = shared.std(0.2605, 0.2533, 0.2683)
 
 
 @frozen(kw_only=True)
 class ImageNetOptions:
     """Options of `imagenet`."""
 
-    root: str = _root("the folders of training and test images, each with a folder a class")
+    root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
     test: str = option("folder of the test images, below root", default="val", validator=min_len(1))
-    classes: int = _classes(1000)
+    classes: int = shared.classes(1000)
     size: int = option("height and width of an image", default=224, unit="pixels", validator=ge(1))
     resize: int = option(
         "shorter side that test images get before the centre is cropped", default=256, unit="pixels", validator=ge(1)
@@ -121,9 +82,9 @@ class ImageNetOptions:
         default=0.08,
         validator=and_(gt(0), le(1)),
     )
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
-    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
 
     def __attrs_post_init__(self) -> None:
         if self.resize < self.size:
@@ -134,7 +95,7 @@ class ImageNetOptions:
 class ImageFolderOptions:
     """Options of `image-folder`."""
 
-    root: str = _root("the folders of training and test images, each with a folder a class")
+    root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
     test: str = option("folder of the test images, below root", default="test", validator=min_len(1))
     size: int = option(
@@ -143,11 +104,11 @@ class ImageFolderOptions:
         validator=ge(1),
     )
     cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
-    classes: int | None = _classes(None)
-    crop_padding: int = _crop_padding(4)
-    flip: bool = _flip(default=True)
-    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
-    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
+    classes: int | None = shared.classes(None)
+    crop_padding: int = shared.crop_padding(4)
+    flip: bool = shared.flip(default=True)
+    mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
 
 
 @frozen(kw_only=True)
@@ -159,9 +120,9 @@ class DigitsOptions:
         default=0.2,
         validator=and_(gt(0), lt(1)),
     )
-    crop_padding: int = _crop_padding(0)
-    mean: tuple[float, ...] = _mean(0.3053)
-    std: tuple[float, ...] = _std(0.3760)
+    crop_padding: int = shared.crop_padding(0)
+    mean: tuple[float, ...] = shared.mean(0.3053)
+    std: tuple[float, ...] = shared.std(0.3760)
 
 
 @frozen(kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from petra_graph.catalog.datasets.places import ROOT, listed, problem
 from petra_graph.errors import Problem, RunFailed
@@ -86,7 +86,7 @@ def open_rgb(file: str) -> Image.Image:
     try:
         with Image.open(file) as image:
             return image.convert("RGB")
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         message = f"{file} cannot be decoded: {error}"
         raise RunFailed(Problem(message=message, hint="replace or remove the file", path=ROOT)) from error
 

@@ -5,21 +5,14 @@ Decision: both ways share one augmentation, so `cache` changes time and memory a
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 from attrs import evolve
-from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, ImageFolderOptions
 from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
 from petra_graph.catalog.datasets.places import expanded
 from petra_graph.catalog.datasets.splits import PixelStore, image_halves
 from petra_graph.registry.contracts import DataSet
-
-_AT_ONCE = 512
-"""Files that a thread decodes in one go."""
 
 
 def image_folder(options: ImageFolderOptions) -> DataSet:
@@ -44,18 +37,6 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
 
 
 def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
+    # One thread: for small images the interpreter, which threads share, takes longer than the decoder.
     files = ImageFiles(files=folders.files, size=options.size)
-    return decoded(files) if options.cache else files
-
-
-def decoded(files: ImageFiles) -> NDArray[np.uint8]:
-    """Decode all files of a store: uint8 [N, size, size, 3]. Threads share the work, as decoders release the lock."""
-    pixels = np.empty((len(files.files), files.size, files.size, 3), np.uint8)
-
-    def fill(start: int) -> None:
-        indices = np.arange(start, min(start + _AT_ONCE, len(pixels)))
-        pixels[indices] = files[indices]
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(fill, range(0, len(pixels), _AT_ONCE)))
-    return pixels
+    return files[np.arange(len(folders.files))] if options.cache else files

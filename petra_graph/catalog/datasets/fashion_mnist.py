@@ -1,0 +1,102 @@
+"""Fashion-MNIST in its published idx files, plain or gzipped.
+
+Found where torchvision puts them (root/FashionMNIST/raw), or in root itself, as Debian's package
+`dataset-fashion-mnist` installs them in /usr/share/datasets/fashion-mnist.
+
+Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann.lecun.com/exdb/mnist.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
+from petra_graph.catalog.datasets.places import expanded, find_folder, problem
+from petra_graph.catalog.datasets.splits import image_halves
+from petra_graph.registry.contracts import DataSet
+
+_HALVES = (
+    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
+_HINT = (
+    "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set "
+    "download = true, or get them from https://github.com/zalandoresearch/fashion-mnist (Debian: "
+    'apt install dataset-fashion-mnist and root = "/usr/share/datasets/fashion-mnist")'
+)
+_UBYTE = 8
+"""The idx format's number for unsigned bytes."""
+_CLASSES = 10
+
+
+def fashion_mnist(options: FashionMnistOptions) -> DataSet:
+    """Open Fashion-MNIST: uint8 [1, 28, 28], 10 classes.
+
+    Raises:
+        SpecError: Files are missing or broken, or cannot be fetched.
+    """
+    root = expanded(options.root)
+    candidates = (root / "FashionMNIST" / "raw", root)
+    if options.download and not any(_suffix(folder) is not None for folder in candidates):
+        _download(root)
+    suffix = next((found for folder in candidates if (found := _suffix(folder)) is not None), "")
+    needs = [name + suffix for half in _HALVES for name in half]
+    folder = find_folder("fashion-mnist", candidates, needs, hint=_HINT)
+    train, test = (_half(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _HALVES)
+    return image_halves(
+        train, test, facts=FASHION_MNIST.facts(options), crop_padding=options.crop_padding, flip=options.flip
+    )
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes: two zero bytes, the type, the number of dimensions, each size, the values.
+
+    Raises:
+        SpecError: It is not one, has another number of dimensions, or breaks off.
+    """
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise problem(f"{path} cannot be read: {error}", _HINT) from error
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(content) < start:
+        message = (
+            f"{path} must be an idx file of unsigned bytes in {dimensions} dimensions (starts with {content[:4]!r})"
+        )
+        raise problem(message, _HINT)
+    shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
+    if len(content) != start + shape.prod():
+        message = f"{path} must have {start + shape.prod()} bytes for its shape {shape.tolist()} (got {len(content)})"
+        raise problem(message, _HINT)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _half(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    pixels, targets = read_idx(images, 3), read_idx(labels, 1)
+    if pixels.shape[1:] != (28, 28):
+        raise problem(f"images in {images} must be 28 x 28 (got {pixels.shape[1]} x {pixels.shape[2]})", _HINT)
+    if len(pixels) != len(targets):
+        raise problem(f"{labels} must have a label for each image (got {len(targets)} for {len(pixels)})", _HINT)
+    if len(targets) and targets.max() >= _CLASSES:
+        raise problem(f"labels in {labels} must lie in 0 .. {_CLASSES - 1} (got {targets.max()})", _HINT)
+    return pixels[..., np.newaxis], targets.astype(np.int64)
+
+
+def _suffix(folder: Path) -> str | None:
+    """Return how the files' names end in `folder`, or None where one is missing."""
+    names = [name for half in _HALVES for name in half]
+    return next((end for end in ("", ".gz") if all((folder / f"{name}{end}").is_file() for name in names)), None)
+
+
+def _download(root: Path) -> None:
+    from torchvision.datasets import FashionMNIST
+
+    try:
+        FashionMNIST(str(root), download=True)
+    except (OSError, RuntimeError) as error:
+        raise problem(f"fashion-mnist cannot be fetched from {FashionMNIST.mirrors[0]}: {error}", _HINT) from error
