@@ -1,0 +1,153 @@
+"""The plugins that are installed, found by group and name, loaded when one is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+from attrs import frozen
+
+from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
+from petra_graph.registry.contracts import (
+    ARCHITECTURES,
+    BLOCKS,
+    DATASETS,
+    LOSSES,
+    LR_SCHEDULES,
+    OPTIMIZERS,
+    Declaration,
+)
+from petra_graph.registry.discovery import Entry, canonical, scan
+from petra_graph.registry.local import is_local, resolve_local_block
+from petra_graph.registry.trust import checked_declaration
+
+TABLE_GROUPS: Mapping[str, str] = {
+    "architecture": ARCHITECTURES,
+    "loss": LOSSES,
+    "optimizer": OPTIMIZERS,
+    "lr_schedule": LR_SCHEDULES,
+    "data": DATASETS,
+}
+"""The group that each top-level table of a specification names a plugin of."""
+SHORT_GROUPS: Mapping[str, str] = {
+    group.removeprefix("petra_graph."): group
+    for group in (BLOCKS, ARCHITECTURES, OPTIMIZERS, LR_SCHEDULES, LOSSES, DATASETS)
+}
+"""Groups as the command line calls them."""
+NOUNS: Mapping[str, str] = {
+    BLOCKS: "block",
+    ARCHITECTURES: "architecture",
+    OPTIMIZERS: "optimizer",
+    LR_SCHEDULES: "learning-rate schedule",
+    LOSSES: "loss",
+    DATASETS: "data set",
+}
+"""Groups as messages call one of their plugins."""
+
+
+@frozen(kw_only=True)
+class Plugin:
+    """A plugin whose declaration has been loaded and checked."""
+
+    group: str
+    name: str
+    """As the specification names it."""
+    distribution: str
+    declaration: Declaration
+
+    def __str__(self) -> str:
+        return f"{NOUNS[self.group]} {shown(self.name)}"
+
+
+@frozen(kw_only=True)
+class Registry:
+    """All entry points; `discover()` makes one, and it is passed along."""
+
+    entries: tuple[Entry, ...]
+    unreadable: tuple[str, ...] = ()
+    """Distributions whose entry points could not be read."""
+
+    def names(self, group: str) -> tuple[str, ...]:
+        """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
+        entries = [entry for entry in self.entries if entry.group == group]
+        plain = [entry.name for entry in entries]
+        return tuple(
+            sorted(
+                entry.name if plain.count(entry.name) == 1 else f"{entry.distribution}:{entry.name}"
+                for entry in entries
+            )
+        )
+
+    def only(self, distributions: Iterable[str]) -> Registry:
+        """Return a registry of these distributions alone."""
+        wanted = {canonical(name) for name in distributions}
+        return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in wanted))
+
+    def is_local(self, name: str) -> bool:
+        """Tell whether a block's name is "module:Class" rather than `dist:name`."""
+        return is_local(name) and not self._offers(name.partition(":")[0], BLOCKS)
+
+    def resolve(self, group: str, name: str) -> Plugin:
+        """Load the plugin of that name; a block may also be "module:Class", which imports the module.
+
+        Raises:
+            SpecError: there is no such plugin.
+            PluginError: two distributions have one of that name, or it cannot be loaded, or is not what its group
+                declares.
+        """
+        if group == BLOCKS and self.is_local(name):
+            return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name))
+        entry = self.find(group, name)
+        declaration = checked_declaration(entry, NOUNS[group])
+        return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)
+
+    def find(self, group: str, name: str) -> Entry:
+        """Find the entry point of a name or `dist:name`, without loading it.
+
+        Raises:
+            SpecError: there is none.
+            PluginError: there are two.
+        """
+        distribution, colon, plain = name.rpartition(":")
+        matches = [
+            entry
+            for entry in self.entries
+            if entry.group == group
+            and entry.name == plain
+            and (not colon or entry.distribution == canonical(distribution))
+        ]
+        if not matches:
+            raise SpecError(self._unknown(group, name))
+        if len(matches) > 1:
+            raise PluginError(_ambiguous(matches, name))
+        return matches[0]
+
+    def _offers(self, distribution: str, group: str) -> bool:
+        wanted = canonical(distribution)
+        return any(entry.distribution == wanted and entry.group == group for entry in self.entries)
+
+    def _unknown(self, group: str, name: str) -> Problem:
+        hint = suggestion(name, self.names(group))
+        if self.unreadable:
+            hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
+        return Problem(message=f"unknown {NOUNS[group]} {shown(name)}", hint=hint)
+
+
+def discover(search: Iterable[str] | None = None) -> Registry:
+    """Return the registry of what is installed, without importing any plugin."""
+    found = scan(search)
+    return Registry(entries=found.entries, unreadable=found.unreadable)
+
+
+def _ambiguous(matches: list[Entry], name: str) -> Problem:
+    owners = sorted(entry.distribution for entry in matches)
+    noun = NOUNS[matches[0].group]
+    if len(set(owners)) == 1:
+        return Problem(
+            message=f"{noun} {shown(name)} is declared twice by {owners[0]}",
+            hint="its author must rename one of them",
+        )
+    return Problem(
+        message=f"{noun} {shown(name)} is in {len(owners)} distributions: {', '.join(owners)}",
+        hint=f"say which: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}",
+    )

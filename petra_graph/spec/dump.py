@@ -1,0 +1,29 @@
+"""A specification written out in full: every default is there, so that it means the same tomorrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from petra_graph.spec.model import Spec
+
+
+def dump(spec: Spec) -> str:
+    """Return the specification as TOML; loading it gives an equal one."""
+    import tomli_w
+
+    return tomli_w.dumps(as_mapping(spec))
+
+
+def as_mapping(value: Any) -> Any:
+    """Return a value in TOML's types; keys without a value and empty options are left out."""
+    if attrs.has(type(value)):
+        items = {attribute.name: getattr(value, attribute.name) for attribute in attrs.fields(type(value))}
+        return as_mapping({key: item for key, item in items.items() if item != {}})
+    if isinstance(value, Mapping):
+        return {key: as_mapping(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [as_mapping(item) for item in value]
+    return value

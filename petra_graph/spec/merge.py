@@ -1,0 +1,125 @@
+"""Layers of values, the later over the earlier, each value remembering the text it came from.
+
+Tables merge key by key; anything else replaces. Two rules know what the tables mean:
+
+Decision: options belong to the plugin that the table names. Where a layer names another plugin than the layers below
+it, their `options` are dropped; a learning-rate schedule turned from "step" to "cosine" has no use for milestones.
+
+Decision: `graph` and `architecture` say the same thing in two ways, so a layer that gives one drops the other from the
+layers below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from petra_graph.errors import Path, Problem, Where
+from petra_graph.spec.model import DataSpec, LossSpec, LrScheduleSpec, OptimizerSpec, PluginSpec
+from petra_graph.spec.source import Source
+
+PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
+    "architecture": PluginSpec,
+    "loss": LossSpec,
+    "optimizer": OptimizerSpec,
+    "lr_schedule": LrScheduleSpec,
+    "data": DataSpec,
+}
+"""The tables that name a plugin."""
+NOT_VALUES = ("extends", "$schema")
+"""Top-level keys that are about the file, not about the run."""
+
+
+@frozen(kw_only=True)
+class Layers:
+    """The values of several texts laid over one another."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[Path, Source]
+    """The text that gave the value at each path."""
+    sources: tuple[Source, ...]
+    """All texts, the one asked for first."""
+
+    def locate(self, problem: Problem) -> Problem:
+        """Return the problem with its position, or that of the nearest table around it."""
+        if problem.where is not None:
+            return problem
+        for length in range(len(problem.path), 0, -1):
+            path = problem.path[:length]
+            source = self.origins.get(path)
+            if source is not None:
+                at_key = problem.at_key and path == problem.path
+                return attrs.evolve(problem, where=source.where(path, at_key=at_key))
+        return attrs.evolve(problem, where=Where(file=self.sources[0].file))
+
+    def in_order(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+        """Return the problems located, without repetition, in the order in which a reader meets them."""
+        files = [source.file for source in self.sources]
+
+        def order(problem: Problem) -> tuple[int, int, int]:
+            where = problem.where
+            if where is None or where.file not in files:
+                return (len(files), 0, 0)
+            return (files.index(where.file), where.line or 0, where.column or 0)
+
+        located = {self.locate(problem): None for problem in problems}
+        return tuple(sorted(located, key=order))
+
+
+def single(source: Source) -> Layers:
+    """Return one text as layers."""
+    values = {key: value for key, value in source.values.items() if key not in NOT_VALUES}
+    return Layers(values=values, origins=dict.fromkeys(paths(values), source), sources=(source,))
+
+
+def merge(below: Layers, above: Layers) -> Layers:
+    """Return `above` laid over `below`."""
+    base = _without_other_networks(below.values, above.values)
+    base = {name: _without_other_options(name, value, above.values.get(name)) for name, value in base.items()}
+    values = _merged(base, above.values)
+    origins = {path: above.origins.get(path) or below.origins[path] for path in paths(values)}
+    return Layers(values=values, origins=origins, sources=above.sources + below.sources)
+
+
+def plugin_name(table: str, value: Mapping[str, Any]) -> Any:
+    """Return the plugin's name that a top-level table gives or leaves to its default; None where it must give one."""
+    default = attrs.fields_dict(PLUGIN_TABLES[table])["name"].default
+    return value.get("name", None if default is attrs.NOTHING else default)
+
+
+def paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every value inside `value`, tables and arrays included."""
+    if path:
+        yield path
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from paths(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from paths(item, (*path, index))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(below)
+    for key, value in above.items():
+        under = values.get(key)
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        values[key] = _merged(under, value) if both else value  # type: ignore[arg-type]
+    return values
+
+
+def _without_other_networks(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    others = {"graph": "architecture", "architecture": "graph"}
+    dropped = {other for given, other in others.items() if given in above}
+    return {key: value for key, value in below.items() if key not in dropped}
+
+
+def _without_other_options(name: str, below: Any, above: Any) -> Any:
+    if name not in PLUGIN_TABLES or not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return below
+    if "name" not in above or above["name"] == plugin_name(name, below):
+        return below
+    return {key: value for key, value in below.items() if key != "options"}

@@ -1,0 +1,148 @@
+"""Single values set from the command line: `--set method.name=backprop`.
+
+The key is a TOML key, with an item of an array given by its index or, in an array of tables, by its `name`; the value is
+a TOML value, and what is none is text. A `--set` assigns: a table given whole replaces the table that was there.
+
+Decision: plugin names are set before everything else, because naming another plugin drops the options that were meant
+for the one before; the order of `--set` on the command line must not decide which options survive.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
+from petra_graph.spec.merge import PLUGIN_TABLES, Layers, paths, plugin_name
+from petra_graph.spec.source import Source
+
+
+@frozen(kw_only=True)
+class Override:
+    """One `--set`."""
+
+    text: str
+    keys: tuple[str, ...]
+    value: Any
+
+    @property
+    def source(self) -> Source:
+        """The text that the value comes from, as messages show it."""
+        return Source(file=f"--set {self.text}", text=self.text)
+
+    def problem(self, message: str, hint: str = "") -> Problem:
+        """Return a problem of this override."""
+        return Problem(message=message, hint=hint, where=Where(file=self.source.file))
+
+
+def parse_override(text: str) -> Override:
+    """Parse KEY=VALUE.
+
+    Raises:
+        SpecError: there is no key, no value, or the value opens a TOML string, array or table and does not close it.
+    """
+    key, equals, written = (part.strip() for part in text.partition("="))
+    where = Where(file=f"--set {text}")
+    if not equals or not key:
+        raise SpecError(Problem(message="not KEY=VALUE", hint="for example --set run.epochs=3", where=where))
+    if not written:
+        raise SpecError(Problem(message="no value", hint=f"empty text is written {key}='\"\"'", where=where))
+    try:
+        keys = _single_path(tomllib.loads(f"{key} = 0"))
+    except tomllib.TOMLDecodeError:
+        hint = 'parts with other characters than letters, digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
+        raise SpecError(Problem(message=f"{shown(key)} is not a TOML key", hint=hint, where=where)) from None
+    try:
+        parsed = tomllib.loads(f"value = {written}")
+        value = parsed["value"] if list(parsed) == ["value"] else written
+    except ValueError as error:
+        if written[0] in "\"'[{":
+            raise SpecError(Problem(message=f"{written} is not a TOML value: {error}", where=where)) from None
+        value = written
+    return Override(text=text, keys=keys, value=value)
+
+
+def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:
+    """Return the layers with each override assigned, and what is wrong with those that could not be."""
+    overrides: list[Override] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            overrides.append(parse_override(text))
+        except SpecError as error:
+            problems += error.problems
+    overrides.sort(key=lambda override: override.keys[-1] not in ("name", "block"))
+    for override in overrides:
+        try:
+            layers = _apply(layers, override)
+        except SpecError as error:
+            problems += error.problems
+    return layers, tuple(problems)
+
+
+def _apply(layers: Layers, override: Override) -> Layers:
+    values = dict(layers.values)
+    origins = dict(layers.origins)
+    if override.keys in (("architecture",), ("architecture", "name")):
+        values.pop("graph", None)
+    elif override.keys == ("graph",):
+        values.pop("architecture", None)
+    container: Any = values
+    path: Path = ()
+    for key in override.keys[:-1]:
+        index = _index(container, key, path, override)
+        path = (*path, index)
+        inner = container.get(index, {}) if isinstance(container, dict) else container[index]
+        inner = list(inner) if isinstance(inner, list) else dict(inner) if isinstance(inner, Mapping) else inner
+        container[index] = inner
+        container = inner
+        if path not in origins:
+            origins[path] = override.source
+    last = _index(container, override.keys[-1], path, override)
+    if _names_another(path, last, container, override.value):
+        container.pop("options", None)
+    container[last] = override.value
+    path = (*path, last)
+    present = set(paths(values))
+    origins = {at: source for at, source in origins.items() if at in present and at[: len(path)] != path}
+    origins |= dict.fromkeys(paths(override.value, path), override.source)
+    return attrs.evolve(layers, values=values, origins=origins, sources=(*layers.sources, override.source))
+
+
+def _names_another(path: Path, key: str | int, table: Any, value: Any) -> bool:
+    """Tell whether assigning `key` makes the table name another plugin than before."""
+    if len(path) == 1 and path[0] in PLUGIN_TABLES and key == "name":
+        return bool(plugin_name(str(path[0]), table) != value)
+    return path[:2] == ("graph", "node") and key == "block" and table.get("block") != value
+
+
+def _index(container: Any, key: str, path: Path, override: Override) -> str | int:
+    """Return the key or index that `key` means in a table or array."""
+    if isinstance(container, dict):
+        return key
+    inside = ".".join(str(part) for part in path)
+    if not isinstance(container, list):
+        raise SpecError(override.problem(f"{inside} is {shown(container)}, not a table"))
+    if key.isdecimal():
+        if int(key) < len(container):
+            return int(key)
+        raise SpecError(override.problem(f"{inside} has {len(container)} items, counted from 0 (got {key})"))
+    names = [item.get("name") if isinstance(item, Mapping) else None for item in container]
+    if names.count(key) == 1:
+        return names.index(key)
+    if key in names:
+        raise SpecError(override.problem(f"{inside} has several items named {shown(key)}", "give the index"))
+    allowed = [name for name in names if isinstance(name, str)]
+    raise SpecError(override.problem(f"{inside} has no item named {shown(key)}", suggestion(key, allowed)))
+
+
+def _single_path(nested: Any) -> tuple[str, ...]:
+    keys: list[str] = []
+    while isinstance(nested, dict):
+        [(key, nested)] = nested.items()
+        keys.append(key)
+    return tuple(keys)

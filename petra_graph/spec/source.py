@@ -1,0 +1,138 @@
+"""The text of one specification, its values and where each of them stands.
+
+Decision: the standard parser gives the values, so that what TOML means is not ours to decide; a second parser
+(`positions`) gives only the places. Where the two should ever disagree, a message loses its line, never its value.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from attrs import field, frozen
+
+from petra_graph.errors import Path, Problem, SpecError, Where
+from petra_graph.spec.positions import Span, find_spans
+
+STDIN = "-"
+
+
+@frozen(kw_only=True)
+class Source:
+    """One text that gives values: a file, the standard input, or one `--set`."""
+
+    file: str
+    """As messages show it."""
+    text: str = ""
+    values: Mapping[str, Any] = field(factory=dict)
+    spans: Mapping[Path, Span] = field(factory=dict)
+
+    def where(self, path: Path, *, at_key: bool = False) -> Where:
+        """Return the position of the value at `path`, or of its key."""
+        span = self.spans.get(path)
+        if span is None:
+            return Where(file=self.file)
+        return span.key if at_key else span.value
+
+
+def read_source(path: str, *, stated: Problem | None = None) -> Source:
+    """Read a TOML text.
+
+    Args:
+        path: a file, or "-" for the standard input.
+        stated: the problem to report instead where the file cannot be read, for files that another file names.
+
+    Raises:
+        SpecError: it cannot be read, is empty, is not UTF-8, or is not TOML.
+    """
+    file = "<stdin>" if path == STDIN else path
+    try:
+        content = sys.stdin.buffer.read() if path == STDIN else FilePath(path).expanduser().read_bytes()
+    except (OSError, ValueError) as error:
+        raise SpecError(stated or _unreadable(file, error)) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SpecError(
+            Problem(
+                message=f"not UTF-8 text (byte 0x{content[error.start]:02x})",
+                hint="a specification is a TOML file; save it as UTF-8",
+                where=Where(file=file, line=line),
+            )
+        ) from None
+    if not text.strip():
+        raise SpecError(
+            Problem(
+                message="the file is empty" if path != STDIN else "nothing came on the standard input",
+                hint="a specification needs [data] and one of [graph] and [architecture]",
+                where=Where(file=file),
+            )
+        )
+    return parse_source(text, file)
+
+
+def parse_source(text: str, file: str) -> Source:
+    """Parse a TOML text; `file` is what messages call it.
+
+    Raises:
+        SpecError: the text is not TOML; the position is the parser's.
+    """
+    try:
+        values = tomllib.loads(text)
+    except ValueError as error:
+        raise SpecError(_invalid(text, file, str(error))) from None
+    except RecursionError:
+        raise SpecError(Problem(message="nested too deeply", where=Where(file=file))) from None
+    return Source(file=file, text=text, values=values, spans=find_spans(text, file))
+
+
+def _unreadable(file: str, error: OSError | ValueError) -> Problem:
+    where = Where(file=file)
+    if isinstance(error, FileNotFoundError):
+        folder = FilePath(file).expanduser().parent
+        if not folder.is_dir():
+            return Problem(message="no such file", hint=f"there is no folder {str(folder)!r} either", where=where)
+        return Problem(message="no such file", hint=_neighbours(FilePath(file).name, folder), where=where)
+    if isinstance(error, IsADirectoryError):
+        return Problem(message="a folder, not a file", hint=_neighbours("", FilePath(file).expanduser()), where=where)
+    if isinstance(error, PermissionError):
+        return Problem(message="no permission to read it", hint="see the file's owner and mode", where=where)
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return Problem(message=f"cannot be read: {reason}", where=where)
+
+
+def _neighbours(name: str, folder: FilePath) -> str:
+    from difflib import get_close_matches
+
+    names = sorted(entry.name for entry in folder.glob("*.toml"))
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean {str(folder / close[0])!r}?"
+    return f"TOML files there: {', '.join(names[:8])}" if names else "there is no TOML file there"
+
+
+def _invalid(text: str, file: str, message: str) -> Problem:
+    lines = text.split("\n")
+    line, column = len(lines), len(lines[-1]) + 1
+    at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    if at:
+        message = message[: at.start()]
+        if at[1]:
+            line, column = int(at[1]), int(at[2])
+    shown = lines[line - 1] if line <= len(lines) else ""
+    hint = ""
+    bare = re.match(r"\s*([^=]+?)\s*=\s*([A-Za-z~/][^\s,\]}#\"']*)", shown)
+    if message == "Invalid value" and bare:
+        hint = f'text needs quotes: {bare[1]} = "{bare[2]}"'
+    elif message.startswith(("Cannot declare", "Cannot overwrite")):
+        hint = "each table and each key may be given once"
+    return Problem(
+        message=f"invalid TOML: {message[:1].lower()}{message[1:]}",
+        hint=hint,
+        where=Where(file=file, line=line, column=column, text=shown.rstrip("\r")),
+    )
