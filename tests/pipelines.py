@@ -12,7 +12,9 @@ from petra_graph.catalog.blocks import declared
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
+from petra_graph.registry.registry import Plugin
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
@@ -99,7 +101,9 @@ def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> C
     tables = [
         NodeInput(
             spec=table,
-            declaration=BLOCKS[table.block],
+            plugin=Plugin(
+                group=BLOCK_GROUP, name=table.block, distribution="petra-graph", declaration=BLOCKS[table.block]
+            ),
             options=BLOCKS[table.block].options(**table.options),
             path=("graph", "node", index),
         )

@@ -9,7 +9,7 @@ other stage, no device but its own, and no time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import reduce
 
 import torch
@@ -126,6 +126,17 @@ class StageExecutor:
                 else:
                     self._hand_on(segment, cell.evaluate(inputs), received, sent)
         return Forwarded(sent=sent, result=result)
+
+    def replay(self, micro_batch: int, received: MutableMapping[Edge, Streams]) -> Iterator[tuple[str, Streams]]:
+        """Run a training micro-batch's forward again and keep nothing, to look at what comes out.
+
+        Yields:
+            Each segment's last node and its output. `received` gains what is sent to other stages.
+        """
+        for segment, cell in self._steps:
+            outputs = cell.run_without_graph(micro_batch, _take(segment, received))
+            yield segment.nodes[-1], outputs
+            self._hand_on(segment, outputs, received, received)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""

@@ -9,8 +9,8 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem
 from petra_graph.graph import rules
-from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
-from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.graph.stage_graph import INPUT, Node, StageGraph, block_declaration
+from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
 
 
@@ -19,7 +19,7 @@ class NodeInput:
     """A node's table, with its plugin resolved and its options read."""
 
     spec: NodeSpec
-    declaration: BlockDeclaration | None
+    plugin: Plugin | None
     options: Any
     path: Path
 
@@ -49,14 +49,15 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
     before = INPUT
     for table in tables:
         spec = table.spec
-        kind = spec.kind or (table.declaration.kind if table.declaration else "buffered")
+        declaration = block_declaration(table.plugin)
+        kind = spec.kind or (declaration.kind if declaration else "buffered")
         inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
         names = [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
         for name in names:
             yield Node(
                 name=name,
                 block=spec.block,
-                declaration=table.declaration,
+                plugin=table.plugin,
                 options=table.options,
                 kind=kind,
                 inputs=inputs,

@@ -15,6 +15,7 @@ from attrs import define, field, frozen
 
 from petra_graph.errors import Path
 from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import Kind
 
 INPUT = "input"
@@ -28,7 +29,7 @@ class Node:
     name: str
     block: str
     """The block as the specification names it."""
-    declaration: BlockDeclaration | None
+    plugin: Plugin | None
     """None where only importing the block's module would tell (`block = "module:Class"` before that import)."""
     options: Any
     """An instance of the block's own options class."""
@@ -37,6 +38,19 @@ class Node:
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
     """Where the specification says so."""
+
+    @property
+    def declaration(self) -> BlockDeclaration | None:
+        """What the block declares."""
+        return block_declaration(self.plugin)
+
+
+def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
+    """Return what a block's plugin declares, None for a block that is not resolved yet."""
+    if plugin is None:
+        return None
+    assert isinstance(plugin.declaration, BlockDeclaration)
+    return plugin.declaration
 
 
 @define(kw_only=True, eq=False)

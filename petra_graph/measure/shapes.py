@@ -17,7 +17,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Shape, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
-from petra_graph.registry.build import load_build
+from petra_graph.registry.building import load
 
 _BATCH = 2
 
@@ -39,10 +39,10 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         SpecError: the block refuses these shapes or options.
         PluginError: the block's code cannot be imported, or is no Block.
     """
-    assert node.declaration is not None
-    block_class = load_build(node.declaration.build, f'block "{node.block}"')
+    assert node.plugin is not None
+    block_class = load(node.plugin)
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        message = f'block "{node.block}": {node.declaration.build} is no subclass of petra_graph.blocks.Block'
+        message = f'block "{node.block}": {node.plugin.declaration.build} is no subclass of petra_graph.blocks.Block'
         raise PluginError(Problem(message=message, hint="subclass AdditiveCoupling, Buffered or Head", path=node.path))
     try:
         return block_class(inputs, node.options)

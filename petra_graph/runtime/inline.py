@@ -8,12 +8,14 @@ channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from attrs import define
 from torch import Tensor
 
 from petra_graph.blocks import Streams
+from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import BackwardMessage, StageExecutor
 from petra_graph.graph.stage_graph import INPUT
@@ -24,6 +26,26 @@ from petra_graph.runtime.channel import LocalChannel, moved, moved_back
 Observer = Callable[[HeadResult], None]
 MicroBatch = tuple[Tensor, Tensor]
 """Samples [n, *shape] and targets [n], on the CPU."""
+
+
+@contextmanager
+def _told_where(executor: StageExecutor, action: Action) -> Iterator[None]:
+    """Let whatever an operation raises say which operation it was.
+
+    Raises:
+        RunFailed: instead of any other error.
+    """
+    try:
+        yield
+    except (PetraGraphError, Interrupted):
+        raise
+    except Exception as error:
+        program = executor.program
+        message = (
+            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {action.verb} of micro-batch "
+            f"{action.micro_batch}: {type(error).__name__}: {error}"
+        )
+        raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
 
 
 @define
@@ -71,7 +93,8 @@ class InlineRuntime:
             progressed = False
             for turn in reversed(turns):
                 if turn.next is not None and self._ready(turn.next, turn.executor):
-                    self._perform(turn, turn.next, source, observe)
+                    with _told_where(turn.executor, turn.next):
+                        self._perform(turn, turn.next, source, observe)
                     turn.advance()
                     progressed = True
             if self._global_clip and all(turn.next and turn.next.verb == "update" for turn in turns):
@@ -94,6 +117,19 @@ class InlineRuntime:
         finally:
             for executor in self.executors:
                 executor.set_training(True)
+
+    def outputs_finite(self, micro_batch: int, batch: MicroBatch) -> Iterator[tuple[int, str, bool]]:
+        """Run a training micro-batch through all stages once more, keeping nothing.
+
+        Yields:
+            Stage, node, and whether all of its output is finite.
+        """
+        edges: dict[Edge, Streams] = {self._source: (batch[0],)}
+        for executor, device in zip(self.executors, self._devices, strict=True):
+            received = {edge: moved(edges.pop(edge), device) for edge in executor.program.receives}
+            for name, outputs in executor.replay(micro_batch, received):
+                yield executor.program.index, name, all(bool(torch.isfinite(stream).all()) for stream in outputs)
+            edges.update(received)
 
     def _evaluate(self, batch: MicroBatch) -> HeadResult:
         samples, targets = batch

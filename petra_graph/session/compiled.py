@@ -8,12 +8,13 @@ from typing import TypeVar
 import torch
 from attrs import frozen
 
+from petra_graph.compiler.choice import method_and_schedule
 from petra_graph.compiler.emit import emit
 from petra_graph.compiler.partition import partition, per_block
-from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.stage_graph import INPUT, StageGraph
 from petra_graph.measure.shapes import NodeShapes, measure_shapes
-from petra_graph.program.method import METHODS, Method
+from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import DataFacts
@@ -51,9 +52,10 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
         SpecError: everything that is wrong with shapes, stages, devices or method.
     """
     problems: list[Problem] = []
-    shapes = _collected(problems, lambda: measure_shapes(graph, *_sample(spec, facts)))
+    sample_dtype = torch.int64 if facts.dtype == "int64" else torch.float32
+    shapes = _collected(problems, lambda: measure_shapes(graph, facts.shape, sample_dtype))
     devices = _collected(problems, lambda: device_names(spec))
-    chosen = _collected(problems, lambda: method_and_schedule(spec))
+    chosen = _collected(problems, lambda: method_and_schedule(spec.method, spec.optimizer.clip))
     stages = spec.partition.stages
     cuts = per_block(graph) if stages == "per-block" else stages
     made = _collected(problems, lambda: partition(graph, cuts, devices or ("cpu",)))
@@ -69,42 +71,6 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
         partition=made,
         programs=emit(graph, made, method, schedule, spec.method.accumulation, streams),
     )
-
-
-def method_and_schedule(spec: Spec) -> tuple[Method, ScheduleName]:
-    """Return the method and its schedule, the method's own where the specification names none.
-
-    Raises:
-        SpecError: no such method, a schedule under which it would be another method, or a global norm to clip by
-            where no moment exists at which all stages' gradients are complete.
-    """
-    method = METHODS.get(spec.method.name)
-    if method is None:
-        message = f"unknown method {shown(spec.method.name)}"
-        raise SpecError(Problem(message=message, hint=suggestion(spec.method.name, METHODS), path=("method", "name")))
-    schedule = spec.method.schedule or method.schedules[0]
-    problems = []
-    if schedule not in method.schedules:
-        problems.append(
-            Problem(
-                message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
-                hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
-                path=("method", "schedule"),
-            )
-        )
-    clip = spec.optimizer.clip
-    if clip is not None and clip.scope == "global" and schedule != "sequential":
-        problems.append(
-            Problem(
-                message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
-                hint="asynchronous stages update at different times, so no global norm exists when one steps; "
-                'set scope = "stage", or method.schedule = "sequential"',
-                path=("optimizer", "clip", "scope"),
-            )
-        )
-    if problems:
-        raise SpecError(problems)
-    return method, schedule
 
 
 def device_names(spec: Spec) -> tuple[str, ...]:
@@ -142,25 +108,6 @@ def _exists(name: str, available: int) -> bool:
     if kind == "cuda" and index.isdecimal():
         return int(index) < available
     return name == "cpu"
-
-
-def _sample(spec: Spec, facts: DataFacts) -> tuple[tuple[int, ...], torch.dtype]:
-    """Return shape and type of a sample as the first node sees it; shapes are measured in float32.
-
-    Raises:
-        SpecError: the graph's declared input is not what the data set gives.
-    """
-    declared = spec.graph.input if spec.graph else None
-    if declared is not None and (declared.shape, declared.dtype) != (facts.shape, facts.dtype):
-        raise SpecError(
-            Problem(
-                message=f"the graph reads {declared.dtype} {list(declared.shape)}, "
-                f'but data set "{spec.data.name}" gives {facts.dtype} {list(facts.shape)}',
-                hint="leave out graph.input to take the data set's",
-                path=("graph", "input"),
-            )
-        )
-    return facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32
 
 
 def _collected(problems: list[Problem], make: Callable[[], T]) -> T | None:

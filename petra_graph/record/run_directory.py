@@ -1,0 +1,73 @@
+"""A run's directory: one for each run, never shared, never half-written.
+
+runs/20260131T120000Z-NAME-3f9a1c/
+    spec.toml          as given
+    resolved.toml      with everything decided; running it repeats the run
+    env.json           versions, devices, command line
+    metrics.jsonl      one event a line
+    summary.json       how it ended, written last
+    weights.safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from petra_graph.errors import RunFailed
+
+
+def create_run_directory(parent: str, name: str) -> Path:
+    """Create a new directory below `parent`.
+
+    Raises:
+        RunFailed: it cannot be created.
+    """
+    root = Path(os.path.expandvars(parent)).expanduser()
+    while True:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError:
+            if not root.is_dir():
+                raise RunFailed(
+                    f"cannot create a run directory: {root} is a file", hint="set run.directory to another folder"
+                ) from None
+        except OSError as error:
+            raise RunFailed(
+                f"cannot create the run directory {directory}: {error.strerror or error}",
+                hint="set run.directory to a folder that can be written",
+            ) from error
+        else:
+            return directory
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file, and put it in place of `path` in one step.
+
+    Raises:
+        RunFailed: the disk refuses; `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file whole."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")

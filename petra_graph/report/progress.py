@@ -1,0 +1,132 @@
+"""A run as it goes: a live bar on a terminal, one plain line an epoch elsewhere. Both go to stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from petra_graph.record.listener import EpochEnded, Listener, Started
+
+_REFRESH_SECONDS = 0.2
+
+
+def progress(stream: TextIO = sys.stderr) -> Listener:
+    """Return the listener that suits the stream."""
+    return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
+
+
+class PlainProgress:
+    """Lines for logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._epochs = 0
+
+    def started(self, run: Started) -> None:
+        """Say what runs, and where its results go."""
+        self._epochs = run.epochs
+        self._say(heading(run))
+        self._say(f"run directory: {run.directory}")
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Say nothing: a log is no terminal."""
+
+    def evaluating(self, epoch: int) -> None:
+        """Say nothing."""
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Write the epoch's line."""
+        self._say(epoch_line(report, self._epochs))
+
+    def stopped(self) -> None:
+        """Say nothing."""
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class LiveProgress:
+    """A bar for the epoch under way, and a line for each that is over."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._run: Started | None = None
+        self._epoch: TaskID | None = None
+        self._drawn = self._began = 0.0
+
+    def started(self, run: Started) -> None:
+        """Show what runs, and begin."""
+        self._run = run
+        self._console.print(heading(run), highlight=False)
+        self._console.print(f"run directory: {run.directory}", highlight=False, soft_wrap=True)
+        self._bar.start()
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Advance the bar; the remaining time is the epoch's."""
+        run, now = self._run, time.monotonic()
+        assert run is not None
+        if self._epoch is None:
+            self._began = now
+            title = f"epoch {epoch}/{run.epochs}"
+            self._epoch = self._bar.add_task(title, total=run.micro_batches, numbers="")
+        if now - self._drawn < _REFRESH_SECONDS and micro_batches < run.micro_batches:
+            return
+        self._drawn = now
+        rate = micro_batches * run.batch / max(now - self._began, _REFRESH_SECONDS)
+        self._bar.update(self._epoch, completed=micro_batches, numbers=f"{numbers(means)}  {rate:,.0f} samples/s")
+
+    def evaluating(self, epoch: int) -> None:
+        """Say that the evaluation runs."""
+        if self._epoch is not None:
+            self._bar.update(self._epoch, description=f"evaluating after epoch {epoch}")
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Replace the bar by the epoch's line."""
+        if self._epoch is not None:
+            self._bar.remove_task(self._epoch)
+            self._epoch = None
+        assert self._run is not None
+        self._console.print(epoch_line(report, self._run.epochs), highlight=False)
+
+    def stopped(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()
+
+
+def heading(run: Started) -> str:
+    """Describe a run in a line."""
+    return (
+        f"{run.name}: {run.parameters:,} parameters in {run.stages} stages; {run.method}, {run.schedule}, "
+        f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}"
+    )
+
+
+def epoch_line(report: EpochEnded, epochs: int) -> str:
+    """Describe an epoch in a line."""
+    width = len(str(epochs))
+    test = f"   test {numbers(report.test)}" if report.test else ""
+    return (
+        f"epoch {report.epoch:>{width}}/{epochs}   train {numbers(report.train)}{test}"
+        f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
+    )
+
+
+def numbers(means: Mapping[str, float]) -> str:
+    """Write the loss, and fractions as percentages."""
+    parts = [f"loss {means['loss']:.4f}"] if "loss" in means else []
+    parts += [f"{name} {100 * value:.2f} %" for name, value in means.items() if name == "top1"]
+    return " ".join(parts)

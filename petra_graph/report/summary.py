@@ -1,0 +1,20 @@
+"""What a run came to, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from petra_graph.report.progress import numbers
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Describe a run's summary in a few lines."""
+    lines = [
+        f"{summary['name']}: {summary['status']} after {summary['epochs']} epochs, "
+        f"{summary['micro_batches']:,} micro-batches, {summary['updates']:,} updates"
+    ]
+    if summary["test"]:
+        lines.append(f"test {numbers(summary['test'])}")
+    lines.append(f"results: {summary['directory']}")
+    return lines

@@ -1,0 +1,165 @@
+"""Everything that a run refuses, refused before it starts: `run --dry-run` ends here, and `run` goes on from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from petra_graph.errors import Problem
+from petra_graph.executor.learning_rate import horizon, learning_rate
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.registry.building import load
+from petra_graph.registry.contracts import DataFacts, DataSet, Horizon
+from petra_graph.session.assemble import Training, executors
+from petra_graph.session.compiled import Compiled, compile_graph
+from petra_graph.session.findings import Findings
+from petra_graph.session.loader import MicroBatches
+from petra_graph.session.validate import Checked, Chosen, check_spec
+from petra_graph.spec.model import Spec
+
+
+@frozen(kw_only=True)
+class Prepared:
+    """A run that can start."""
+
+    checked: Checked
+    compiled: Compiled
+    data: DataSet
+    training: Training
+    horizon: Horizon
+
+    @property
+    def spec(self) -> Spec:
+        """The specification as given."""
+        return self.checked.spec
+
+    @property
+    def facts(self) -> DataFacts:
+        """What the opened data set's samples look like."""
+        return self.data.facts
+
+    def executors(self) -> tuple[StageExecutor, ...]:
+        """Build all stages: this allocates the network."""
+        return executors(self.compiled, self.spec, self.facts, self.training)
+
+    def training_batches(self, epoch: int) -> MicroBatches:
+        """Return the micro-batches of training epoch `epoch`, counted from 0."""
+        return training_batches(self.data, self.spec, epoch)
+
+    def test_batches(self) -> MicroBatches:
+        """Return the evaluation batches: every sample, in order."""
+        data = self.spec.data
+        return MicroBatches(
+            split=self.data.test,
+            batch=data.evaluation_batch or data.batch,
+            seed=self.spec.run.seed,
+            epoch=0,
+            workers=data.workers,
+            shuffle=False,
+            drop_last=False,
+        )
+
+
+def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
+    """Check a specification to the end: plugins, graph, shapes, stages, devices, and the data set's files.
+
+    Raises:
+        SpecError: all that is wrong, located.
+        PluginError: only plugins are at fault.
+    """
+    checked = check_spec(path, overrides, import_local=True)
+    findings = Findings()
+    compiled = findings.attempt(lambda: compile_graph(checked.graph, checked.spec, checked.facts), (), inside=True)
+    data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
+    if data is not None:
+        if compiled is not None:
+            findings.add(_head_problems(compiled, data.facts))
+        findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
+    training = findings.attempt(lambda: _training(checked, data), (), inside=True)
+    findings.raise_any(checked.loaded)
+    assert compiled is not None
+    assert data is not None
+    assert training is not None
+    length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
+    return Prepared(checked=checked, compiled=compiled, data=data, training=training, horizon=length)
+
+
+def outline(prepared: Prepared) -> dict[str, Any]:
+    """Return what a run would be: for `run --dry-run`."""
+    compiled = prepared.compiled
+    return {
+        "name": prepared.spec.name,
+        "nodes": len(compiled.graph.nodes),
+        "stages": len(compiled.programs),
+        "parameters": compiled.parameters,
+        "method": compiled.method.name,
+        "schedule": compiled.schedule,
+        "accumulation": prepared.spec.method.accumulation,
+        "devices": list(dict.fromkeys(program.device for program in compiled.programs)),
+        "training samples": len(prepared.data.train),
+        "test samples": len(prepared.data.test),
+        "micro-batches": prepared.spec.run.epochs * len(prepared.training_batches(0)),
+        "updates": prepared.horizon.updates,
+    }
+
+
+def fix_arithmetic(spec: Spec) -> None:
+    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels."""
+    torch.set_num_threads(spec.run.threads)
+    if torch.cuda.is_available():
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+
+
+def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
+    """Return the micro-batches of training epoch `epoch`, counted from 0."""
+    return MicroBatches(
+        split=data.train,
+        batch=spec.data.batch,
+        seed=spec.run.seed,
+        epoch=epoch,
+        workers=spec.data.workers,
+        shuffle=True,
+        drop_last=True,
+    )
+
+
+def _opened(chosen: Chosen) -> DataSet:
+    data: DataSet = load(chosen.plugin)(chosen.options)
+    return data
+
+
+def _training(checked: Checked, data: DataSet | None) -> Training | None:
+    """Build loss and learning rate; the learning rate needs the data set's length."""
+    loss = load(checked.loss.plugin)(checked.loss.options)
+    build_optimizer = load(checked.optimizer.plugin)
+    build_factor = load(checked.lr_schedule.plugin)
+    if data is None:
+        return None
+    length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
+    factor = build_factor(checked.lr_schedule.options, length)
+    return Training(
+        loss=loss,
+        build_optimizer=build_optimizer,
+        optimizer_options=checked.optimizer.options,
+        rate=learning_rate(checked.spec, checked.optimizer.options.lr, factor, length),
+    )
+
+
+def _head_problems(compiled: Compiled, facts: DataFacts) -> list[Problem]:
+    """Compare the head's outputs with the number of classes."""
+    head = compiled.graph.nodes[compiled.graph.head]
+    outputs = compiled.shapes[head.name].outputs
+    if facts.classes is None or outputs == ((facts.classes,),):
+        return []
+    came = ", ".join("x".join(map(str, shape)) for shape in outputs)
+    return [
+        Problem(
+            message=f'the head "{head.name}" has {came} outputs, but the data set has {facts.classes} classes',
+            hint=f"make it {facts.classes}",
+            path=head.path,
+        )
+    ]

@@ -1,0 +1,46 @@
+"""The resolved specification: everything that was decided, written down, so that running it repeats the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from petra_graph.session.prepare import Prepared
+from petra_graph.session.validate import Chosen
+from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
+
+
+def resolved(prepared: Prepared) -> Spec:
+    """Return the specification with nodes written out, stages cut, devices named and every option's value."""
+    spec, compiled, checked = prepared.spec, prepared.compiled, prepared.checked
+    stages = compiled.partition.stages
+    nodes = tuple(
+        NodeSpec(name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options))
+        for node in compiled.graph.nodes.values()
+    )
+    facts = prepared.facts
+    return attrs.evolve(
+        spec,
+        architecture=None,
+        graph=GraphSpec(input=InputSpec(shape=facts.shape, dtype=facts.dtype), node=nodes),
+        method=attrs.evolve(spec.method, schedule=compiled.schedule),
+        partition=attrs.evolve(
+            spec.partition,
+            stages=tuple(stage.nodes for stage in stages),
+            devices=tuple(dict.fromkeys(stage.device for stage in stages)),
+        ),
+        optimizer=_with_options(spec.optimizer, checked.optimizer),
+        lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
+        loss=_with_options(spec.loss, checked.loss),
+        data=_with_options(spec.data, checked.data),
+    )
+
+
+def _with_options(table: Any, chosen: Chosen) -> Any:
+    return attrs.evolve(table, options=_options(chosen.options))
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """Write an options value as a table; what is None is left out, since it is the default."""
+    return {key: value for key, value in attrs.asdict(options).items() if value is not None}

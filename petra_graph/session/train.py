@@ -1,0 +1,117 @@
+"""Epochs: train, drain, evaluate, record."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+
+import attrs
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.cells import HeadResult
+from petra_graph.record.metrics import Metrics
+from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.session.diagnose import not_finite
+from petra_graph.session.interrupt import StopRequest
+from petra_graph.record.listener import EpochEnded, Listener
+from petra_graph.session.loader import MicroBatches
+from petra_graph.session.prepare import Prepared
+from petra_graph.session.totals import Totals
+
+
+class Trainer:
+    """Trains a prepared run; `epochs` holds what was reached, also after an interruption."""
+
+    def __init__(
+        self, prepared: Prepared, runtime: InlineRuntime, metrics: Metrics, listener: Listener, stop: StopRequest
+    ) -> None:
+        self.prepared = prepared
+        self.runtime = runtime
+        self.metrics = metrics
+        self.listener = listener
+        self.stop = stop
+        self.epochs: list[EpochEnded] = []
+        self.micro_batches = 0
+        """Seen by the head since the run's start."""
+        self.seconds = 0.0
+        """Spent in training, evaluations left out."""
+
+    @property
+    def updates(self) -> int:
+        """Updates that the head's stage has made."""
+        return self.runtime.executors[-1].updater.updates
+
+    def run(self) -> None:
+        """Train all epochs.
+
+        Raises:
+            Interrupted: somebody asked to stop.
+            RunFailed: a stage failed, or a loss was not finite.
+        """
+        spec = self.prepared.spec
+        for epoch in range(1, spec.run.epochs + 1):
+            began, done = time.perf_counter(), self.micro_batches
+            train = self._train(epoch)
+            seconds = time.perf_counter() - began
+            self.seconds += seconds
+            due = epoch % spec.run.evaluate_every == 0 or epoch == spec.run.epochs
+            test = self._evaluate(epoch) if due else None
+            report = EpochEnded(
+                epoch=epoch,
+                train=train,
+                test=test,
+                samples_per_second=(self.micro_batches - done) * spec.data.batch / seconds,
+                learning_rate=self._learning_rate(),
+            )
+            self.epochs.append(report)
+            self._record(report)
+            self.listener.epoch_ended(report)
+
+    def _train(self, epoch: int) -> Mapping[str, float]:
+        batches = self.prepared.training_batches(epoch - 1)
+        first, every = self.micro_batches, self.prepared.spec.run.log_every
+        totals = Totals()
+
+        def observe(result: HeadResult) -> None:
+            self.stop.obey()
+            if not math.isfinite(float(result.loss)):
+                again = next(iter(self._from(epoch, result.micro_batch - first)))
+                raise RunFailed(not_finite(self.runtime, result, again, epoch))
+            totals.add(result)
+            self.micro_batches += 1
+            done = self.micro_batches - first
+            if done % every == 0:
+                step = {"train/micro_batch_loss": float(result.loss), "train/learning_rate": self._learning_rate()}
+                self.metrics.record(epoch=epoch, step=self.micro_batches, values=step)
+            self.listener.trained(epoch, done, totals.means())
+
+        self.runtime.train(batches, range(first, first + len(batches)), observe)
+        return totals.means()
+
+    def _evaluate(self, epoch: int) -> Mapping[str, float]:
+        self.listener.evaluating(epoch)
+        totals = Totals()
+        for result in self.runtime.evaluate(self.prepared.test_batches()):
+            self.stop.obey()
+            totals.add(result)
+        means = totals.means()
+        if not math.isfinite(means.get("loss", 0.0)):
+            raise RunFailed(
+                f"the evaluation loss is {means['loss']} after epoch {epoch}, though training losses are finite",
+                hint="running statistics or activations overflow in evaluation: lower the learning rate",
+            )
+        return means
+
+    def _from(self, epoch: int, start: int) -> MicroBatches:
+        return attrs.evolve(self.prepared.training_batches(epoch - 1), start=start, workers=0)
+
+    def _learning_rate(self) -> float:
+        """Return the rate of the head's latest update."""
+        return self.prepared.training.rate(max(0, self.updates - 1))
+
+    def _record(self, report: EpochEnded) -> None:
+        values = {f"train/{name}": value for name, value in report.train.items()}
+        values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
+        values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
+        self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
