@@ -1,0 +1,118 @@
+"""The command line's front door: finds the verb, imports it, and turns what it raises into an exit code.
+
+Decision: a verb's file is imported when the verb is used, so that `--help` costs what click costs; the table below
+holds the one line that the help shows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+from petra_graph import __version__
+
+
+class Verb(NamedTuple):
+    """Where a verb's command lives, and what the help says about it."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+VERBS = {
+    "run": Verb("petra_graph.cli.run", "run", "Train what a spec describes."),
+    "validate": Verb("petra_graph.cli.validate", "validate", "Check specs: keys, types, plugins, options, graph."),
+    "list": Verb("petra_graph.cli.list", "list_plugins", "List the plugins that are installed."),
+    "show": Verb("petra_graph.cli.show", "show", "Show a plugin's options and a snippet to paste."),
+    "schema": Verb("petra_graph.cli.schema", "schema", "Print the JSON schema of specs, for editors."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        """Return the verbs in the table's order."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  ditto
+        """Import a verb's command."""
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(verb.module), verb.attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which one was probably meant."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, VERBS, n=1)
+            meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(VERBS)}."
+            ctx.fail(f"No such verb {name!r}. {meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  ditto
+        """Write the verbs' one-line helps, without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+
+
+@click.group(cls=LazyGroup, subcommand_metavar="VERB [ARGUMENTS]...")
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Train reversible networks stage by stage with PETRA, from a TOML spec.
+
+    Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None: the process's own.
+
+    Returns:
+        the exit code.
+    """
+    try:
+        given = None if arguments is None else list(arguments)
+        code = cli.main(args=given, prog_name="petra-graph", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; the interpreter must not complain when it closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001  only our own errors stay here
+        return _told(error)
+    return code if isinstance(code, int) else 0
+
+
+def _told(error: Exception) -> int:
+    """Print an error that a user can mend and return its exit code; any other goes on as it came."""
+    from petra_graph.errors import Interrupted, PetraGraphError
+
+    if isinstance(error, Interrupted):
+        return error.exit_code
+    if not isinstance(error, PetraGraphError):
+        raise error
+    from petra_graph.cli.printing import print_problems
+
+    print_problems(error.problems)
+    return error.exit_code

@@ -1,0 +1,47 @@
+"""How verbs print: problems to stderr, results to stdout, JSON where a program reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from petra_graph.errors import Problem
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    """Print problems to stderr, and how many they are."""
+    for problem in problems:
+        click.echo(str(problem), err=True)
+    if len(problems) > 1:
+        click.echo(f"{len(problems)} problems", err=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON to stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
+    """Print rows in aligned columns; columns that are empty throughout are left out."""
+    columns = [column for column in zip(*rows, strict=True) if any(column)]
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(f"{indent}{line.rstrip()}")
+
+
+def problem_record(problem: Problem) -> dict[str, Any]:
+    """Return a problem as JSON holds it."""
+    where = problem.where
+    return {
+        "message": problem.message,
+        "hint": problem.hint,
+        "path": list(problem.path),
+        "file": where.file if where else None,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+        "text": where.text if where else None,
+    }

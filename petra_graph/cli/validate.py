@@ -1,0 +1,58 @@
+"""`petra-graph validate`: everything about specs that can be checked without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from petra_graph.cli.parameters import json_option, set_option
+from petra_graph.cli.printing import print_json, print_problems, problem_record
+from petra_graph.errors import PetraGraphError, SpecError
+from petra_graph.registry.registry import discover
+from petra_graph.session.validate import Checked, check_spec
+
+
+@click.command()
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@set_option
+@json_option
+@click.pass_context
+def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
+    """Check specs: keys, types, plugins, their options, and the graph's rules.
+
+    SPEC is a TOML file, or "-" for the standard input. Shapes are not checked: they need torch, and `run --dry-run`
+    checks them.
+    """
+    registry = discover()
+    results: dict[str, Checked | PetraGraphError] = {}
+    for spec in specs:
+        try:
+            results[spec] = check_spec(spec, overrides, registry=registry)
+        except PetraGraphError as error:
+            results[spec] = error
+    failed = [result for result in results.values() if isinstance(result, PetraGraphError)]
+    if as_json:
+        print_json([_record(spec, result) for spec, result in results.items()])
+    else:
+        for spec, result in results.items():
+            if isinstance(result, Checked):
+                click.echo(_line(spec, result))
+        print_problems([problem for error in failed for problem in error.problems])
+    if failed:
+        # Plugins are only to blame where every spec is right.
+        wrong = [error for error in failed if isinstance(error, SpecError)]
+        ctx.exit((wrong or failed)[0].exit_code)
+
+
+def _line(spec: str, checked: Checked) -> str:
+    count = len(checked.graph.nodes)
+    left = [*(f"block {name} not checked" for name in checked.unchecked_blocks), "shapes not checked"]
+    return f"{spec}: ok ({count} node{'s' * (count != 1)}; {', '.join(left)}, use run --dry-run)"
+
+
+def _record(spec: str, result: Checked | PetraGraphError) -> dict[str, object]:
+    if isinstance(result, Checked):
+        unchecked = ["shapes", *result.unchecked_blocks]
+        return {"spec": spec, "ok": True, "nodes": len(result.graph.nodes), "unchecked": unchecked, "problems": []}
+    return {"spec": spec, "ok": False, "problems": [problem_record(problem) for problem in result.problems]}

@@ -1,0 +1,75 @@
+"""A snippet to paste: a plugin's table with values for its required options that its own class accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import attrs
+
+from petra_graph.errors import shown
+from petra_graph.registry.contracts import BLOCKS
+from petra_graph.registry.option_list import list_options
+from petra_graph.registry.options import read_options
+from petra_graph.registry.registry import TABLE_GROUPS, Plugin
+from petra_graph.spec.describe import is_list, is_literal, is_mapping, is_union, item_types, members
+
+LIKELY: dict[Any, tuple[Any, ...]] = {
+    int: (64, 10, 8, 2, 1, 0),
+    float: (0.1, 0.5, 1.0, 10.0, 0.0),
+    str: ("...",),
+    bool: (True,),
+}
+"""Values to try, the likeliest to be of use first."""
+LIKELY_LENGTHS = (3, 1, 2, 4)
+
+
+def snippet(plugin: Plugin) -> str:
+    """Return TOML that names the plugin; options with defaults stand in it as comments."""
+    table, head = _head(plugin)
+    lines = []
+    for option in list_options(plugin):
+        if option.required:
+            lines.append(f"{option.name} = {shown(_example(plugin, option.name))}")
+        elif option.default is not None:
+            lines.append(f"# {option.name} = {shown(option.default)}")
+    return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
+
+
+def _example(plugin: Plugin, name: str) -> Any:
+    """Return a value that the option's type and validator accept; a likely one where none of those tried is."""
+    tried = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type))
+    return next((value for value in tried if _accepted(plugin, name, value)), tried[0])
+
+
+def _head(plugin: Plugin) -> tuple[str, list[str]]:
+    if plugin.group == BLOCKS:
+        plain = plugin.name.rpartition(":")[2]
+        return "graph.node", ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
+    table = next(table for table, group in TABLE_GROUPS.items() if group == plugin.group)
+    return table, [f"[{table}]", f"name = {shown(plugin.name)}"]
+
+
+def _accepted(plugin: Plugin, name: str, value: Any) -> bool:
+    _, problems = read_options(plugin, {name: value}, ())
+    return not any(problem.path[:1] == (name,) for problem in problems)
+
+
+def _candidates(kind: Any) -> Iterator[Any]:
+    if is_union(kind):
+        for member in members(kind):
+            yield from _candidates(member)
+    elif is_literal(kind):
+        yield from get_args(kind)
+    elif is_list(kind):
+        for length in LIKELY_LENGTHS:
+            types = item_types(kind, length)
+            if types is not None:
+                yield [next(_candidates(item)) for item in types]
+    elif is_mapping(kind):
+        yield {}
+    elif isinstance(kind, type) and attrs.has(kind):
+        required = [item for item in attrs.fields(kind) if item.default is attrs.NOTHING]
+        yield {item.name: next(_candidates(item.type)) for item in required}
+    else:
+        yield from LIKELY.get(kind, ("...",))
