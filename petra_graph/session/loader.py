@@ -8,7 +8,9 @@ middle of an epoch by leaving out the micro-batches before.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -119,3 +121,10 @@ def _as_it_is(batch: Any) -> Any:
 def _leave_interrupts_to_parent(_: int) -> None:
     """Ctrl-C reaches every process of the terminal; the parent ends its workers itself, in good order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.excepthook = _unless_parent_left
+
+
+def _unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    """Stay silent where the parent was interrupted while it took a tensor: the thread that hands it over reports here."""
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, value, trace)

@@ -92,19 +92,19 @@ def open_rgb(file: str) -> Image.Image:
 
 
 def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
-    """Resize by the shorter side to `shorter` (default: `size`), crop size x size at the centre; uint8 [H, W, 3]."""
+    """Resize by the shorter side to `shorter` (default: `size`), crop size x size at the centre; uint8 [H, W, 3].
+
+    The pixels are those of torchvision's Resize and CenterCrop, roundings included.
+    """
     shorter = shorter or size
-    width, height = image.size
-    if min(width, height) != shorter:
-        scale = shorter / min(width, height)
-        image = image.resize((max(shorter, round(width * scale)), max(shorter, round(height * scale))), _BILINEAR)
-    left, top = (image.width - size) // 2, (image.height - size) // 2
-    if (left, top) != (0, 0) or image.size != (size, size):
+    side = min(image.size)
+    if side != shorter:
+        width, height = (shorter * length // side for length in image.size)
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
+    if image.size != (size, size):
         image = image.crop((left, top, left + size, top + size))
     return np.asarray(image)
-
-
-_BILINEAR = Image.Resampling.BILINEAR
 
 
 @frozen(kw_only=True, eq=False)

@@ -42,7 +42,7 @@ class TrainingView:
     def __call__(self, image: Image.Image, generator: np.random.Generator) -> NDArray[np.uint8]:
         """Return uint8 [size, size, 3]."""
         box = random_box(image.width, image.height, self.least_area, generator)
-        pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box))
+        pixels = np.asarray(image.crop(box).resize((self.size, self.size), Image.Resampling.BILINEAR))
         return pixels[:, ::-1] if self.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 

@@ -93,7 +93,10 @@ def _read(path: Path, form: BatchFormat, row: int) -> tuple[NDArray[np.uint8], N
     if key is None or "data" not in entry:
         wanted = " or ".join(repr(key) for key in form.label_keys)
         raise problem(f"{path} must hold 'data' and {wanted} (got {sorted(map(str, entry))})", form.hint)
-    data, labels = entry["data"], np.asarray(entry[key], np.int64) - form.first_label
+    data, raw = entry["data"], entry[key]
+    if not isinstance(raw, list | np.ndarray) or not all(isinstance(label, int | np.integer) for label in raw):
+        raise problem(f"{key!r} in {path} must be a list of whole numbers", form.hint)
+    labels = np.array(raw, np.int64) - form.first_label
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (len(labels), row):
         came = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
         raise problem(f"'data' in {path} must be uint8[{len(labels)}, {row}] (got {came})", form.hint)

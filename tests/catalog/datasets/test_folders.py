@@ -1,0 +1,145 @@
+"""Folders of images: `image-folder` and `imagenet`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import transforms
+
+from petra_graph.catalog.datasets.declared import ImageFolderOptions, ImageNetOptions
+from petra_graph.catalog.datasets.image_folder import image_folder
+from petra_graph.catalog.datasets.imagenet import TrainingView, imagenet, random_box
+from petra_graph.errors import RunFailed, SpecError
+
+
+def opened(root, **options):
+    return image_folder(ImageFolderOptions(root=str(root), **({"size": 16} | options)))
+
+
+def refused(root, build=opened, **options):
+    with pytest.raises(SpecError) as caught:
+        build(root, **options)
+    (problem,) = caught.value.problems
+    assert problem.path == ("data", "options", "root")
+    return problem
+
+
+def imagenet_opened(root, **options):
+    return imagenet(ImageNetOptions(root=str(root), **options))
+
+
+def test_classes_are_numbered_by_name(folder_root):
+    data = opened(folder_root)
+    assert (data.facts.classes, data.train.targets.tolist()) == (2, [0] * 7 + [1] * 5)
+
+
+def test_the_cache_changes_no_pixel(folder_root):
+    kept, decoded = opened(folder_root, cache=True), opened(folder_root, cache=False)
+    for half in ("train", "test"):
+        indices = np.arange(5)
+        one, other = (getattr(data, half).fetch(indices, seed=4, epoch=2) for data in (kept, decoded))
+        assert torch.equal(one[0], other[0])
+
+
+def test_images_of_the_size_asked_for_are_left_alone(tmp_path, write_images):
+    for half in ("train", "test"):
+        write_images(tmp_path, half, {"a": 1}, size=(16, 16), suffix=".png")
+    expected = np.asarray(Image.open(tmp_path / "test" / "a" / "0000.png"))
+    images, _ = opened(tmp_path).test.fetch(np.array([0]), seed=0, epoch=0)
+    np.testing.assert_array_equal(expected, images[0].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize("size", [(40, 30), (30, 40), (33, 100)])
+def test_evaluation_resizes_and_crops_as_torchvision(size, tmp_path, write_images):
+    for half in ("train", "val"):
+        write_images(tmp_path, half, {"a": 1, "b": 1}, size=size, suffix=".png")
+    image = Image.open(tmp_path / "val" / "a" / "0000.png")
+    usual = transforms.Compose([transforms.Resize(20), transforms.CenterCrop(16), transforms.PILToTensor()])
+    images, _ = imagenet_opened(tmp_path, classes=2, size=16, resize=20).test.fetch(np.array([0]), seed=0, epoch=0)
+    assert torch.equal(usual(image), images[0])
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1"])
+def test_every_kind_of_image_becomes_rgb(mode, tmp_path):
+    suffix = "tiff" if mode == "CMYK" else "png"
+    for half in ("train", "test"):
+        (tmp_path / half / "a").mkdir(parents=True)
+        Image.new("RGB", (16, 16), "white").convert(mode).save(tmp_path / half / "a" / f"0.{suffix}")
+    images, _ = opened(tmp_path).test.fetch(np.array([0]), seed=0, epoch=0)
+    assert (images == 255).all()
+
+
+def test_other_files_and_hidden_folders_are_passed_over(folder_root):
+    (folder_root / "train" / ".cache").mkdir()
+    (folder_root / "train" / "cat" / "notes.txt").write_text("no image")
+    assert len(opened(folder_root).train) == 12
+
+
+def test_missing_folders_say_what_to_do(tmp_path):
+    problem = refused(tmp_path / "nowhere")
+    assert problem.message == f"{tmp_path}/nowhere is not a folder"
+    assert problem.hint == (
+        'root must hold train/ and test/ with a folder of images a class each; options "train", "test" and '
+        '"classes" say otherwise'
+    )
+    problem = refused(tmp_path, imagenet_opened)
+    assert problem.message == f"{tmp_path}/train is not a folder"
+    assert problem.hint.startswith("root must hold train/ and val/ with a folder of images for each of 1000 classes")
+
+
+def test_another_number_of_classes_is_refused(folder_root):
+    assert refused(folder_root, classes=3).message == f"{folder_root}/train must hold 3 class folders (got 2)"
+    (folder_root / "test" / "emu").mkdir()
+    (folder_root / "test" / "emu" / "0.png").write_bytes(b"")
+    assert refused(folder_root).message.endswith("must have the same classes (only one has emu)")
+
+
+def test_a_class_without_images_is_refused(folder_root):
+    (folder_root / "train" / "emu").mkdir()
+    assert refused(folder_root).message == f"{folder_root}/train has classes without images: emu"
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_a_broken_image_is_named(content, folder_root):
+    path = folder_root / "train" / "cat" / "0003.jpg"
+    path.write_bytes(path.read_bytes()[:400] if content is None else content)
+    with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
+        opened(folder_root).train.fetch(np.arange(5), seed=0, epoch=0)
+    with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
+        opened(folder_root, cache=True)
+
+
+@given(
+    width=st.integers(1, 700),
+    height=st.integers(1, 700),
+    least_area=st.sampled_from([0.08, 0.5, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_a_random_box_lies_in_the_image_and_has_the_shape_allowed(width, height, least_area, seed):
+    left, top, right, bottom = random_box(width, height, least_area, np.random.default_rng(seed))
+    assert 0 <= left < right <= width
+    assert 0 <= top < bottom <= height
+    w, h = right - left, bottom - top
+    assert 3 / 4 * (h - 1) - 1 <= w <= 4 / 3 * (h + 1) + 1  # whole pixels
+    fits = 3 / 4 <= width / height <= 4 / 3
+    if fits:
+        assert w * h >= least_area * 0.7 * width * height - (width + height)
+
+
+def test_the_training_view_is_the_box_resized(folder_root):
+    image = Image.open(folder_root / "train" / "cat" / "0000.jpg")
+    box = random_box(*image.size, 0.08, np.random.default_rng(5))
+    expected = np.asarray(image.crop(box).resize((16, 16), Image.Resampling.BILINEAR))
+    view = TrainingView(size=16, least_area=0.08, flip=False)
+    np.testing.assert_array_equal(expected, view(image, np.random.default_rng(5)))
+
+
+def test_half_of_the_training_views_are_mirrored():
+    image = Image.fromarray(np.array([[0, 255]] * 2, np.uint8)).convert("RGB")
+    view = TrainingView(size=2, least_area=1.0, flip=True)
+    left = [view(image, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
+    assert 0.4 < np.mean(left) < 0.6

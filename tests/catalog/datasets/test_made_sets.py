@@ -1,0 +1,74 @@
+"""Data sets without files: `digits` and `random`."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from petra_graph.catalog.datasets.declared import DigitsOptions, RandomOptions
+from petra_graph.catalog.datasets.digits import digits, stratified
+from petra_graph.catalog.datasets.noise import noise
+from petra_graph.errors import SpecError
+
+
+def everything(split):
+    return split.fetch(np.arange(len(split)), seed=0, epoch=0)
+
+
+def test_digits_are_scikit_learns_scaled_to_bytes():
+    bunch = load_digits()
+    expected = sorted(zip(bunch.target.tolist(), np.rint(bunch.images * 255 / 16).tolist(), strict=True))
+    data = digits(DigitsOptions())
+    came = []
+    for split in (data.train, data.test):
+        images, targets = everything(split)
+        came += zip(targets.tolist(), images[:, 0].double().tolist(), strict=True)
+    assert expected == sorted(came)
+
+
+def test_each_digit_gives_a_fifth_to_the_test():
+    data = digits(DigitsOptions())
+    assert (len(data.train), len(data.test)) == (1438, 359)
+    test, train = (np.bincount(everything(split)[1]) for split in (data.test, data.train))
+    np.testing.assert_allclose(test / (test + train), 0.2, atol=0.005)
+
+
+def test_the_choice_of_test_samples_is_frozen():
+    # Another choice would make accuracies of different versions incomparable.
+    chosen = stratified(load_digits().target, share=0.2, seed=1797)
+    assert np.flatnonzero(chosen)[:10].tolist() == [4, 6, 11, 23, 25, 26, 33, 39, 48, 66]
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(SpecError, match="needs scikit-learn") as caught:
+        digits(DigitsOptions())
+    assert caught.value.problems[0].hint == "pip install 'petra-graph[digits]'"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(5,), (3, 4), (3, 8, 9), (2, 3, 4, 5)])
+def test_noise_of_any_shape_and_dtype(shape, dtype):
+    images, targets = everything(noise(RandomOptions(shape=shape, dtype=dtype, train=20)).train)
+    assert (getattr(torch, dtype), (20, *shape)) == (images.dtype, images.shape)
+    assert targets.shape == (20,)
+
+
+def test_noise_differs_from_sample_to_sample_and_covers_its_range():
+    data = noise(RandomOptions(shape=(50,), dtype="int64", levels=7, classes=4, train=3000, test=3000))
+    for split in (data.train, data.test):
+        images, targets = everything(split)
+        assert len(images.unique(dim=0)) == 3000
+        np.testing.assert_allclose(np.bincount(images.flatten()) / images.numel(), 1 / 7, atol=0.02)
+        np.testing.assert_allclose(np.bincount(targets) / 3000, 1 / 4, atol=0.03)
+    assert not torch.equal(everything(data.train)[0], everything(data.test)[0])
+
+
+def test_noise_follows_from_the_index_alone():
+    short, long = (everything(noise(RandomOptions(train=n)).train) for n in (5, 50))
+    assert torch.equal(short[0], long[0][:5])
+    assert torch.equal(short[1], long[1][:5])

@@ -1,0 +1,86 @@
+"""Losses and counts against values written out by hand."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+import pytest
+import torch
+
+from petra_graph.catalog.losses.cross_entropy import cross_entropy
+from petra_graph.catalog.losses.declared import CrossEntropyOptions
+from petra_graph.catalog.losses.mean_squared_error import mean_squared_error
+from petra_graph.registry.contracts import NoOptions
+
+PLAIN = cross_entropy(CrossEntropyOptions())
+SQUARED = mean_squared_error(NoOptions())
+BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
+
+
+def test_cross_entropy_is_the_mean_over_samples():
+    logits = torch.tensor([[0.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    expected = (log(2) + log(1 + exp(-2))) / 2
+    assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
+
+
+def test_label_smoothing_spreads_its_share_over_all_classes():
+    logits = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
+    right, wrong = log(1 + exp(-2)), log(1 + exp(2))
+    smoothed = cross_entropy(CrossEntropyOptions(label_smoothing=0.2))
+    assert smoothed(logits, torch.tensor([1])).item() == pytest.approx(0.9 * right + 0.1 * wrong)
+
+
+def test_mean_squared_error_takes_targets_of_the_outputs_shape():
+    output = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert SQUARED(output, torch.tensor([[0.0, 2.0], [3.0, 2.0]])).item() == (1 + 0 + 0 + 4) / 4
+
+
+def test_mean_squared_error_takes_classes_as_one_hot():
+    output = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert SQUARED(output, torch.tensor([0, 1])).item() == (0 + 4 + 9 + 9) / 4
+
+
+def test_mean_squared_error_refuses_to_broadcast():
+    with pytest.raises(ValueError, match=r"one shape \(got output \[2, 1\], target \[2\]\)"):
+        SQUARED(torch.zeros(2, 1), torch.zeros(2))
+
+
+@BOTH
+def test_counts_of_top1_and_top5(loss):
+    ranks = torch.tensor([0, 1, 4, 5])  # of the target, among 7 classes
+    output = torch.arange(7.0).flip(0).repeat(4, 1)
+    assert {name: value.item() for name, value in loss.metrics(output, ranks).items()} == {"top1": 1, "top5": 3}
+
+
+@BOTH
+def test_fewer_than_five_classes_are_all_among_the_top5(loss):
+    counts = loss.metrics(torch.eye(3), torch.tensor([0, 1, 0]))
+    assert {name: value.item() for name, value in counts.items()} == {"top1": 2, "top5": 3}
+
+
+@BOTH
+def test_counts_add_up_whatever_the_batch_and_carry_no_graph(loss):
+    output, target = torch.randn(64, 10, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 10
+    output.requires_grad_()
+    whole = loss.metrics(output, target)
+    halves = [loss.metrics(output[part], target[part]) for part in (slice(0, 30), slice(30, 64))]
+    for name, value in whole.items():
+        assert value.item() == sum(half[name].item() for half in halves)
+        assert not value.requires_grad
+
+
+def test_no_counts_where_targets_are_not_classes():
+    assert SQUARED.metrics(torch.zeros(2, 3), torch.zeros(2, 3)) == {}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("computed", "given"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.float32, torch.bfloat16)],
+)
+def test_loss_is_computed_in_float32_or_wider_and_differentiates(loss, computed, given):
+    output = torch.randn(8, 10, generator=torch.Generator().manual_seed(0)).to(given).requires_grad_()
+    value = loss(output, torch.arange(8))
+    value.backward()
+    assert (computed, given, True) == (value.dtype, output.grad.dtype, bool(output.grad.isfinite().all()))
+    assert value.shape == ()

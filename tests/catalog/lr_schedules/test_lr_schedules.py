@@ -1,0 +1,65 @@
+"""Learning-rate factors, update by update."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.catalog.lr_schedules.constant import constant
+from petra_graph.catalog.lr_schedules.cosine import CosineOptions, cosine
+from petra_graph.catalog.lr_schedules.polynomial import PolynomialOptions, polynomial
+from petra_graph.catalog.lr_schedules.step import StepOptions, step
+from petra_graph.registry.contracts import Horizon, NoOptions
+
+HALF = 1 / sqrt(2)
+
+
+def horizon(updates, *, per_epoch=2, warmup=0):
+    return Horizon(updates=updates, updates_per_epoch=per_epoch, warmup_updates=warmup)
+
+
+def factors(build, options, horizon):
+    factor = build(options, horizon)
+    return [factor(u) for u in range(horizon.updates)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "build", "options", "horizon"),
+    [
+        ([1, 1, 1, 1], constant, NoOptions(), horizon(4)),
+        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, StepOptions(milestones=(1, 2)), horizon(6)),
+        # Milestones count from the run's start: warm-up moves nothing.
+        ([1, 1, 0.1, 0.1, 0.01, 0.01], step, StepOptions(milestones=(1, 2)), horizon(6, warmup=3)),
+        ([1, 0.5, 0.5, 0.25], step, StepOptions(milestones=(0.5, 1.5), gamma=0.5), horizon(4)),
+        ([1, 1, 1, 1], step, StepOptions(milestones=()), horizon(4)),
+        ([1, 1, 1, 1], step, StepOptions(milestones=(90,)), horizon(4)),
+        ([1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, CosineOptions(), horizon(4)),
+        ([1, 1, 1, (1 + HALF) / 2, 0.5, (1 - HALF) / 2], cosine, CosineOptions(), horizon(6, warmup=2)),
+        ([1, 0.6], cosine, CosineOptions(final=0.2), horizon(2)),
+        ([1, 0.75, 0.5, 0.25], polynomial, PolynomialOptions(power=1), horizon(4)),
+        ([1, 9 / 16, 4 / 16, 1 / 16], polynomial, PolynomialOptions(), horizon(4)),
+        ([1, 1, 1, 9 / 16, 4 / 16, 1 / 16], polynomial, PolynomialOptions(), horizon(6, warmup=2)),
+        ([1, 0.6], polynomial, PolynomialOptions(power=1, final=0.2), horizon(2)),
+    ],
+)
+def test_factors(expected, build, options, horizon):
+    assert expected == pytest.approx(factors(build, options, horizon), abs=1e-12)
+
+
+def test_a_fraction_of_an_epoch_meets_its_update_in_spite_of_rounding():
+    # 0.7 * 10 is 7.000000000000001 in binary; the drop belongs to update 7, not 8.
+    assert factors(step, StepOptions(milestones=(0.7,)), horizon(10, per_epoch=10))[6:8] == [1.0, 0.1]
+
+
+@pytest.mark.parametrize(("build", "options"), [(cosine, CosineOptions()), (polynomial, PolynomialOptions(power=0.5))])
+@given(updates=st.integers(1, 300), warmup=st.integers(0, 400))
+def test_decay_starts_at_one_never_rises_and_is_never_zero_within_the_run(build, options, updates, warmup):
+    # The reference's polynomial schedule is 0 for the whole last epoch.
+    values = factors(build, options, horizon(updates, warmup=warmup))
+    assert values[0] == 1.0
+    assert values == sorted(values, reverse=True)
+    assert values[-1] > 0
+    assert all(value == 1.0 for value in values[: warmup + 1])

@@ -1,0 +1,169 @@
+"""Optimizers against their formulas, written out in numpy."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+
+from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
+from petra_graph.catalog.optimizers.from_torch import adam, adamw, sgd
+from petra_graph.catalog.optimizers.lars import lars
+from petra_graph.registry.contracts import ParameterGroups
+
+ROUNDING = 1e-12
+"""Of a few float64 updates."""
+ALL_OPTIMIZERS = [
+    (sgd, SgdOptions(weight_decay=0.1)),
+    (adam, AdamOptions(weight_decay=0.1)),
+    (adamw, AdamWOptions(weight_decay=0.1)),
+    (lars, LarsOptions(weight_decay=0.1)),
+]
+ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
+
+
+def by_hand_sgd(w, gradients, options, *, decay, adapt):
+    buffer = None
+    for gradient in gradients:
+        g = gradient + decay * w
+        buffer = g if buffer is None else options.momentum * buffer + g
+        w = w - options.lr * (g + options.momentum * buffer if options.nesterov else buffer)
+    return w
+
+
+def by_hand_adam(w, gradients, options, *, decay, adapt, decoupled=False):
+    first = second = np.zeros_like(w)
+    beta1, beta2 = options.betas
+    for t, gradient in enumerate(gradients, start=1):
+        g = gradient if decoupled else gradient + decay * w
+        w = w - options.lr * decay * w if decoupled else w
+        first, second = beta1 * first + (1 - beta1) * g, beta2 * second + (1 - beta2) * g**2
+        w = w - options.lr * (first / (1 - beta1**t)) / (np.sqrt(second / (1 - beta2**t)) + options.eps)
+    return w
+
+
+def by_hand_adamw(w, gradients, options, **how):
+    return by_hand_adam(w, gradients, options, decoupled=True, **how)
+
+
+def by_hand_lars(w, gradients, options, *, decay, adapt):
+    step = np.zeros_like(w)
+    for g in gradients:
+        size = np.linalg.norm(w)
+        ratio = options.trust * size / (np.linalg.norm(g) + decay * size) if adapt else 1
+        step = options.momentum * step + options.lr * ratio * (g + decay * w)
+        w = w - step
+    return w
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "build", "options"),
+    [
+        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.2)),
+        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.2)),
+        (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0)),
+        (by_hand_adam, adam, AdamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
+        (by_hand_adamw, adamw, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
+        (by_hand_lars, lars, LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)),
+    ],
+)
+def test_three_updates_are_the_formula_and_decay_spares_the_undecayed(by_hand, build, options):
+    generator = np.random.default_rng(0)
+    start = generator.standard_normal((2, 4, 3))
+    gradients = generator.standard_normal((3, 2, 4, 3))
+    expected = [
+        by_hand(start[0], gradients[:, 0], options, decay=options.weight_decay, adapt=True),
+        by_hand(start[1], gradients[:, 1], options, decay=0.0, adapt=False),
+    ]
+
+    weight, bias = (torch.nn.Parameter(torch.from_numpy(values.copy())) for values in start)
+    optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+    for of_weight, of_bias in gradients:
+        weight.grad, bias.grad = torch.from_numpy(of_weight), torch.from_numpy(of_bias)
+        optimizer.step()
+
+    np.testing.assert_allclose(weight.detach(), expected[0], rtol=ROUNDING)
+    np.testing.assert_allclose(bias.detach(), expected[1], rtol=ROUNDING)
+
+
+@pytest.mark.parametrize(("build", "options"), ALL_OPTIMIZERS, ids=ids)
+@pytest.mark.parametrize("full", ["decayed", "undecayed", "neither"])
+def test_a_group_may_be_empty(build, options, full):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    groups = {"decayed": [], "undecayed": []} | {full: [parameter]}
+    optimizer = build(ParameterGroups(decayed=groups["decayed"], undecayed=groups["undecayed"]), options)
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    assert bool((parameter == 1).all()) == (full == "neither")
+
+
+@pytest.mark.parametrize(("build", "options"), ALL_OPTIMIZERS, ids=ids)
+def test_the_executor_sets_the_learning_rate(build, options):
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = build(ParameterGroups(decayed=[parameter], undecayed=[]), options)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    assert torch.equal(torch.ones(3), parameter.detach())
+
+
+@pytest.mark.parametrize(("build", "options"), ALL_OPTIMIZERS, ids=ids)
+def test_restored_state_goes_on_bit_for_bit(build, options):
+    def made(state=None):
+        weight, bias = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(2))
+        optimizer = build(ParameterGroups(decayed=[weight], undecayed=[bias]), options)
+        if state:
+            weight.data, bias.data = state["weight"], state["bias"]
+            optimizer.load_state_dict(state["optimizer"])
+        return weight, bias, optimizer
+
+    def step(weight, bias, optimizer):
+        weight.grad, bias.grad = weight.detach() * 0.3 + 0.1, bias.detach() + 1
+        optimizer.step()
+
+    straight = made()
+    step(*straight)
+    weight, bias, optimizer = straight
+    saved = deepcopy({"weight": weight.data, "bias": bias.data, "optimizer": optimizer.state_dict()})
+    resumed = made(saved)
+    step(*resumed)
+    step(*straight)
+    assert torch.equal(straight[0], resumed[0])
+    assert torch.equal(straight[1], resumed[1])
+
+
+@pytest.mark.parametrize(("weight", "gradient"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_lars_without_a_norm_falls_back_to_momentum(weight, gradient):
+    parameter = torch.nn.Parameter(torch.full((3,), weight))
+    optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=0.5))
+    parameter.grad = torch.full((3,), gradient)
+    optimizer.step()
+    assert torch.equal(torch.full((3,), weight - 0.5 * gradient), parameter.detach())
+
+
+def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
+    steps = []
+    for scale in (1.0, 1000.0):
+        parameter = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+        optimizer = lars(ParameterGroups(decayed=[parameter], undecayed=[]), LarsOptions(lr=1.0, trust=0.01))
+        parameter.grad = torch.full((3,), scale, dtype=torch.float64)
+        optimizer.step()
+        steps.append(1 - parameter.detach())
+    torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
+    torch.testing.assert_close(steps[0], steps[1])
+
+
+def test_lars_runs_a_closure_with_gradients():
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = lars(ParameterGroups(decayed=[], undecayed=[parameter]), LarsOptions(lr=1.0))
+
+    def closure():
+        loss = parameter.sum()
+        loss.backward()
+        return loss.item()
+
+    assert optimizer.step(closure) == 3.0
+    assert torch.equal(torch.zeros(3), parameter.detach())

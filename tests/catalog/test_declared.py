@@ -1,0 +1,130 @@
+"""Declarations: what a specification is checked with, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import attrs
+import pytest
+
+from petra_graph.catalog.datasets import declared as datasets
+from petra_graph.catalog.losses import declared as losses
+from petra_graph.catalog.lr_schedules.constant import CONSTANT
+from petra_graph.catalog.lr_schedules.cosine import COSINE, CosineOptions
+from petra_graph.catalog.lr_schedules.polynomial import POLYNOMIAL, PolynomialOptions
+from petra_graph.catalog.lr_schedules.step import STEP, StepOptions
+from petra_graph.catalog.optimizers import declared as optimizers
+from petra_graph.registry.contracts import DataFacts, Declaration
+
+MODULES = [
+    "datasets.declared",
+    "optimizers.declared",
+    "losses.declared",
+    "lr_schedules.constant",
+    "lr_schedules.step",
+    "lr_schedules.cosine",
+    "lr_schedules.polynomial",
+]
+DECLARATIONS = [
+    *(
+        value
+        for room in (datasets, losses, optimizers)
+        for value in vars(room).values()
+        if isinstance(value, Declaration)
+    ),
+    CONSTANT,
+    STEP,
+    COSINE,
+    POLYNOMIAL,
+]
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def test_declarations_import_neither_torch_nor_numpy():
+    imports = "; ".join(f"import petra_graph.catalog.{module}" for module in MODULES)
+    code = f"import sys; {imports}; print(sorted({{'torch', 'numpy', 'torchvision', 'PIL'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("declaration", DECLARATIONS, ids=lambda declaration: declaration.build)
+def test_declaration_names_code_that_is_there(declaration):
+    module, attribute = declaration.build.split(":")
+    assert callable(getattr(import_module(module), attribute))
+    assert declaration.summary.endswith(".")
+    for field in attrs.fields(declaration.options):
+        assert field.kw_only
+        assert field.metadata["help"]
+
+
+@pytest.mark.parametrize(
+    ("declaration", "options", "facts"),
+    [
+        (
+            datasets.CIFAR10,
+            datasets.Cifar10Options(root="."),
+            DataFacts(shape=(3, 32, 32), classes=10, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),
+        ),
+        (
+            datasets.CIFAR100,
+            datasets.Cifar100Options(root="."),
+            DataFacts(shape=(3, 32, 32), classes=100, mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762)),
+        ),
+        (
+            datasets.FASHION_MNIST,
+            datasets.FashionMnistOptions(root="."),
+            DataFacts(shape=(1, 28, 28), classes=10, mean=(0.2860,), std=(0.3530,)),
+        ),
+        (
+            datasets.IMAGENET32,
+            datasets.ImageNet32Options(root="."),
+            DataFacts(shape=(3, 32, 32), classes=1000, mean=(0.4811, 0.4575, 0.4078), std=(0.2605, 0.2533, 0.2683)),
+        ),
+        (
+            datasets.IMAGENET,
+            datasets.ImageNetOptions(root=".", size=192, classes=100),
+            DataFacts(shape=(3, 192, 192), classes=100, mean=IMAGENET_MEAN, std=IMAGENET_STD),
+        ),
+        (
+            datasets.IMAGE_FOLDER,
+            datasets.ImageFolderOptions(root=".", size=48),
+            DataFacts(shape=(3, 48, 48), classes=None, mean=IMAGENET_MEAN, std=IMAGENET_STD),
+        ),
+        (
+            datasets.DIGITS,
+            datasets.DigitsOptions(),
+            DataFacts(shape=(1, 8, 8), classes=10, mean=(0.3053,), std=(0.3760,)),
+        ),
+        (
+            datasets.RANDOM,
+            datasets.RandomOptions(shape=(7,), dtype="float32", classes=3),
+            DataFacts(shape=(7,), dtype="float32", classes=3),
+        ),
+    ],
+)
+def test_facts_follow_from_the_options_alone(declaration, options, facts):
+    assert facts == declaration.facts(options)
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "values"),
+    [
+        ("nesterov = true needs a momentum above 0", optimizers.SgdOptions, {"momentum": 0.0}),
+        ("'momentum' must be < 1", optimizers.LarsOptions, {"momentum": 1.0}),
+        ("'betas' must be", optimizers.AdamOptions, {"betas": (0.9,)}),
+        ("'label_smoothing' must be < 1", losses.CrossEntropyOptions, {"label_smoothing": 1.0}),
+        ("milestones must increase \\(got \\[2, 1\\]\\)", StepOptions, {"milestones": (2, 1)}),
+        ("'final' must be <= 1", CosineOptions, {"final": 1.5}),
+        ("'power' must be > 0", PolynomialOptions, {"power": 0.0}),
+        ("resize must be at least size", datasets.ImageNetOptions, {"root": ".", "size": 288}),
+        ("'mean' must be", datasets.Cifar10Options, {"root": ".", "mean": (0.5,)}),
+        ("'std' must be > 0", datasets.DigitsOptions, {"std": (0.0,)}),
+        ("'test_share' must be < 1", datasets.DigitsOptions, {"test_share": 1.0}),
+        ('at most 256 where dtype is "uint8"', datasets.RandomOptions, {"levels": 257}),
+    ],
+)
+def test_options_out_of_range_or_contradictory_are_refused(message, options, values):
+    with pytest.raises(ValueError, match=message):
+        options(**values)
