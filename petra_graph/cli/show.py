@@ -67,7 +67,7 @@ def _documentation(plugin: Plugin) -> str:
 
 def _record(group: str, plugin: Plugin) -> dict[str, Any]:
     declaration = plugin.declaration
-    record = {
+    record: dict[str, Any] = {
         "group": group,
         "name": plugin.name,
         "distribution": plugin.distribution,

@@ -6,6 +6,8 @@ its exact path.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -71,7 +73,7 @@ def explain(error: BaseException, place: Place) -> Iterator[Problem]:
     elif isinstance(error, Mismatch):
         yield _mismatch(error, place)
     elif isinstance(error, OutOfRange):
-        yield Problem(message=f"{place.value()} {_range(error.reason, place.raw)}", path=place.path)
+        yield _out_of_range(error, place)
     else:
         yield Problem(message=f"{place.value()}: {_text(error)}", path=place.path)
 
@@ -154,6 +156,16 @@ def _mend(error: Mismatch, place: Place) -> str:
     return ""
 
 
+def _out_of_range(error: OutOfRange, place: Place) -> Problem:
+    choice = re.match(r"'\w+' must be in (.*) \(got ", error.reason, re.DOTALL)
+    if choice:
+        with contextlib.suppress(ValueError, SyntaxError):
+            allowed = tuple(ast.literal_eval(choice[1]))
+            listed = ", ".join(shown(value) for value in allowed)
+            return _mismatch(Mismatch(f"one of {listed}", place.raw, allowed=allowed), place)
+    return Problem(message=f"{place.value()} {_range(error.reason, place.raw)}", path=place.path)
+
+
 def _range(reason: str, value: Any) -> str:
     """Rephrase the message of one of attrs' validators."""
     got = f"(got {brief(value)})"
@@ -165,10 +177,8 @@ def _range(reason: str, value: Any) -> str:
         return f"must have {BOUNDS[bound[2]]} {bound[3]} {what} {got}"
     if bound:
         return f"must be {BOUNDS[bound[2]]} {bound[3]} {got}"
-    choice = re.match(r"'\w+' must be in (.*) \(got ", reason, re.DOTALL)
-    if choice:
-        return f"must be one of {choice[1].strip('()[]{}')} {got}"
     stated = re.sub(r"^'\w+' (?=must )", "", reason)
+    stated = re.sub(r"(must match regex .*) \(.* doesn't\)$", r"\1", stated, flags=re.DOTALL)
     if not stated.startswith("must "):
         stated = f"is refused: {stated}"
     return stated if "(got " in stated else f"{stated} {got}"

@@ -134,5 +134,5 @@ def _invalid(text: str, file: str, message: str) -> Problem:
     return Problem(
         message=f"invalid TOML: {message[:1].lower()}{message[1:]}",
         hint=hint,
-        where=Where(file=file, line=line, column=column, text=shown.rstrip("\r")),
+        where=Where(file=file, line=line, column=column, text=shown.rstrip() or None),
     )

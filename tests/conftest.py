@@ -1,0 +1,62 @@
+"""What tests of several rooms share: specifications in a folder of their own, and distributions that are not there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("petra-graph", deadline=None, max_examples=50)
+settings.load_profile("petra-graph")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A current folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def write(here):
+    """Write a text file into the current folder and return its name."""
+
+    def write_file(name: str, text: str) -> str:
+        path = here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text).removeprefix("\n"))
+        return name
+
+    return write_file
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder on Python's path that stands for an environment; its modules are forgotten afterwards."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    before = set(sys.modules)
+    yield folder
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def install(site):
+    """Put a distribution into `site`: its name, the text of its entry points, and its modules' texts."""
+
+    def install_distribution(name: str, entry_points: str, **modules: str) -> Path:
+        info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(dedent(entry_points))
+        for module, text in modules.items():
+            (site / f"{module}.py").write_text(dedent(text))
+        return info
+
+    return install_distribution

@@ -1,0 +1,88 @@
+"""`block = "my_module:MyBlock"` needs no package."""
+
+import pytest
+
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.registry.building import load
+from petra_graph.registry.contracts import BLOCKS, NoOptions
+from petra_graph.registry.local import is_local, missing_module
+from petra_graph.registry.registry import discover
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("my_module:MyBlock", True),
+        ("a.b:C.D", True),
+        ("my-blocks:mine", False),
+        ("rev-basic", False),
+        ("a:b:c", False),
+        ("a:", False),
+        ("3a:b", False),
+    ],
+)
+def test_the_form_of_a_name(name, expected):
+    assert is_local(name) is expected
+
+
+def test_a_class_declares_itself(site):
+    (site / "local_blocks.py").write_text(
+        "from attrs import frozen\n"
+        "class Plain:\n"
+        '    """A plain block.\n\n    More.\n    """\n'
+        "    kind = 'buffered'\n"
+        "class Whole(Plain):\n"
+        "    kind = 'reversible'\n"
+        "    streams = 2\n"
+        "    @frozen(kw_only=True)\n"
+        "    class Options:\n"
+        "        size: int\n"
+    )
+    registry = discover([])
+    plain = registry.resolve(BLOCKS, "local_blocks:Plain")
+    whole = registry.resolve(BLOCKS, "local_blocks:Whole")
+    assert (plain.declaration.summary, plain.declaration.options) == ("A plain block.", NoOptions)
+    assert (whole.declaration.kind, whole.declaration.streams) == ("reversible", 2)
+    assert load(whole).__name__ == "Whole"
+
+
+def test_the_current_folder_is_looked_in(here, site):
+    (here / "block_right_here.py").write_text("class B:\n    kind = 'head'\n")
+    (here / "site" / "block_right_here.py").write_text("class B:\n    kind = 'buffered'\n")
+    assert missing_module("block_right_here:B") is None
+    assert missing_module("block_nowhere:B") is not None
+
+
+def test_a_distribution_of_the_same_name_wins(install, site):
+    install("blocks_and_module", "[petra_graph.blocks]\nB = x:y\n", blocks_and_module="")
+    assert not discover([str(site)]).is_local("blocks_and_module:B")
+    assert discover([]).is_local("blocks_and_module:B")
+
+
+def fault(name, kind):
+    with pytest.raises(kind) as caught:
+        discover([]).resolve(BLOCKS, name)
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+def test_no_such_module(here):
+    assert fault("block_nowhere:B", SpecError) == (
+        f"""\
+block "block_nowhere:B" has no module: 'block_nowhere' is neither importable nor a distribution with blocks
+    help: modules are looked for in {here} and on Python's path"""
+    )
+
+
+def test_what_is_no_block(site):
+    (site / "no_blocks.py").write_text("x = 3\nclass C:\n    kind = 'magic'\n")
+    hint = "\n    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`"
+    assert fault("no_blocks:x", PluginError) == (
+        f'block "no_blocks:x" is not a class with a `kind`, as blocks are{hint}'
+    )
+    assert fault("no_blocks:C", PluginError) == (
+        f"block \"no_blocks:C\" has kind = 'magic', not one of reversible, buffered, head{hint}"
+    )
+    assert fault("no_blocks:D", PluginError).startswith(
+        "block \"no_blocks:D\" cannot be loaded: AttributeError: module 'no_blocks' has no attribute 'D'"
+    )

@@ -1,0 +1,128 @@
+"""Every plugin that is installed: its options can be read, listed, shown and pasted."""
+
+import tomllib
+
+import attrs
+import pytest
+
+from petra_graph.registry.contracts import BLOCKS
+from petra_graph.registry.example import snippet
+from petra_graph.registry.listing import Listed, list_group
+from petra_graph.registry.option_list import Option, list_options
+from petra_graph.registry.options import read_options
+from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, discover
+from petra_graph.spec.merge import PLUGIN_TABLES
+
+REGISTRY = discover().only(["petra-graph"])
+ALL = [(group, name) for group in SHORT_GROUPS.values() for name in REGISTRY.names(group)]
+
+
+def test_every_table_that_names_a_plugin_has_a_group():
+    assert set(TABLE_GROUPS) == set(PLUGIN_TABLES)
+
+
+@pytest.mark.parametrize(("group", "name"), ALL)
+def test_the_snippet_to_paste_is_right(group, name):
+    plugin = REGISTRY.resolve(group, name)
+    pasted = tomllib.loads(snippet(plugin))
+    table = pasted["graph"]["node"][0] if group == BLOCKS else next(iter(pasted.values()))
+    assert table["block" if group == BLOCKS else "name"] == name
+    options, problems = read_options(plugin, table.get("options", {}), ("options",))
+    assert problems == ()
+    assert isinstance(options, plugin.declaration.options)
+
+
+@pytest.mark.parametrize(("group", "name"), ALL)
+def test_the_snippet_with_its_defaults_means_the_same(group, name):
+    plugin = REGISTRY.resolve(group, name)
+    with_defaults = tomllib.loads(snippet(plugin).replace("\n# ", "\n"))
+    table = with_defaults["graph"]["node"][0] if group == BLOCKS else next(iter(with_defaults.values()))
+    required = {option.name: table["options"][option.name] for option in list_options(plugin) if option.required}
+    explicit, problems = read_options(plugin, table.get("options", {}), ())
+    assert problems == ()
+    assert explicit == read_options(plugin, required, ())[0]
+
+
+@pytest.mark.parametrize(("group", "name"), ALL)
+def test_every_option_says_what_it_means(group, name):
+    assert [option.name for option in list_options(REGISTRY.resolve(group, name)) if not option.help] == []
+
+
+@pytest.mark.parametrize(("group", "name"), ALL)
+def test_options_are_frozen_and_by_keyword(group, name):
+    options = REGISTRY.resolve(group, name).declaration.options
+    assert all(attribute.kw_only for attribute in attrs.fields(options))
+
+
+PLUGIN = """\
+from attrs import frozen
+from attrs.validators import ge, in_
+from petra_graph.registry.contracts import LossDeclaration, option
+
+@frozen(kw_only=True)
+class Options:
+    share: float = option("how much", unit="per cent", validator=ge(0))
+    words: tuple[str, ...] = option("which", default=("a", "b"))
+    mode: str = option("how", default="x", validator=in_(("x", "y")))
+    rest: int | None = option("what is left", default=None)
+
+LOSS = LossDeclaration(summary="A loss.", options=Options, build="a:b")
+"""
+
+
+def test_options_one_by_one(install, site):
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=PLUGIN)
+    plugin = discover([str(site)]).resolve("petra_graph.losses", "mine")
+    assert list_options(plugin) == (
+        Option(
+            name="share", type="a number", limits=">= 0", required=True, default=None, unit="per cent", help="how much"
+        ),
+        Option(
+            name="words",
+            type="a list of strings",
+            limits="",
+            required=False,
+            default=["a", "b"],
+            unit="",
+            help="which",
+        ),
+        Option(name="mode", type="a string", limits='"x" | "y"', required=False, default="x", unit="", help="how"),
+        Option(name="rest", type="an integer", limits="", required=False, default=None, unit="", help="what is left"),
+    )
+    assert snippet(plugin) == (
+        """\
+[loss]
+name = "mine"
+[loss.options]
+share = 0.1
+# words = ["a", "b"]
+# mode = "x\""""
+    )
+
+
+def test_problems_name_the_plugin(install, site):
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=PLUGIN)
+    plugin = discover([str(site)]).resolve("petra_graph.losses", "mine")
+    _, problems = read_options(plugin, {"shar": 3, "mode": "z"}, ("loss", "options"))
+    assert [(problem.path, problem.message) for problem in problems] == [
+        (("loss", "options", "mode"), 'mode in the options of loss "mine" must be one of "x", "y" (got "z")'),
+        (("loss", "options", "shar"), 'unknown key "shar" in the options of loss "mine"'),
+    ]
+
+
+def test_broken_plugins_are_listed_with_the_reason(install, site):
+    install(
+        "my-losses",
+        "[petra_graph.losses]\nmine = my_losses:LOSS\ngone = my_losses:GONE\n",
+        my_losses=PLUGIN,
+    )
+    assert list_group(discover([str(site)]), "losses") == (
+        Listed(
+            group="losses",
+            name="gone",
+            distribution="my-losses",
+            fault="loss \"gone\" of my-losses cannot be loaded from 'my_losses:GONE': "
+            "AttributeError: module 'my_losses' has no attribute 'GONE'",
+        ),
+        Listed(group="losses", name="mine", distribution="my-losses", summary="A loss."),
+    )

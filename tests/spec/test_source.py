@@ -1,0 +1,110 @@
+"""Texts that cannot be read say why, where, and what to do."""
+
+import io
+import sys
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.spec.source import read_source
+
+
+def fault(name):
+    with pytest.raises(SpecError) as caught:
+        read_source(name)
+    return str(caught.value)
+
+
+def test_reads_values_and_positions(write):
+    source = read_source(write("a.toml", "[run]\nepochs = 3\n"))
+    assert source.values == {"run": {"epochs": 3}}
+    assert str(source.where(("run", "epochs"))) == "a.toml:2:10"
+    assert str(source.where(("run", "epochs"), at_key=True)) == "a.toml:2:1"
+    assert str(source.where(("nowhere",))) == "a.toml"
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"name = 'x'")))
+    source = read_source("-")
+    assert (source.values, source.file) == ({"name": "x"}, "<stdin>")
+
+
+def test_byte_order_mark_is_no_content(here):
+    (here / "a.toml").write_bytes(b"\xef\xbb\xbfname = 'x'\n")
+    assert read_source("a.toml").values == {"name": "x"}
+
+
+def test_missing_file_with_a_close_neighbour(write):
+    write("quickstart.toml", "a = 1")
+    assert fault("quickstrat.toml") == (
+        """\
+quickstrat.toml: no such file
+    help: did you mean 'quickstart.toml'?"""
+    )
+
+
+def test_missing_folder(here):
+    assert fault("specs/a.toml") == (
+        """\
+specs/a.toml: no such file
+    help: there is no folder 'specs' either"""
+    )
+
+
+def test_folder(write):
+    write("specs/a.toml", "a = 1")
+    assert fault("specs") == (
+        """\
+specs: a folder, not a file
+    help: TOML files there: a.toml"""
+    )
+
+
+@pytest.mark.parametrize("text", ["", "  \n\n"])
+def test_empty(write, text):
+    assert fault(write("a.toml", text)) == (
+        """\
+a.toml: the file is empty
+    help: a specification needs [data] and one of [graph] and [architecture]"""
+    )
+
+
+def test_not_utf8(here):
+    (here / "a.toml").write_bytes(b'name = "x"\nnote = "caf\xe9"\n')
+    assert fault("a.toml") == (
+        """\
+a.toml:2: not UTF-8 text (byte 0xe9)
+    help: a specification is a TOML file; save it as UTF-8"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "[method]\nname = petra\n",
+            """\
+a.toml:2:8: invalid TOML: invalid value
+    name = petra
+    help: text needs quotes: name = "petra\"""",
+        ),
+        (
+            "[method]\nname = 1\nname = 2\n",
+            """\
+a.toml:3:9: invalid TOML: cannot overwrite a value
+    name = 2
+    help: each table and each key may be given once""",
+        ),
+        (
+            "[run]\nepochs = [1,\n",
+            "a.toml:3:1: invalid TOML: invalid value",
+        ),
+        ("[run\n", "a.toml:1:5: invalid TOML: expected ']' at the end of a table declaration\n    [run"),
+    ],
+)
+def test_invalid_toml(write, text, expected):
+    assert fault(write("a.toml", text)) == expected
+
+
+def test_absurd_nesting_is_an_error_like_any_other(write):
+    assert fault(write("a.toml", "a = " + "[" * 5000)) == "a.toml: nested too deeply"

@@ -1,0 +1,110 @@
+"""A whole specification: all problems at once, and what is left to go on with."""
+
+import tomllib
+
+import attrs
+import pytest
+
+from petra_graph.spec.merge import PLUGIN_TABLES
+from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec, PluginSpec, Spec
+from petra_graph.spec.structure import structure
+
+BASE = """
+[data]
+name = "digits"
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+"""
+
+
+def structured(text):
+    return structure(tomllib.loads(text))
+
+
+def messages(text):
+    return [problem.message for problem in structured(text).problems]
+
+
+def test_defaults():
+    spec = structured(BASE).spec
+    assert spec.method.name == "petra"
+    assert spec.graph.node[0] == NodeSpec(name="stem", block="linear-stem")
+
+
+def test_the_tables_that_name_plugins_are_all_known():
+    attrs.resolve_types(Spec)
+    named = {
+        attribute.name
+        for attribute in attrs.fields(Spec)
+        if any(isinstance(kind, type) and issubclass(kind, PluginSpec) for kind in kinds(attribute.type))
+    }
+    assert set(PLUGIN_TABLES) == named
+
+
+def kinds(annotation):
+    return getattr(annotation, "__args__", (annotation,))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["[data] is missing", "neither [graph] nor [architecture] is given"]),
+        (BASE + '[architecture]\nname = "revnet"', ["both [graph] and [architecture] are given"]),
+        ("graph = 3\n[data]\nname = 'x'", ["graph must be a table (got 3)"]),
+        ("graph.node = []\n[data]\nname = 'x'", ["node in [graph] must not be empty"]),
+        ("graph.node = [3]\n[data]\nname = 'x'", ["the node at index 0 must be a table (got 3)"]),
+        (
+            BASE + "kidn = 3\n[[graph.node]]\nname = 3\nblok = 'x'",
+            [
+                'unknown key "kidn" in node "head"',
+                "name in the node at index 2 must be a string (got 3)",
+                'unknown key "blok" in the node at index 2',
+            ],
+        ),
+        (BASE + "[optimizr]\n", ['unknown key "optimizr" in the specification']),
+        (BASE + "[optimizer.clip]\n", ["limit is missing in [optimizer.clip]"]),
+        ("data = 'digits'\n[architecture]\nname = 'x'", ['data must be a table (got "digits")']),
+    ],
+)
+def test_problems(text, expected):
+    assert messages(text) == expected
+
+
+def test_a_table_by_its_name_alone_is_an_understandable_mistake():
+    [problem] = structured("data = 'digits'\n[architecture]\nname = 'x'").problems
+    assert problem.hint == 'for example [data] with name = "digits"'
+
+
+def test_what_can_be_read_is_there_to_go_on_with():
+    parts = structured(
+        """
+        [data]
+        name = "digits"
+        batch = 0
+        [optimizer]
+        nam = "adam"
+        options = { lr = 1 }
+        [loss]
+        options = 3
+        [[graph.node]]
+        name = "stem"
+        block = "linear-stem"
+        kind = "bufered"
+        options = { features = 3 }
+        [[graph.node]]
+        block = 3
+        """
+    ).parts
+    # `nam` may have meant another plugin than the default, so that its options say nothing.
+    assert set(parts) == {("data",), ("lr_schedule",), ("method",), ("graph", "node", 0)}
+    assert parts[("data",)] == DataSpec(name="digits")
+    assert parts[("graph", "node", 0)] == NodeSpec(name="stem", block="linear-stem", options={"features": 3})
+
+
+def test_a_wrong_key_beside_the_default_plugin_does_not_hide_its_options():
+    parts = structured("[optimizer]\noptions = { lr = 1 }\nclip = { limit = 0 }").parts
+    assert parts[("optimizer",)] == OptimizerSpec(options={"lr": 1})
