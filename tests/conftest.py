@@ -1,4 +1,4 @@
-"""What tests of several rooms share: specifications in a folder of their own, and distributions that are not there."""
+"""What all tests share: one thread, as in the specifications' default; folders, and distributions that are not there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import torch
 from hypothesis import settings
 
-settings.register_profile("petra-graph", deadline=None, max_examples=50)
-settings.load_profile("petra-graph")
+torch.set_num_threads(1)
+settings.register_profile("shared-machine", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("shared-machine")
 
 
 @pytest.fixture
