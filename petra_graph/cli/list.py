@@ -5,20 +5,22 @@ from __future__ import annotations
 import attrs
 import click
 
-from petra_graph.cli.parameters import json_option
+from petra_graph.cli.parameters import full_group, json_option
 from petra_graph.cli.printing import print_json, print_table
 from petra_graph.registry.listing import Listed, list_group
 from petra_graph.registry.registry import SHORT_GROUPS, discover
 
 
 @click.command("list")
-@click.argument("group", required=False, type=click.Choice(list(SHORT_GROUPS)), metavar="[GROUP]")
+@click.argument("group", required=False, metavar="[GROUP]")
 @json_option
 def list_plugins(group: str | None, as_json: bool) -> None:
     """List the plugins that are installed: name, distribution, kind and summary.
 
     GROUP is one of blocks, architectures, optimizers, lr_schedules, losses and datasets; without it, all are listed.
     """
+    if group:
+        full_group(group)
     registry = discover()
     groups = [group] if group else list(SHORT_GROUPS)
     listed = {name: list_group(registry, name) for name in groups}

@@ -9,13 +9,13 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.cli.parameters import json_option
+from petra_graph.cli.parameters import full_group, json_option
 from petra_graph.cli.printing import print_json, print_table
-from petra_graph.errors import shown, suggestion
+from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
 from petra_graph.registry.example import snippet
 from petra_graph.registry.option_list import Option, list_options
-from petra_graph.registry.registry import SHORT_GROUPS, Plugin, discover
+from petra_graph.registry.registry import Plugin, discover
 
 
 @click.command()
@@ -29,9 +29,7 @@ def show(plugin: str, as_json: bool) -> None:
     group, slash, name = plugin.partition("/")
     if not slash or not name:
         raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
-    if group not in SHORT_GROUPS:
-        raise click.UsageError(f"no group {group!r}: {suggestion(group, SHORT_GROUPS)}")
-    found = discover().resolve(SHORT_GROUPS[group], name)
+    found = discover().resolve(full_group(group), name)
     if as_json:
         print_json(_record(group, found))
         return

@@ -20,7 +20,7 @@ from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.method import METHODS
 from petra_graph.registry.building import load as load_built
-from petra_graph.registry.contracts import BLOCKS, DataFacts, DataSetDeclaration
+from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.local import missing_module
 from petra_graph.registry.options import read_options
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover
@@ -193,10 +193,11 @@ class _Check:
         tables = given.get("node", []) if isinstance(given, Mapping) else []
         if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
             return None
+        head = _likely_head(nodes)
         graph, problems = build_graph(
             [
                 NodeInput(
-                    spec=node.spec,
+                    spec=attrs.evolve(node.spec, kind="head") if node is head else node.spec,
                     plugin=node.plugin,
                     options=node.options,
                     path=node.path,
@@ -234,6 +235,17 @@ class _Check:
                 path=("method", "name"),
             )
             self.findings.add([problem])
+
+
+def _likely_head(nodes: list[CheckedNode]) -> CheckedNode | None:
+    """Return the node that must be taken for the head: the last whose block is not known, where no known one is.
+
+    The graph without it would lack a head, which nobody could mend who has only misspelt a block's name.
+    """
+    kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
+    if "head" in kinds or None not in kinds:
+        return None
+    return nodes[len(kinds) - 1 - kinds[::-1].index(None)]
 
 
 def expand(architecture: Chosen, facts: DataFacts) -> tuple[NodeSpec, ...]:

@@ -1,0 +1,131 @@
+"""`petra-graph list` and `show`, as their users see them."""
+
+import json
+
+import pytest
+
+from petra_graph.cli.main import main
+
+DECLARED = """
+from attrs import frozen
+from attrs.validators import ge
+from petra_graph.registry.contracts import BlockDeclaration, LossDeclaration, option
+
+@frozen(kw_only=True)
+class Options:
+    \"\"\"A window that slides.
+
+    And a second line.
+    \"\"\"
+    size: int = option("side of the window", unit="pixels", validator=ge(1))
+    share: float = option("what is kept", default=0.5)
+    note: str | None = option("whatever", default=None)
+
+WINDOW = BlockDeclaration(summary="Slide a window.", options=Options, build="gone:Window", kind="reversible", streams=2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(install, site, monkeypatch):
+    """Only one distribution is installed."""
+    install(
+        "my-blocks",
+        "[petra_graph.blocks]\nwindow = my_declared:WINDOW\ngone = my_declared:GONE\n",
+        my_declared=DECLARED,
+    )
+    from petra_graph.registry import registry
+
+    scan = registry.scan
+    monkeypatch.setattr(registry, "scan", lambda _search=None: scan([str(site)]))
+
+
+def test_list_all(capsys):
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+blocks
+  gone    my-blocks  broken      block "gone" of my-blocks cannot be loaded from 'my_declared:GONE': \
+AttributeError: module 'my_declared' has no attribute 'GONE'
+  window  my-blocks  reversible  Slide a window.
+
+architectures
+
+optimizers
+
+lr_schedules
+
+losses
+
+datasets
+"""
+    )
+
+
+def test_list_one_group_as_json(capsys):
+    assert main(["list", "blocks", "--json"]) == 0
+    gone, window = json.loads(capsys.readouterr().out)
+    assert gone["fault"].startswith('block "gone" of my-blocks cannot be loaded')
+    assert window == {
+        "group": "blocks",
+        "name": "window",
+        "distribution": "my-blocks",
+        "kind": "reversible",
+        "summary": "Slide a window.",
+        "fault": "",
+    }
+
+
+def test_show(capsys):
+    assert main(["show", "blocks/window"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+blocks/window (my-blocks, reversible, reads 2 streams)
+
+Slide a window.
+
+A window that slides.
+
+And a second line.
+
+options
+  size   an integer  >= 1  required  pixels  side of the window
+  share  a number          0.5               what is kept
+  note   a string          unset             whatever
+
+    [[graph.node]]
+    name = "window"
+    block = "window"
+    [graph.node.options]
+    size = 64
+    # share = 0.5
+"""
+    )
+
+
+def test_show_as_json(capsys):
+    assert main(["show", "blocks/window", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["name"], shown["kind"], shown["streams"]) == ("window", "reversible", 2)
+    assert shown["options"][0] == {
+        "name": "size",
+        "type": "an integer",
+        "limits": ">= 1",
+        "required": True,
+        "default": None,
+        "unit": "pixels",
+        "help": "side of the window",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "error"),
+    [
+        ("window", 2, "Error: 'window' is not GROUP/NAME, as in blocks/rev-basic\n"),
+        ("block/window", 2, "Error: No such group 'block': did you mean 'blocks'? allowed: "),
+        ("blocks/windw", 2, "unknown block \"windw\"\n    help: did you mean 'window'? allowed: gone, window\n"),
+        ("blocks/gone", 4, "block \"gone\" of my-blocks cannot be loaded from 'my_declared:GONE'"),
+    ],
+)
+def test_what_cannot_be_shown(capsys, name, code, error):
+    assert main(["show", name]) == code
+    assert error in capsys.readouterr().err

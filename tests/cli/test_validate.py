@@ -1,0 +1,89 @@
+"""`petra-graph validate`, as its users see it."""
+
+import io
+import json
+import sys
+
+from petra_graph.cli.main import main
+
+SPEC = """\
+[data]
+name = "digits"
+[optimizer]
+options = { lr = 0.1 }
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 8 }
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+"""
+
+
+def test_several_specs_are_all_told(write, capsys):
+    write("good.toml", SPEC)
+    write("bad.toml", SPEC.replace("lr", "lrr"))
+    write("worse.toml", "run.epochs = 0\n" + SPEC)
+    assert main(["validate", "bad.toml", "good.toml", "worse.toml"]) == 2
+    assert capsys.readouterr() == (
+        "good.toml: ok (2 nodes; shapes not checked, use run --dry-run)\n",
+        """\
+bad.toml:4:13: unknown key "lrr" in the options of optimizer "sgd"
+    options = { lrr = 0.1 }
+    help: did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay
+worse.toml:1:14: epochs in [run] must be at least 1 (got 0)
+    run.epochs = 0
+2 problems
+""",
+    )
+
+
+def test_overrides_and_standard_input(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SPEC.encode())))
+    assert main(["validate", "-", "--set", "method.name=backprop", "--set", "run.epochs=2"]) == 0
+    assert capsys.readouterr() == ("-: ok (2 nodes; shapes not checked, use run --dry-run)\n", "")
+
+
+def test_blocks_that_are_being_written(write, capsys):
+    write("right_here.py", "raise RuntimeError('imported')")
+    write("a.toml", SPEC.replace('"linear-stem"', '"right_here:Mine"'))
+    assert main(["validate", "a.toml"]) == 0
+    assert capsys.readouterr().out == (
+        "a.toml: ok (2 nodes; block right_here:Mine not checked, shapes not checked, use run --dry-run)\n"
+    )
+
+
+def test_json(write, capsys):
+    write("good.toml", SPEC)
+    write("bad.toml", SPEC.replace("lr", "lrr"))
+    assert main(["validate", "good.toml", "bad.toml", "--json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert json.loads(printed.out) == [
+        {"spec": "good.toml", "ok": True, "nodes": 2, "unchecked": ["shapes"], "problems": []},
+        {
+            "spec": "bad.toml",
+            "ok": False,
+            "problems": [
+                {
+                    "message": 'unknown key "lrr" in the options of optimizer "sgd"',
+                    "hint": "did you mean 'lr'? allowed: lr, momentum, nesterov, weight_decay",
+                    "path": ["optimizer", "options", "lrr"],
+                    "file": "bad.toml",
+                    "line": 4,
+                    "column": 13,
+                    "text": "options = { lrr = 0.1 }",
+                }
+            ],
+        },
+    ]
+
+
+def test_plugins_alone_are_to_blame(write, install, capsys):
+    install("bad-losses", "[petra_graph.losses]\nbad = bad_loss:LOSS\n", bad_loss="raise RuntimeError('no')\n")
+    write("a.toml", SPEC + "[loss]\nname = 'bad'\n")
+    write("b.toml", SPEC + "[run]\nepochs = 0\n")
+    assert main(["validate", "a.toml"]) == 4
+    assert main(["validate", "a.toml", "b.toml"]) == 2

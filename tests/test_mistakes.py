@@ -1,0 +1,298 @@
+"""Mistakes as their makers see them: the whole output, to the letter."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.cli.main import main
+
+SPEC = """\
+[data]
+name = "digits"
+
+[optimizer]
+name = "sgd"
+options = { lr = 0.1 }
+
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 16 }
+
+[[graph.node]]
+name = "middle"
+block = "rev-mlp"
+kind = "reversible"
+options = { hidden = 16 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+
+[method]
+name = "petra"
+schedule = "lockstep"
+accumulation = 2
+"""
+
+
+@pytest.fixture
+def told(write, capsys):
+    """Validate a specification, and return the exit code and what was printed to stderr."""
+
+    def validate(text: str | None, *arguments: str) -> tuple[int, str]:
+        if text is not None:
+            write("a.toml", text)
+        code = main(["validate", "a.toml", *arguments])
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return code, printed.err
+
+    return validate
+
+
+def test_there_is_nothing_wrong_to_begin_with(write, capsys):
+    write("a.toml", SPEC)
+    assert main(["validate", "a.toml"]) == 0
+    assert capsys.readouterr() == ("a.toml: ok (3 nodes; shapes not checked, use run --dry-run)\n", "")
+
+
+def test_misspelt_key(told):
+    assert told(SPEC.replace("schedule =", "schedul =")) == (
+        2,
+        """\
+a.toml:26:1: unknown key "schedul" in [method]
+    schedul = "lockstep"
+    help: did you mean 'schedule'? allowed: accumulation, name, schedule
+""",
+    )
+
+
+def test_misspelt_key_of_a_plugins_options(told):
+    assert told(SPEC.replace("hidden", "hiden")) == (
+        2,
+        """\
+a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
+    options = { hiden = 16 }
+    help: did you mean 'hidden'? allowed: activation, dropout, hidden
+""",
+    )
+
+
+def test_misspelt_table(told):
+    assert told(SPEC.replace("[method]", "[metod]")) == (
+        2,
+        """\
+a.toml:24:2: unknown key "metod" in the specification
+    [metod]
+    help: did you mean 'method'? allowed: architecture, data, graph, loss, lr_schedule, method, name, optimizer, \
+partition, precision, run
+""",
+    )
+
+
+def test_misspelt_key_on_the_command_line(told):
+    assert told(SPEC, "--set", "method.acumulation=3") == (
+        2,
+        """\
+--set method.acumulation=3: unknown key "acumulation" in [method]
+    help: did you mean 'accumulation'? allowed: accumulation, name, schedule
+""",
+    )
+
+
+def test_wrong_type(told):
+    assert told(SPEC.replace("accumulation = 2", 'accumulation = "2"')) == (
+        2,
+        """\
+a.toml:27:16: accumulation in [method] must be an integer (got "2")
+    accumulation = "2"
+    help: write it without quotes: accumulation = 2
+""",
+    )
+
+
+def test_out_of_range(told):
+    assert told(SPEC.replace("accumulation = 2", "accumulation = 0")) == (
+        2,
+        """\
+a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
+    accumulation = 0
+""",
+    )
+
+
+def test_not_one_of_the_choices(told):
+    assert told(SPEC.replace('"lockstep"', '"lockstp"')) == (
+        2,
+        """\
+a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential" (got "lockstp")
+    schedule = "lockstp"
+    help: did you mean 'lockstep'? allowed: 1f1b, lockstep, sequential
+""",
+    )
+
+
+def test_unknown_block(told):
+    assert told(SPEC.replace('"rev-mlp"', '"rev-mpl"')) == (
+        2,
+        """\
+a.toml:15:9: unknown block "rev-mpl"
+    block = "rev-mpl"
+    help: did you mean 'rev-mlp'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, pool-linear, \
+res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+""",
+    )
+
+
+def test_missing_table_and_missing_network(told):
+    assert told("[run]\nepochs = 3\n") == (
+        2,
+        """\
+a.toml: [data] is missing
+    help: data: the data set and how it is batched
+a.toml: neither [graph] nor [architecture] is given
+    help: [architecture] with name = "revnet", or one [[graph.node]] for each node
+2 problems
+""",
+    )
+
+
+def test_missing_option(told):
+    assert told(SPEC.replace("options = { features = 16 }\n", "")) == (
+        2,
+        """\
+a.toml:8:1: features is missing in the options of block "linear-stem"
+    [[graph.node]]
+    help: features: features of each output stream
+""",
+    )
+
+
+def test_every_mistake_of_a_file_at_once(told):
+    text = SPEC.replace("schedule =", "schedul =").replace("accumulation = 2", "accumulation = 0")
+    assert told(text.replace("hidden", "hiden").replace('"pool-linear"', '"pool-liner"'), "--set", "run.sed=3") == (
+        2,
+        """\
+a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
+    options = { hiden = 16 }
+    help: did you mean 'hidden'? allowed: activation, dropout, hidden
+a.toml:21:9: unknown block "pool-liner"
+    block = "pool-liner"
+    help: did you mean 'pool-linear'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, pool-linear, \
+res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+a.toml:26:1: unknown key "schedul" in [method]
+    schedul = "lockstep"
+    help: did you mean 'schedule'? allowed: accumulation, name, schedule
+a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
+    accumulation = 0
+--set run.sed=3: unknown key "sed" in [run]
+    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, seed, threads
+5 problems
+""",
+    )
+
+
+def test_unreadable_file(told, here):
+    assert told(None) == (
+        2,
+        """\
+a.toml: no such file
+    help: there is no TOML file there
+""",
+    )
+    (here / "a.toml").mkdir()
+    assert told(None) == (
+        2,
+        """\
+a.toml: a folder, not a file
+    help: there is no TOML file there
+""",
+    )
+
+
+def test_a_file_without_permission(told, here, monkeypatch):
+    # Whoever runs the tests may be allowed to read everything, so the refusal is the file system's in name only.
+    def refuse(_path):
+        raise PermissionError(13, "Permission denied")
+
+    (here / "a.toml").write_text(SPEC)
+    monkeypatch.setattr("petra_graph.spec.source.FilePath.read_bytes", refuse)
+    assert told(None) == (
+        2,
+        """\
+a.toml: no permission to read it
+    help: see the file's owner and mode
+""",
+    )
+
+
+def test_not_text(told, here):
+    (here / "a.toml").write_bytes(b"\x89PNG\r\n")
+    assert told(None) == (
+        2,
+        """\
+a.toml:1: not UTF-8 text (byte 0x89)
+    help: a specification is a TOML file; save it as UTF-8
+""",
+    )
+
+
+def test_empty_file(told):
+    assert told("") == (
+        2,
+        """\
+a.toml: the file is empty
+    help: a specification needs [data] and one of [graph] and [architecture]
+""",
+    )
+
+
+def test_invalid_toml(told):
+    assert told(SPEC.replace('"petra"', "petra")) == (
+        2,
+        """\
+a.toml:25:8: invalid TOML: invalid value
+    name = petra
+    help: text needs quotes: name = "petra"
+""",
+    )
+
+
+DECLARED = """
+from petra_graph.registry.contracts import LossDeclaration
+LOSS = LossDeclaration(summary="A loss.", build="a:b")
+"""
+
+
+def test_two_plugins_of_one_name(told, install):
+    install("first-losses", "[petra_graph.losses]\nmine = first_losses:LOSS\n", first_losses=DECLARED)
+    install("second-losses", "[petra_graph.losses]\nmine = second_losses:LOSS\n", second_losses=DECLARED)
+    assert told(SPEC + '[loss]\nname = "mine"\n') == (
+        4,
+        """\
+a.toml:29:8: loss "mine" is in 2 distributions: first-losses, second-losses
+    name = "mine"
+    help: say which: "first-losses:mine" or "second-losses:mine"
+""",
+    )
+    assert main(["validate", "a.toml", "--set", "loss.name=second-losses:mine"]) == 0
+
+
+def test_a_plugin_that_raises_on_import(told, install, site):
+    install("bad-losses", "[petra_graph.losses]\nbad = bad_loss:LOSS\n", bad_loss="x = 1\nraise RuntimeError('no')\n")
+    assert told(SPEC + '[loss]\nname = "bad"\n') == (
+        4,
+        f"""\
+a.toml:29:8: loss "bad" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no
+    name = "bad"
+    help: raised at {site}/bad_loss.py:2
+""",
+    )
+
+
+def test_a_plugin_that_raises_on_import_is_no_problem_where_it_is_not_used(write, install):
+    install("bad-losses", "[petra_graph.losses]\nbad = bad_loss:LOSS\n", bad_loss="raise SystemExit(3)\n")
+    write("a.toml", SPEC)
+    assert main(["validate", "a.toml"]) == 0
