@@ -1,0 +1,1 @@
+"""TOML text to frozen values, with the position of everything."""

@@ -18,6 +18,7 @@ from attrs import field, frozen
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
 from petra_graph.errors import Path, Problem, shown, suggestion
+from petra_graph.spec.mend import mend
 from petra_graph.spec.strict import Mismatch, OutOfRange
 
 LONGEST_SHOWN = 60
@@ -132,28 +133,7 @@ def _missing(cls: type, name: str, place: Place) -> Problem:
 
 def _mismatch(error: Mismatch, place: Place) -> Problem:
     message = f"{place.value()} must be {error.expected} (got {brief(error.value)})"
-    return Problem(message=message, hint=error.hint or _mend(error, place), path=place.path)
-
-
-def _mend(error: Mismatch, place: Place) -> str:
-    """Say how to write what was probably meant; "" where nobody can tell."""
-    value, expected = error.value, error.expected
-    key = next((part for part in reversed(place.path) if isinstance(part, str)), "")
-    example = f"{key} = " if place.path and place.path[-1] == key else ""
-    if error.allowed and isinstance(value, str):
-        words = [item for item in error.allowed if isinstance(item, str)]
-        return suggestion(value, words) if "did you mean" in suggestion(value, words) else ""
-    if isinstance(value, str) and expected in ("an integer", "a number", "true or false"):
-        pattern = {"an integer": r"[+-]?\d+", "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?"}
-        if re.fullmatch(pattern.get(expected, "true|false"), value):
-            return f"write it without quotes: {example}{value}"
-    if expected == "a string" and isinstance(value, bool | int | float):
-        return f'write it in quotes: {example}"{shown(value)}"'
-    if expected.startswith("a list of") and not isinstance(value, list | dict):
-        return f"write it in brackets: {example}[{shown(value)}]"
-    if expected == "a table" and place.path and isinstance(value, str) and place.path[-1] == key:
-        return f"for example [{'.'.join(str(part) for part in place.path)}] with name = {shown(value)}"
-    return ""
+    return Problem(message=message, hint=mend(error, place.path), path=place.path)
 
 
 def _out_of_range(error: OutOfRange, place: Place) -> Problem:

@@ -134,7 +134,9 @@ class DataSpec(PluginSpec):
 
     name: str = required("data set plugin")
     batch: int = key(64, "samples in a micro-batch", validator=ge(1))
-    evaluation_batch: int | None = key(None, "samples in an evaluation batch; default: batch", validator=optional(ge(1)))
+    evaluation_batch: int | None = key(
+        None, "samples in an evaluation batch; default: batch", validator=optional(ge(1))
+    )
     workers: int = key(0, "loader processes; they never change what is loaded", validator=ge(0))
 
 

@@ -49,7 +49,7 @@ def read_source(path: str, *, stated: Problem | None = None) -> Source:
     Raises:
         SpecError: it cannot be read, is empty, is not UTF-8, or is not TOML.
     """
-    file = "<stdin>" if path == STDIN else path
+    file = "<stdin>" if path == STDIN else path or "''"
     try:
         content = sys.stdin.buffer.read() if path == STDIN else FilePath(path).expanduser().read_bytes()
     except (OSError, ValueError) as error:

@@ -22,18 +22,17 @@ from cattrs.gen import make_dict_structure_fn, override
 from petra_graph.spec.describe import describe, is_list, is_literal, is_mapping, is_union, item_types, members
 
 
-class Mismatch(Exception):  # noqa: N818  a finding, gathered with others
+class Mismatch(Exception):
     """A value is not what its type says."""
 
-    def __init__(self, expected: str, value: Any, hint: str = "", *, allowed: tuple[Any, ...] = ()) -> None:
+    def __init__(self, expected: str, value: Any, *, allowed: tuple[Any, ...] = ()) -> None:
         super().__init__(expected)
         self.expected = expected
         self.value = value
-        self.hint = hint
         self.allowed = allowed
 
 
-class OutOfRange(Exception):  # noqa: N818  ditto
+class OutOfRange(Exception):
     """A value is of its type, and its field's validator refuses it."""
 
     def __init__(self, reason: str, value: Any) -> None:

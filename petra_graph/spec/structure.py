@@ -107,12 +107,10 @@ def _nodes(values: Mapping[str, Any]) -> list[Path]:
 def _at(value: Any, path: Path) -> Any:
     """Return the value at a path; None where there is none."""
     for key in path:
-        if isinstance(value, list):
-            value = value[int(key)]
-        elif isinstance(value, Mapping):
-            value = value.get(key)
+        if isinstance(value, list) and isinstance(key, int):
+            value = value[key]
         else:
-            return None
+            value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 

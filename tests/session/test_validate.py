@@ -2,12 +2,18 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from petra_graph.errors import PluginError, SpecError
+from petra_graph.registry.registry import discover
 from petra_graph.session.validate import check_spec
 
+REGISTRY = discover()
 SPEC = """
 [data]
 name = "digits"
@@ -124,13 +130,17 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
         """,
     )
     assert faults(write, SPEC.replace('"digits"', '"bad"'), PluginError) == [
-        ('a.toml:1:1: data set "bad" cannot say what its samples are: '
-        "AttributeError: 'NoOptions' object has no attribute 'nothing'")
+        (
+            'a.toml:1:1: data set "bad" cannot say what its samples are: '
+            "AttributeError: 'NoOptions' object has no attribute 'nothing'"
+        )
     ]
     text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
     assert faults(write, text, PluginError) == [
-        ('a.toml:5:1: architecture "bad" cannot be written out as nodes: '
-        "TypeError: an architecture must return NodeSpec values")
+        (
+            'a.toml:5:1: architecture "bad" cannot be written out as nodes: '
+            "TypeError: an architecture must return NodeSpec values"
+        )
     ]
 
 
@@ -166,6 +176,55 @@ def test_blocks_being_written_are_checked_where_they_may_be_imported(write, site
         'size is missing in the options of block "right_there:Mine"',
         'unknown key "hidden" in the options of block "right_there:Mine"',
     ]
+
+
+WORDS = (
+    "data graph node input architecture optimizer lr_schedule method partition run loss name block kind inputs repeat "
+    "options clip limit by scope stages devices shape dtype epochs seed extends $schema depth features outputs lr"
+).split()
+VALUES = st.recursive(
+    st.sampled_from(
+        [*WORDS, "digits", "revnet", "linear-stem", "pool-linear", "rev-mlp", "my:Block", "os:path", "a:b:c"]
+    )
+    | st.integers(-2, 9)
+    | st.floats()
+    | st.booleans()
+    | st.dates()
+    | st.just(""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+GOOD = tomllib.loads(SPEC)
+
+
+def laid_over(below, above):
+    if isinstance(below, dict) and isinstance(above, dict):
+        return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
+    return above
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4),
+    st.booleans(),
+    st.lists(
+        st.tuples(st.lists(st.sampled_from([*WORDS, "0", "stem"]), min_size=1, max_size=4), VALUES)
+        | st.tuples(st.just(["graph", "node", "0"]), VALUES),
+        max_size=2,
+    ),
+)
+def test_whatever_is_written_ends_in_problems_that_are_located(tmp_path_factory, document, over_good, assigned):
+    document = laid_over(GOOD, document) if over_good else document
+    overrides = [
+        f"{'.'.join(keys)}={tomli_w.dumps({'x': value}, multiline_strings=False)[4:-1]}" for keys, value in assigned
+    ]
+    path = tmp_path_factory.mktemp("fuzz") / "a.toml"
+    path.write_text(tomli_w.dumps(document))
+    try:
+        check_spec(str(path), overrides, registry=REGISTRY)
+    except (SpecError, PluginError) as error:
+        assert error.problems
+        assert all(problem.where is not None and problem.message for problem in error.problems)
 
 
 def test_validation_imports_neither_torch_nor_numpy(write):

@@ -37,8 +37,10 @@ def test_values_are_toml_and_a_bare_word_is_a_string(text, keys, value):
         ("run.epochs=", "--set run.epochs=: no value\n    help: empty text is written run.epochs='\"\"'"),
         (
             "run..epochs=1",
-            ('--set run..epochs=1: "run..epochs" is not a TOML key\n    help: parts with other characters than letters, '
-            'digits, "-" and "_" need quotes: graph.node."layer1.0".kind'),
+            (
+                '--set run..epochs=1: "run..epochs" is not a TOML key\n    help: parts with other characters than letters, '
+                'digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
+            ),
         ),
         ("a=[1", "--set a=[1: [1 is not a TOML value: Unclosed array (at end of document)"),
     ],
@@ -140,7 +142,9 @@ def test_every_override_that_fits_nowhere_is_told(write):
     ) == [
         "--set nothing: not KEY=VALUE\n    help: for example --set run.epochs=3",
         "--set graph.node.2.kind=head: graph.node has 2 items, counted from 0 (got 2)",
-        ('--set graph.node.stam.kind=head: graph.node has no item named "stam"\n'
-        "    help: did you mean 'stem'? allowed: head, stem"),
+        (
+            '--set graph.node.stam.kind=head: graph.node has no item named "stam"\n'
+            "    help: did you mean 'stem'? allowed: head, stem"
+        ),
         '--set lr_schedule.name.x=1: lr_schedule.name is "step", not a table',
     ]

@@ -54,6 +54,7 @@ def kinds(annotation):
     [
         ("", ["[data] is missing", "neither [graph] nor [architecture] is given"]),
         (BASE + '[architecture]\nname = "revnet"', ["both [graph] and [architecture] are given"]),
+        ("graph = [1]\n[data]\nname = 'x'", ["graph must be a table (got [1])"]),
         ("graph = 3\n[data]\nname = 'x'", ["graph must be a table (got 3)"]),
         ("graph.node = []\n[data]\nname = 'x'", ["node in [graph] must not be empty"]),
         ("graph.node = [3]\n[data]\nname = 'x'", ["the node at index 0 must be a table (got 3)"]),

@@ -1,0 +1,43 @@
+"""How to write what was probably meant, for values that are not what their key wants."""
+
+from __future__ import annotations
+
+import re
+
+from petra_graph.errors import Path, shown, suggestion
+from petra_graph.spec.strict import Mismatch
+
+WITHOUT_QUOTES = {
+    "an integer": r"[+-]?\d+",
+    "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
+    "true or false": "true|false",
+}
+"""What text must look like to be meant as something else."""
+
+
+def mend(error: Mismatch, path: Path) -> str:
+    """Return a hint for the value at `path`; "" where nobody can tell what was meant."""
+    value, expected = error.value, error.expected
+    example = f"{path[-1]} = " if path and isinstance(path[-1], str) else ""
+    if error.allowed and isinstance(value, str):
+        hint = suggestion(value, [item for item in error.allowed if isinstance(item, str)])
+        return hint if "did you mean" in hint else ""
+    if isinstance(value, str) and re.fullmatch(WITHOUT_QUOTES.get(expected, "(?!)"), value):
+        return f"write it without quotes: {example}{value}"
+    if expected == "a string" and isinstance(value, bool | int | float):
+        return f'write it in quotes: {example}"{shown(value)}"'
+    return _mend_shape(error, path, example)
+
+
+def _mend_shape(error: Mismatch, path: Path, example: str) -> str:
+    value, expected = error.value, error.expected
+    dotted = ".".join(str(part) for part in path)
+    if expected == "a list of tables":
+        return f"one [[{dotted}]] for each"
+    if expected.startswith("a list of") and not isinstance(value, list | dict):
+        return f"write it in brackets: {example}[{shown(value)}]"
+    if expected == "a table" and example and isinstance(value, list):
+        return f"single brackets make a table: [{dotted}]"
+    if expected == "a table" and example and isinstance(value, str):
+        return f"for example [{dotted}] with name = {shown(value)}"
+    return ""
