@@ -93,7 +93,7 @@ class PluginError(PetraGraphError):
 
 
 @frozen
-class Interrupted(Exception):  # noqa: N818  an interruption is a request, not an error
+class Interrupted(Exception):
     """Somebody asked the run to stop, and it stopped between two operations."""
 
     exit_code: ClassVar[int] = 130

@@ -38,7 +38,7 @@ def generator_of(device: torch.device) -> torch.Generator | None:
     if device.type == "cpu":
         return torch.default_generator
     if device.type == "cuda":
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.cuda.default_generators[index]
     return None

@@ -22,9 +22,9 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
     """
     switched = [part for part in module.modules() if getattr(part, "track_running_stats", False)]
     for part in switched:
-        part.track_running_stats = False
+        part.track_running_stats = False  # type: ignore[assignment]
     try:
         yield
     finally:
         for part in switched:
-            part.track_running_stats = True
+            part.track_running_stats = True  # type: ignore[assignment]

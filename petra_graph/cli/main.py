@@ -37,11 +37,11 @@ VERBS = {
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the table's order."""
         return list(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  ditto
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb's command."""
         verb = VERBS.get(cmd_name)
         if verb is None:
@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
             ctx.fail(f"No such verb {name!r}. {meant}")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  ditto
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs' one-line helps, without importing them."""
         with formatter.section("Verbs"):
             formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])

@@ -40,5 +40,3 @@ def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Meth
     if problems:
         raise SpecError(problems)
     return method, schedule
-
-

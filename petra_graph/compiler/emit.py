@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from attrs import frozen
+
 from petra_graph.graph.stage_graph import INPUT, StageGraph
 from petra_graph.program.method import Keeps, Method
 from petra_graph.program.partition import Partition, Stage
@@ -16,6 +18,7 @@ from petra_graph.spec.model import ScheduleName
 def emit(
     graph: StageGraph,
     partition: Partition,
+    *,
     method: Method,
     schedule: ScheduleName,
     accumulation: int,
@@ -37,12 +40,35 @@ def emit(
         for name, node in graph.nodes.items()
         if node.kind == "reversible" and keeps[name] == "nothing"
     }
+    wiring = _Wiring(graph=graph, keeps=keeps, activation_from=activation_from, streams=streams)
     return tuple(
-        _stage_program(
-            index, stage, graph, keeps, activation_from, depth(schedule, stage.distance), accumulation, streams
+        StageProgram(
+            index=index,
+            segments=(segments := tuple(_segment(run, wiring) for run in _runs(stage, graph))),
+            depth=depth(schedule, stage.distance),
+            accumulation=accumulation,
+            device=stage.device,
+            receives=tuple(
+                entry.edge
+                for segment in segments
+                for entry in segment.inputs
+                if entry.edge.producer == INPUT or entry.edge.producer not in stage.nodes
+            ),
+            sends=tuple(edge for segment in segments for edge in segment.outputs if edge.consumer not in stage.nodes),
         )
         for index, stage in enumerate(partition.stages, start=1)
     )
+
+
+@frozen(kw_only=True)
+class _Wiring:
+    """What is decided for the whole graph."""
+
+    graph: StageGraph
+    keeps: Mapping[str, Keeps]
+    activation_from: Mapping[str, Edge]
+    """For every node that reconstructs, the edge along which its output comes back."""
+    streams: Mapping[str, int]
 
 
 def _activation_from(graph: StageGraph, keeps: Mapping[str, Keeps], name: str) -> Edge:
@@ -52,48 +78,23 @@ def _activation_from(graph: StageGraph, keeps: Mapping[str, Keeps], name: str) -
     return Edge(name, next(exact, consumers[0]))
 
 
-def _stage_program(
-    index: int,
-    stage: Stage,
-    graph: StageGraph,
-    keeps: Mapping[str, Keeps],
-    activation_from: Mapping[str, Edge],
-    depth: int,
-    accumulation: int,
-    streams: Mapping[str, int],
-) -> StageProgram:
-    inside = set(stage.nodes)
-    segments = tuple(
-        Segment(
-            nodes=run,
-            kind=graph.nodes[run[0]].kind,
-            keeps=keeps[run[0]],
-            inputs=tuple(
-                InputEdge(
-                    edge=Edge(producer, run[0]),
-                    streams=streams[producer],
-                    returns_activation=activation_from.get(producer) == Edge(producer, run[0]),
-                )
-                for producer in graph.nodes[run[0]].inputs
-            ),
-            outputs=tuple(Edge(run[-1], reader) for reader in graph.consumers[run[-1]]),
-            activation_from=activation_from.get(run[-1]),
-        )
-        for run in _runs(stage, graph)
-    )
-    return StageProgram(
-        index=index,
-        segments=segments,
-        depth=depth,
-        accumulation=accumulation,
-        device=stage.device,
-        receives=tuple(
-            entry.edge
-            for segment in segments
-            for entry in segment.inputs
-            if entry.edge.producer == INPUT or entry.edge.producer not in inside
+def _segment(run: tuple[str, ...], wiring: _Wiring) -> Segment:
+    first, last = wiring.graph.nodes[run[0]], wiring.graph.nodes[run[-1]]
+    edges = [Edge(producer, first.name) for producer in first.inputs]
+    return Segment(
+        nodes=run,
+        kind=first.kind,
+        keeps=wiring.keeps[first.name],
+        inputs=tuple(
+            InputEdge(
+                edge=edge,
+                streams=wiring.streams[edge.producer],
+                returns_activation=wiring.activation_from.get(edge.producer) == edge,
+            )
+            for edge in edges
         ),
-        sends=tuple(edge for segment in segments for edge in segment.outputs if edge.consumer not in inside),
+        outputs=tuple(Edge(last.name, reader) for reader in wiring.graph.consumers[last.name]),
+        activation_from=wiring.activation_from.get(last.name),
     )
 
 

@@ -59,7 +59,7 @@ class Updater:
         """Turn the window's sums into means; afterwards the window is empty."""
         gradients = self._gradients()
         if self.window > 1 and gradients:
-            torch._foreach_div_(gradients, float(self.window))  # noqa: SLF001  the public optimizers use it too
+            torch._foreach_div_(gradients, float(self.window))
         self.window = 0
 
     def squared_norm(self) -> Tensor:
@@ -87,7 +87,7 @@ class Updater:
             return
         total = self.squared_norm().sqrt() if norm is None else norm
         if total > self.clip.limit:
-            torch._foreach_mul_(self._gradients(), float(self.clip.limit / total))  # noqa: SLF001
+            torch._foreach_mul_(self._gradients(), float(self.clip.limit / total))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

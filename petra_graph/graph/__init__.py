@@ -1,0 +1,1 @@
+"""The network as a graph of nodes, and the rules that it keeps."""

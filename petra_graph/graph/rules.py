@@ -119,7 +119,7 @@ def has_one_head(graph: StageGraph) -> Iterator[Problem]:
     """Exactly one node is a head, and nobody reads it."""
     heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
-        last = next(reversed(graph.nodes.values()))
+        last = list(graph.nodes.values())[-1]
         yield Problem(
             message="the graph has no head node, which is where the loss is",
             hint='end with a head block, such as block = "pool-linear"',

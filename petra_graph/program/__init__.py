@@ -1,0 +1,1 @@
+"""Values that compiler, executors and simulators share; no behaviour, no torch."""

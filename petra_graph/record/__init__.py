@@ -1,0 +1,1 @@
+"""What a run leaves: its directory, events, weights and environment."""

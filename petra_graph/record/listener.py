@@ -43,15 +43,21 @@ class EpochEnded:
 class Listener(Protocol):
     """What the session calls."""
 
-    def started(self, run: Started) -> None: ...
+    def started(self, run: Started) -> None:
+        """Tell what is about to train."""
+        ...
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         """Tell that so many micro-batches of an epoch are done; `means` are the epoch's so far."""
         ...
 
-    def evaluating(self, epoch: int) -> None: ...
+    def evaluating(self, epoch: int) -> None:
+        """Tell that the evaluation after an epoch begins."""
+        ...
 
-    def epoch_ended(self, report: EpochEnded) -> None: ...
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Tell that an epoch and its evaluation are over."""
+        ...
 
     def stopped(self) -> None:
         """Tell that nothing more comes, whatever the reason."""

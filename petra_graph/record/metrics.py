@@ -20,9 +20,13 @@ from petra_graph.errors import RunFailed
 class Sink(Protocol):
     """Somewhere that events go."""
 
-    def record(self, *, epoch: int, step: int, name: str, value: float) -> None: ...
+    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
+        """Take one event."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is left."""
+        ...
 
 
 class JsonLines:
@@ -66,7 +70,7 @@ class TensorBoard:
     def __init__(self, writer: Any) -> None:
         self._writer = writer
 
-    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:  # noqa: ARG002
+    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
         """Hand one scalar over."""
         self._writer.add_scalar(name, value, step)
 

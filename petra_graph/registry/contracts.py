@@ -87,7 +87,9 @@ class ArchitectureDeclaration(Declaration):
 class BuildArchitecture(Protocol):
     """Signature behind `ArchitectureDeclaration.build`."""
 
-    def __call__(self, options: Any, facts: DataFacts) -> Sequence[NodeSpec]: ...
+    def __call__(self, options: Any, facts: DataFacts) -> Sequence[NodeSpec]:
+        """Write the network out, node by node."""
+        ...
 
 
 @frozen(kw_only=True)
@@ -111,7 +113,9 @@ class ParameterGroups:
 class BuildOptimizer(Protocol):
     """Signature behind `OptimizerDeclaration.build`."""
 
-    def __call__(self, groups: ParameterGroups, options: Any) -> torch.optim.Optimizer: ...
+    def __call__(self, groups: ParameterGroups, options: Any) -> torch.optim.Optimizer:
+        """Build one stage's optimizer."""
+        ...
 
 
 @frozen(kw_only=True)
@@ -134,7 +138,9 @@ class LrScheduleDeclaration(Declaration):
 class BuildLrSchedule(Protocol):
     """Signature behind `LrScheduleDeclaration.build`."""
 
-    def __call__(self, options: Any, horizon: Horizon) -> Callable[[int], float]: ...
+    def __call__(self, options: Any, horizon: Horizon) -> Callable[[int], float]:
+        """Return the factor as a function of the update."""
+        ...
 
 
 @frozen(kw_only=True)
@@ -184,7 +190,17 @@ class Split(Protocol):
 class DataSet(Protocol):
     """An opened data set."""
 
-    train: Split
-    test: Split
-    facts: DataFacts
-    """As the declaration's, completed by what the files say."""
+    @property
+    def train(self) -> Split:
+        """The training half."""
+        ...
+
+    @property
+    def test(self) -> Split:
+        """The test half."""
+        ...
+
+    @property
+    def facts(self) -> DataFacts:
+        """As the declaration's, completed by what the files say."""
+        ...

@@ -11,8 +11,7 @@ from petra_graph.report.progress import numbers
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
     lines = [
-        f"{summary['name']}: {summary['status']} after {summary['epochs']} epochs, "
-        f"{summary['micro_batches']:,} micro-batches, {summary['updates']:,} updates"
+        f"{summary['name']}: {summary['status']} after {summary['epochs']} epochs, {summary['micro_batches']:,} micro-batches"
     ]
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")

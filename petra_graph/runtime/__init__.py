@@ -1,0 +1,1 @@
+"""Where executors run, and the channels between them."""

@@ -69,7 +69,9 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
         method=method,
         schedule=schedule,
         partition=made,
-        programs=emit(graph, made, method, schedule, spec.method.accumulation, streams),
+        programs=emit(
+            graph, made, method=method, schedule=schedule, accumulation=spec.method.accumulation, streams=streams
+        ),
     )
 
 

@@ -12,12 +12,12 @@ from attrs import frozen
 
 from petra_graph.errors import Interrupted, PetraGraphError
 from petra_graph.record.environment import environment
+from petra_graph.record.listener import Listener, Started
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.run_directory import create_run_directory, write_json, write_text
 from petra_graph.record.weights import save_weights, weights_of
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.session.interrupt import stop_requests
-from petra_graph.record.listener import Listener, Started
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.session.resolve import resolved
 from petra_graph.session.train import Trainer

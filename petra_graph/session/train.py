@@ -10,11 +10,11 @@ import attrs
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.cells import HeadResult
+from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.session.diagnose import not_finite
 from petra_graph.session.interrupt import StopRequest
-from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.session.loader import MicroBatches
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.totals import Totals

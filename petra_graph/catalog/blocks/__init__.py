@@ -1,0 +1,1 @@
+"""Blocks of residual networks, and what surrounds them."""

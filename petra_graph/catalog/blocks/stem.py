@@ -31,7 +31,8 @@ class ConvStem(Buffered):
 
     def forward(self, image: Tensor) -> Streams:  # type: ignore[override]
         """Return the streams."""
-        return self.relu(self.norm(self.pool(self.conv(image)))).chunk(self.outputs, dim=1)
+        joined: Tensor = self.relu(self.norm(self.pool(self.conv(image))))
+        return joined.chunk(self.outputs, dim=1)
 
 
 class LinearStem(Buffered):
@@ -48,4 +49,5 @@ class LinearStem(Buffered):
 
     def forward(self, sample: Tensor) -> Streams:  # type: ignore[override]
         """Return the streams."""
-        return self.relu(self.linear(sample.flatten(1))).chunk(self.outputs, dim=1)
+        joined: Tensor = self.relu(self.linear(sample.flatten(1)))
+        return joined.chunk(self.outputs, dim=1)

@@ -53,7 +53,7 @@ class CentreView:
     size: int
     resize: int
 
-    def __call__(self, image: Image.Image, generator: np.random.Generator) -> NDArray[np.uint8]:  # noqa: ARG002
+    def __call__(self, image: Image.Image, generator: np.random.Generator) -> NDArray[np.uint8]:
         """Return uint8 [size, size, 3]."""
         return fitted(image, self.size, shorter=self.resize)
 

@@ -40,7 +40,7 @@ class NoiseSplit:
     def __len__(self) -> int:
         return self.samples
 
-    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG002
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples [n, *shape], images in channels-last memory, and int64 targets [n]; no epoch changes them."""
         number = np.asarray(indices, np.int64) + self.first
         windows = sliding_window_view(self.block, prod(self.shape))

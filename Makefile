@@ -1,0 +1,33 @@
+# Two commands: `make quickstart` and `make test`. Both install into .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: quickstart test check format clean
+
+quickstart: $(STAMP)
+	$(BIN)/petra-graph run specs/quickstart.toml
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/petra-graph validate $$(find specs plugins -name '*.toml' -path '*specs/*' -not -path '*/base/*')
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet torch torchvision
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $(STAMP)
