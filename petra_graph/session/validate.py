@@ -19,7 +19,7 @@ from petra_graph.errors import Path, Problem, shown, suggestion
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.method import METHODS
-from petra_graph.registry.building import load as load_built
+from petra_graph.registry.architecture import expand
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.local import missing_module
 from petra_graph.registry.options import read_options
@@ -171,7 +171,9 @@ class _Check:
             return [self.node(node, path) for path, node in listed.items()]
         if facts is None:
             return []
-        expanded = self.findings.attempt(lambda: expand(architecture, facts), ("architecture", "options"), inside=True)
+        expanded = self.findings.attempt(
+            lambda: expand(architecture.plugin, architecture.options, facts), ("architecture", "options"), inside=True
+        )
         return [self.node(node, ("architecture",)) for node in expanded or ()]
 
     def node(self, node: NodeSpec, path: Path) -> CheckedNode:
@@ -246,21 +248,3 @@ def _likely_head(nodes: list[CheckedNode]) -> CheckedNode | None:
     if "head" in kinds or None not in kinds:
         return None
     return nodes[len(kinds) - 1 - kinds[::-1].index(None)]
-
-
-def expand(architecture: Chosen, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Write an architecture out as nodes.
-
-    Raises:
-        SpecError: its options or the data do not make a network; paths count from the `options` table.
-        PluginError: it cannot be loaded, or failed.
-    """
-    build = load_built(architecture.plugin)
-
-    def make() -> tuple[NodeSpec, ...]:
-        made = tuple(build(architecture.options, facts))
-        if not made or not all(isinstance(node, NodeSpec) for node in made):
-            raise TypeError("an architecture must return NodeSpec values")
-        return made
-
-    return guarded(make, f"{architecture.plugin} cannot be written out as nodes")
