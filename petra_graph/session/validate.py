@@ -1,7 +1,7 @@
 """A specification checked against everything that can be known without torch.
 
-Keys and types, plugins and their options, the architecture written out as nodes, and the graph's rules. Shapes are not
-checked: they need the blocks' code.
+Keys and types, plugins and their options, the architecture written out as nodes, the graph's rules, method, schedule
+and stages. Shapes are not checked: they need the blocks' code.
 
 Decision: one problem does not hide another. Each step goes on with what the steps before it could read, and all that
 was found is raised together.
@@ -15,10 +15,11 @@ from typing import Any, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem, shown, suggestion
+from petra_graph.compiler.choice import method_and_schedule
+from petra_graph.compiler.partition import partition
+from petra_graph.errors import Path, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.stage_graph import StageGraph
-from petra_graph.program.method import METHODS
 from petra_graph.registry.architecture import expand
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.local import missing_module
@@ -103,6 +104,7 @@ def check_spec(
     graph = check.graph(nodes)
     check.input(facts)
     check.method()
+    check.stages(graph)
     findings.raise_any(loaded)
     assert loaded.spec is not None
     assert facts is not None
@@ -228,15 +230,20 @@ class _Check:
                 )
 
     def method(self) -> None:
-        """Look the method up."""
+        """Look up the method, and whether it runs under the schedule and with the clipping that are asked for."""
         method = self.loaded.parts.get(("method",))
-        if method is not None and method.name not in METHODS:
-            problem = Problem(
-                message=f"unknown method {shown(method.name)}",
-                hint=suggestion(method.name, METHODS),
-                path=("method", "name"),
-            )
-            self.findings.add([problem])
+        optimizer = self.loaded.parts.get(("optimizer",))
+        if method is not None:
+            clip = optimizer.clip if optimizer is not None else None
+            self.findings.attempt(lambda: method_and_schedule(method, clip), (), inside=True)
+
+    def stages(self, graph: StageGraph | None) -> None:
+        """Cut the graph where the specification says so by hand; only a graph without fault can be cut."""
+        spec = self.loaded.spec
+        if graph is None or spec is None or self.findings.wrong or spec.partition.stages == "per-block":
+            return
+        cuts = spec.partition.stages
+        self.findings.attempt(lambda: partition(graph, cuts, ("cpu",)), (), inside=True)
 
 
 def _likely_head(nodes: list[CheckedNode]) -> CheckedNode | None:

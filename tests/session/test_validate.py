@@ -97,6 +97,18 @@ def test_the_stated_input_is_the_data_sets(write):
     ]
 
 
+def test_what_the_run_would_refuse_is_refused_here(write):
+    text = SPEC + "[method]\nname = 'backprop'\nschedule = '1f1b'\n"
+    assert faults(write, text) == ['a.toml:20:12: method "backprop" runs under sequential (got "1f1b")']
+    text = SPEC + "[optimizer.clip]\nlimit = 1.0\nscope = 'global'\n"
+    assert faults(write, text) == ['a.toml:20:9: scope = "global" needs a synchronous schedule (got "lockstep")']
+    text = SPEC + "[partition]\nstages = [['stem', 'middle.0'], ['head', 'middel.1']]\n"
+    assert faults(write, text) == [
+        "a.toml:19:10: no stage holds middle.1",
+        'a.toml:19:33: stage 2 names "middel.1", which is no node',
+    ]
+
+
 BROKEN = "[petra_graph.losses]\nbad = bad_loss:LOSS\n"
 
 
