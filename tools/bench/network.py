@@ -1,0 +1,75 @@
+"""What the benchmarks share: a pipeline of a specification's network, and the same network as a plain module."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.graph.stage_graph import INPUT, StageGraph
+from petra_graph.record.environment import environment
+from petra_graph.registry.building import load
+from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.session.prepare import Prepared, prepare
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Plain(nn.Module):
+    """A pipeline's nodes as one module under autograd, with its own copy of the parameters."""
+
+    def __init__(self, graph: StageGraph, executors: Sequence[StageExecutor], evaluation: Evaluation) -> None:
+        super().__init__()
+        self.graph = graph
+        self.evaluation = evaluation
+        blocks = {name: block for executor in executors for name, block in executor.modules.items()}
+        self.blocks = nn.ModuleDict({_key(name): copy.deepcopy(block) for name, block in blocks.items()})
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Map stored samples to the head's output."""
+        streams = {INPUT: (self.evaluation.prepare(samples),)}
+        for name in self.graph.order:
+            inputs = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
+            streams[name] = self.blocks[_key(name)](*inputs)
+        (output,) = streams[self.graph.head]
+        return output
+
+
+def prepared(spec: str, *overrides: str) -> Prepared:
+    """Prepare a specification on random data."""
+    return prepare(spec, overrides)
+
+
+def runtime_of(ready: Prepared) -> InlineRuntime:
+    """Build its stages in this process."""
+    return InlineRuntime(ready.executors())
+
+
+def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
+    """Build its loss."""
+    loss: Callable[[Tensor, Tensor], Tensor] = load(ready.checked.loss.plugin)(ready.checked.loss.options)
+    return loss
+
+
+def save(name: str, values: dict[str, Any]) -> Path:
+    """Write a result with its date and environment."""
+    RESULTS.mkdir(exist_ok=True)
+    now = datetime.now(UTC)
+    path = RESULTS / f"{name}-{now:%Y-%m-%d}.json"
+    setting = {key: value for key, value in environment().items() if key != "command"}
+    path.write_text(json.dumps({"date": now.isoformat(timespec="seconds"), **values, "environment": setting}, indent=2))
+    return path
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "_")
+
+
