@@ -12,6 +12,7 @@ from petra_graph.catalog.blocks import declared
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
@@ -97,8 +98,9 @@ class Pipeline:
         return results
 
 
-def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> Compiled:
-    tables = [
+def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
+    """Nodes' tables as `build_graph` reads them, with first-party blocks."""
+    return [
         NodeInput(
             spec=table,
             plugin=Plugin(
@@ -109,10 +111,17 @@ def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> C
         )
         for index, table in enumerate(nodes)
     ]
-    graph, problems = build_graph(tables)
+
+
+def built_graph(nodes: Sequence[NodeSpec]) -> StageGraph:
+    graph, problems = build_graph(node_inputs(nodes))
     assert not problems
     assert graph is not None
-    return compile_graph(graph, spec, facts)
+    return graph
+
+
+def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> Compiled:
+    return compile_graph(built_graph(nodes), spec, facts)
 
 
 def pipeline(

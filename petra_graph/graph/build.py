@@ -53,7 +53,7 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
         kind = spec.kind or (declaration.kind if declaration else "buffered")
         inputs = (before,) if spec.inputs is None else tuple(last_copy.get(name, name) for name in spec.inputs)
         names = [spec.name] if spec.repeat == 1 else [f"{spec.name}.{index}" for index in range(spec.repeat)]
-        for name in names:
+        for index, name in enumerate(names):
             yield Node(
                 name=name,
                 block=spec.block,
@@ -62,5 +62,6 @@ def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
                 kind=kind,
                 inputs=inputs,
                 path=table.path,
+                first_of=spec.name if spec.repeat > 1 and index == 0 else None,
             )
             before, inputs = name, (name,)

@@ -21,19 +21,20 @@ GraphRule = Callable[[StageGraph], Iterator[Problem]]
 
 def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
     """No two nodes share a name, and none takes the input's."""
-    counts = Counter(node.name for node in nodes)
+    taken = [(name, node) for node in nodes for name in (node.name, node.first_of) if name is not None]
+    counts = Counter(name for name, _ in taken)
     reported: set[str] = set()
-    for node in reversed(nodes):
-        if node.name == INPUT:
+    for name, node in reversed(taken):
+        if name == INPUT:
             yield Problem(
                 message=f'a node cannot be called "{INPUT}", which stands for the samples',
                 hint="choose another name",
                 path=(*node.path, "name"),
             )
-        elif counts[node.name] > 1 and node.name not in reported:
-            reported.add(node.name)
+        elif counts[name] > 1 and name not in reported:
+            reported.add(name)
             yield Problem(
-                message=f'{counts[node.name]} nodes are called "{node.name}"',
+                message=f'{counts[name]} nodes are called "{name}"',
                 hint="names must be unique; `repeat = n` makes NAME.0 to NAME.(n-1)",
                 path=(*node.path, "name"),
             )
@@ -143,7 +144,7 @@ def has_one_head(graph: StageGraph) -> Iterator[Problem]:
 def every_node_counts(graph: StageGraph) -> Iterator[Problem]:
     """Every node's output reaches the head; with one source and no cycle, the samples then reach every node."""
     heads = [node.name for node in graph.nodes.values() if node.kind == "head"]
-    if len(heads) != 1:
+    if len(heads) != 1 or not nx.is_directed_acyclic_graph(graph.digraph):
         return
     useful = nx.ancestors(graph.digraph, heads[0]) | {heads[0]}
     for node in graph.nodes.values():

@@ -38,6 +38,8 @@ class Node:
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
     """Where the specification says so."""
+    first_of: str | None = None
+    """The name of a repeated node, on its first copy: it is taken too, since reading it means the last copy."""
 
     @property
     def declaration(self) -> BlockDeclaration | None:
