@@ -74,9 +74,9 @@ def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
     findings = Findings()
     compiled = findings.attempt(lambda: compile_graph(checked.graph, checked.spec, checked.facts), (), inside=True)
     data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
+    if compiled is not None:
+        findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))
     if data is not None:
-        if compiled is not None:
-            findings.add(_head_problems(compiled, data.facts))
         findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
     training = findings.attempt(lambda: _training(checked, data), (), inside=True)
     findings.raise_any(checked.loaded)

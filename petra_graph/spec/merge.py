@@ -5,6 +5,9 @@ Tables merge key by key; anything else replaces. Two rules know what the tables 
 Decision: options belong to the plugin that the table names. Where a layer names another plugin than the layers below
 it, their `options` are dropped; a learning-rate schedule turned from "step" to "cosine" has no use for milestones.
 
+Decision: so does a schedule to its method. `--set method.name=backprop` over a table that says `schedule = "1f1b"` means
+backpropagation under its own schedule, not a contradiction.
+
 Decision: `graph` and `architecture` say the same thing in two ways, so a layer that gives one drops the other from the
 layers below it.
 """
@@ -18,7 +21,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, Where
-from petra_graph.spec.model import DataSpec, LossSpec, LrScheduleSpec, OptimizerSpec, PluginSpec
+from petra_graph.spec.model import DataSpec, LossSpec, LrScheduleSpec, MethodSpec, OptimizerSpec, PluginSpec
 from petra_graph.spec.source import Source
 
 PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
@@ -29,6 +32,8 @@ PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
     "data": DataSpec,
 }
 """The tables that name a plugin."""
+OWNED: Mapping[str, str] = {**dict.fromkeys(PLUGIN_TABLES, "options"), "method": "schedule"}
+"""The key of a table that belongs to what the table's `name` names, and goes when another is named."""
 NOT_VALUES = ("extends", "$schema")
 """Top-level keys that are about the file, not about the run."""
 
@@ -78,15 +83,16 @@ def single(source: Source) -> Layers:
 def merge(below: Layers, above: Layers) -> Layers:
     """Return `above` laid over `below`."""
     base = _without_other_networks(below.values, above.values)
-    base = {name: _without_other_options(name, value, above.values.get(name)) for name, value in base.items()}
+    base = {name: _without_owned(name, value, above.values.get(name)) for name, value in base.items()}
     values = _merged(base, above.values)
     origins = {path: above.origins.get(path) or below.origins[path] for path in paths(values)}
     return Layers(values=values, origins=origins, sources=above.sources + below.sources)
 
 
 def plugin_name(table: str, value: Mapping[str, Any]) -> Any:
-    """Return the plugin's name that a top-level table gives or leaves to its default; None where it must give one."""
-    default = attrs.fields_dict(PLUGIN_TABLES[table])["name"].default
+    """Return the name that a top-level table gives or leaves to its default; None where it must give one."""
+    table_class = MethodSpec if table == "method" else PLUGIN_TABLES[table]
+    default = attrs.fields_dict(table_class)["name"].default
     return value.get("name", None if default is attrs.NOTHING else default)
 
 
@@ -117,9 +123,9 @@ def _without_other_networks(below: Mapping[str, Any], above: Mapping[str, Any]) 
     return {key: value for key, value in below.items() if key not in dropped}
 
 
-def _without_other_options(name: str, below: Any, above: Any) -> Any:
-    if name not in PLUGIN_TABLES or not isinstance(below, Mapping) or not isinstance(above, Mapping):
+def _without_owned(name: str, below: Any, above: Any) -> Any:
+    if name not in OWNED or not isinstance(below, Mapping) or not isinstance(above, Mapping):
         return below
     if "name" not in above or above["name"] == plugin_name(name, below):
         return below
-    return {key: value for key, value in below.items() if key != "options"}
+    return {key: value for key, value in below.items() if key != OWNED[name]}

@@ -28,6 +28,11 @@ def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
     return field(validator=validator, metadata={"help": text, "unit": unit})
 
 
+def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
+    if (value if isinstance(value, int) else len(value)) < 1:
+        raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
+
+
 @frozen(kw_only=True)
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
@@ -80,7 +85,9 @@ class PartitionSpec:
     stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = key(
         "per-block", 'one stage a node ("per-block"), or the stages by hand as lists of node names'
     )
-    devices: int | tuple[str, ...] = key(1, 'how many devices, or their names: ["cuda:0", "cpu"]')
+    devices: int | tuple[str, ...] = key(
+        1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
+    )
 
 
 @frozen(kw_only=True)

@@ -17,7 +17,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
-from petra_graph.spec.merge import PLUGIN_TABLES, Layers, paths, plugin_name
+from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
 from petra_graph.spec.source import Source
 
 
@@ -104,7 +104,7 @@ def _apply(layers: Layers, override: Override) -> Layers:
             origins[path] = override.source
     last = _index(container, override.keys[-1], path, override)
     if _names_another(path, last, container, override.value):
-        container.pop("options", None)
+        container.pop(OWNED.get(str(path[0]), "options"), None)
     container[last] = override.value
     path = (*path, last)
     present = set(paths(values))
@@ -115,7 +115,7 @@ def _apply(layers: Layers, override: Override) -> Layers:
 
 def _names_another(path: Path, key: str | int, table: Any, value: Any) -> bool:
     """Tell whether assigning `key` makes the table name another plugin than before."""
-    if len(path) == 1 and path[0] in PLUGIN_TABLES and key == "name":
+    if len(path) == 1 and path[0] in OWNED and key == "name":
         return bool(plugin_name(str(path[0]), table) != value)
     return path[:2] == ("graph", "node") and key == "block" and table.get("block") != value
 

@@ -1,6 +1,5 @@
 """The front door: what it costs, which verbs and options there are, and what leaves it."""
 
-import resource
 import subprocess
 import sys
 
@@ -149,16 +148,3 @@ def program(*arguments):
 def test_what_is_imported(pytestconfig, monkeypatch, arguments, imported):
     monkeypatch.chdir(pytestconfig.rootpath)
     assert program(*arguments) == imported
-
-
-@pytest.mark.parametrize(("arguments", "seconds"), [(["--help"], 0.3), (["validate", "specs/quickstart.toml"], 0.5)])
-def test_start_up_time(pytestconfig, monkeypatch, arguments, seconds):
-    """The promised times, in processor seconds, because the machine has other things to do; the best of several."""
-    monkeypatch.chdir(pytestconfig.rootpath)
-    taken = []
-    while len(taken) < 8 and min(taken, default=seconds) >= seconds:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "petra_graph", *arguments], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(taken) < seconds

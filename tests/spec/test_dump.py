@@ -50,7 +50,7 @@ specs = st.builds(
     partition=table(
         model.PartitionSpec,
         stages=st.just("per-block") | cuts,
-        devices=st.integers(1, 4) | st.lists(words, max_size=3).map(tuple),
+        devices=st.integers(1, 4) | st.lists(words, min_size=1, max_size=3).map(tuple),
     ),
     optimizer=table(model.OptimizerSpec, name=words, options=options, clip=clips),
     lr_schedule=table(model.LrScheduleSpec, name=words, warmup_epochs=rates),

@@ -69,9 +69,7 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
     def ratio(name: str) -> float:
         return statistics.median(one / other for one, other in zip(seconds["plain"], seconds[name], strict=True))
 
-    limit = statistics.median(
-        whole / (whole + f0) for whole, f0 in zip(seconds["plain"], seconds["f0"], strict=True)
-    )
+    limit = statistics.median(whole / (whole + f0) for whole, f0 in zip(seconds["plain"], seconds["f0"], strict=True))
     result = {
         "spec": spec,
         "batch": batch,
@@ -82,15 +80,11 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
         "petra against its limit": {
             name: round(ratio(name) / limit, 3) for name in configurations if name != "backprop"
         },
-        "f0 and f1 against a plain training step": {
-            name: round(1 / ratio(name), 3) for name in ("f0", "f1")
-        },
+        "f0 and f1 against a plain training step": {name: round(1 / ratio(name), 3) for name in ("f0", "f1")},
         "peak live tensor bytes of one micro-batch": {
             name: _peak(runtime, data[:1]) for name, runtime in runtimes.items()
         },
-        "plain module, images per second": round(
-            micro_batches * batch / statistics.median(seconds["plain"]), 1
-        ),
+        "plain module, images per second": round(micro_batches * batch / statistics.median(seconds["plain"]), 1),
     }
     click.echo(json.dumps(result, indent=2))
     if write:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from petra_graph.executor.evaluation import Evaluation
@@ -71,5 +70,3 @@ def save(name: str, values: dict[str, Any]) -> Path:
 
 def _key(name: str) -> str:
     return name.replace(".", "_")
-
-
