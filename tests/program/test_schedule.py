@@ -1,0 +1,205 @@
+"""The order of operations, as the tables in the module's docstring draw it, and what every order promises."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.program.schedule import depth, order
+
+THREE_STAGES_OF_1F1B = """
+    stage 1   F0 F1 F2 B0 F3 B1 U F4 B2 B3 U B4 U
+    stage 2   F0 F1 B0 F2 B1 U F3 B2 F4 B3 U B4 U
+    stage 3   F0 B0 F1 B1 U F2 B2 F3 B3 U F4 B4 U
+"""
+THREE_STAGES_OF_LOCKSTEP = """
+    stage 1   F0 F1 F2 F3 F4 B0 U B1 U B2 U B3 U B4 U
+    stage 2   F0 F1 F2 B0 U F3 B1 U F4 B2 U B3 U B4 U
+    stage 3   F0 B0 U F1 B1 U F2 B2 U F3 B3 U F4 B4 U
+"""
+THREE_STAGES_OF_SEQUENTIAL = """
+    stage 1   F0 B0 F1 B1 F2 B2 U F3 B3 F4 B4 U
+    stage 2   F0 B0 F1 B1 F2 B2 U F3 B3 F4 B4 U
+    stage 3   F0 B0 F1 B1 F2 B2 U F3 B3 F4 B4 U
+"""
+
+
+def table(schedule: str, accumulation: int, stages: int = 3, micro_batches: int = 5) -> str:
+    rows = [
+        " ".join(map(str, order(depth(schedule, stages - j), range(micro_batches), accumulation)))
+        for j in range(1, stages + 1)
+    ]
+    return "".join(f"    stage {j}   {row}\n" for j, row in enumerate(rows, start=1))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "accumulation", "expected"),
+    [
+        ("1f1b", 2, THREE_STAGES_OF_1F1B),
+        ("lockstep", 1, THREE_STAGES_OF_LOCKSTEP),
+        ("sequential", 3, THREE_STAGES_OF_SEQUENTIAL),
+    ],
+)
+def test_tick_tables(schedule, accumulation, expected):
+    assert table(schedule, accumulation) == expected.removeprefix("\n")
+
+
+def test_the_docstring_draws_the_same_table():
+    from petra_graph.program import schedule
+
+    assert THREE_STAGES_OF_1F1B.strip("\n") in schedule.__doc__
+
+
+def test_numbers_count_from_the_runs_start():
+    assert " ".join(map(str, order(2, range(7, 10), 2))) == "F7 F8 B7 F9 B8 U B9 U"
+
+
+def test_a_window_does_not_cross_a_drain():
+    """Three micro-batches, then three more: the second drain's windows start anew, whatever the first left."""
+    drains = [range(3), range(3, 6)]
+    assert [" ".join(map(str, order(1, each, 2))) for each in drains] == [
+        "F0 B0 F1 B1 U F2 B2 U",
+        "F3 B3 F4 B4 U F5 B5 U",
+    ]
+
+
+@pytest.mark.parametrize("distance", range(6))
+def test_depths(distance):
+    assert {name: depth(name, distance) for name in ("lockstep", "1f1b", "sequential")} == {
+        "lockstep": 2 * distance + 1,
+        "1f1b": distance + 1,
+        "sequential": 1,
+    }
+
+
+ORDERS = {
+    "depth": st.integers(1, 12),
+    "first": st.integers(0, 50),
+    "count": st.integers(0, 30),
+    "accumulation": st.integers(1, 9),
+}
+
+
+@given(**ORDERS)
+def test_every_micro_batch_goes_forward_and_backward_once_in_order(depth, first, count, accumulation):
+    actions = list(order(depth, range(first, first + count), accumulation))
+    expected = list(range(first, first + count))
+    assert [action.micro_batch for action in actions if action.verb == "forward"] == expected
+    assert [action.micro_batch for action in actions if action.verb == "backward"] == expected
+    for m in expected:
+        places = {action.verb: place for place, action in enumerate(actions) if action.micro_batch == m}
+        assert places["forward"] < places["backward"]
+
+
+@given(**ORDERS)
+def test_no_more_than_depth_are_in_flight_and_as_many_once_it_is_filled(depth, first, count, accumulation):
+    flying = most = 0
+    for action in order(depth, range(first, first + count), accumulation):
+        flying += {"forward": 1, "backward": -1, "update": 0}[action.verb]
+        most = max(most, flying)
+        assert flying >= 0
+    assert flying == 0
+    assert most == min(depth, count)
+
+
+@given(**ORDERS)
+def test_an_update_ends_each_window_and_the_drain(depth, first, count, accumulation):
+    windows, window = [], 0
+    for action in order(depth, range(first, first + count), accumulation):
+        if action.verb == "update":
+            windows.append(window)
+            window = 0
+        window += action.verb == "backward"
+    assert window == 0
+    assert len(windows) == -(-count // accumulation)
+    assert windows == [min(accumulation, count - done) for done in range(0, count, accumulation)]
+
+
+@given(**ORDERS)
+def test_forwards_stop_only_to_let_a_backward_pass(depth, first, count, accumulation):
+    """After its first forwards a stage alternates, until the data ends."""
+    verbs = "".join(
+        str(action)[0] for action in order(depth, range(first, first + count), accumulation) if action.verb != "update"
+    )
+    ahead = min(depth, count)
+    assert verbs == "F" * ahead + "BF" * (count - ahead) + "B" * ahead
+
+
+STALENESS = {"lockstep": lambda distance: 2 * distance, "1f1b": lambda distance: distance, "sequential": lambda _: 0}
+
+
+@pytest.mark.parametrize("distance", range(5))
+@pytest.mark.parametrize("schedule", STALENESS)
+def test_staleness_in_micro_batches_is_the_one_in_the_table(schedule, distance):
+    """Between a micro-batch's two passes, so many others' gradients reach the stage: measured once it is filled."""
+    actions = list(order(depth(schedule, distance), range(40), 1))
+    staleness = set()
+    for m in range(15, 25):
+        start = next(i for i, a in enumerate(actions) if (a.verb, a.micro_batch) == ("forward", m))
+        end = next(i for i, a in enumerate(actions) if (a.verb, a.micro_batch) == ("backward", m))
+        staleness.add(sum(action.verb == "update" for action in actions[start:end]))
+    assert staleness == {STALENESS[schedule](distance)}
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 3, 4])
+def test_staleness_in_updates_is_that_number_over_k_on_average(accumulation):
+    actions = list(order(depth("lockstep", 6), range(20 * accumulation * 12), accumulation))
+    place = {(action.verb, action.micro_batch): index for index, action in enumerate(actions)}
+    window = range(60, 60 + 10 * accumulation)
+    between = [
+        sum(action.verb == "update" for action in actions[place["forward", m] : place["backward", m]]) for m in window
+    ]
+    assert sum(between) / len(between) == pytest.approx(12 / accumulation)
+
+
+def test_lockstep_fills_its_ticks_with_a_forward_and_a_backward_of_every_stage():
+    """PETRA equation (5): stage j's forward of m on tick m + j - 1, its backward on tick m + 2J - j - 1."""
+    stages, count = 4, 20
+    assert ticks("lockstep", stages, count) == {
+        (verb, j, m): m + (j - 1 if verb == "F" else 2 * stages - j - 1)
+        for verb in "FB"
+        for j in range(1, stages + 1)
+        for m in range(count)
+    }
+
+
+def ticks(schedule: str, stages: int, count: int) -> dict[tuple[str, int, int], int]:
+    """When each operation happens, if a tick holds one forward, then one backward of each stage, and a hop takes one."""
+    rows = {
+        j: [a for a in order(depth(schedule, stages - j), range(count), 1) if a.verb != "update"]
+        for j in range(1, stages + 1)
+    }
+    when: dict[tuple[str, int, int], int] = {}
+    for tick in range(10 * (stages + count)):
+        for verb in ("forward", "backward"):
+            for j, row in rows.items():
+                if row and row[0].verb == verb:
+                    m = row[0].micro_batch
+                    before = ("F", j - 1, m) if verb == "forward" else ("B", j + 1, m)
+                    if before[1] in (0, stages + 1) or when.get(before, tick) < tick:
+                        when[verb[0].upper(), j, m] = tick
+                        row.pop(0)
+    return when
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("schedule", STALENESS)
+def test_torchs_own_validator_finds_each_order_whole_and_without_deadlock(schedule, stages):
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    wanted = ("_Action", "_validate_schedule", "_add_send_recv", "_simulate_comms_compute")
+    if not all(hasattr(schedules, name) for name in wanted):
+        pytest.skip("this torch keeps its schedule validator elsewhere")
+    count = 2 * stages + 3
+    actions = {
+        j - 1: [
+            schedules._Action.from_str(f"{j - 1}{action}")
+            for action in order(depth(schedule, stages - j), range(count), 1)
+            if action.verb != "update"
+        ]
+        for j in range(1, stages + 1)
+    }
+    placed = schedules._validate_schedule(actions, stages, stages, count)
+    assert placed == {stage: stage for stage in range(stages)}
+    with_wires = schedules._add_send_recv(actions, lambda stage: stage, stages)
+    schedules._simulate_comms_compute(with_wires, lambda stage: stage, stages)
