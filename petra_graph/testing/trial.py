@@ -1,0 +1,148 @@
+"""One block under examination: how it is built, and what it reads.
+
+Decision: parameters are moved off their initial values, because a last layer that starts at zero hides every mistake
+in F.
+"""
+
+# m micro-batch
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Block, Shape, Streams
+from petra_graph.blocks.randomness import keyed, random_key
+from petra_graph.errors import SpecError
+from petra_graph.executor.evaluation import Evaluation, place
+from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
+from petra_graph.registry.options import read_options
+from petra_graph.registry.registry import Plugin
+from petra_graph.spec.model import PrecisionSpec
+
+Draw = Callable[[Shape, torch.Generator], Tensor]
+"""Draws one input stream of a given shape, the batch included."""
+Compute = Literal["float64", "float32", "bfloat16"]
+
+NODE = "examined"
+NUDGE = 0.05
+
+
+def normal(shape: Shape, generator: torch.Generator) -> Tensor:
+    """Draw a stream from the standard normal distribution."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@frozen(kw_only=True)
+class Trial:
+    """A block with options and input shapes, and everything needed to run it."""
+
+    block_class: type[Block]
+    declaration: BlockDeclaration
+    inputs: tuple[Shape, ...]
+    options: Any
+    batch: int = 4
+    draw: Draw = normal
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        block: type[Block] | BlockDeclaration,
+        inputs: Sequence[Sequence[int]],
+        options: Mapping[str, Any] | object = None,
+        *,
+        batch: int = 4,
+        draw: Draw = normal,
+        seed: int = 0,
+    ) -> Trial:
+        """Make a trial.
+
+        Args:
+            block: a Block subclass, or the declaration that an entry point names.
+            inputs: shapes of the streams that it reads, without the batch dimension.
+            options: its `options` table as a spec would give it, or an instance of its options class; None: no keys.
+            batch: samples in a micro-batch.
+            draw: how one input stream is drawn; for blocks that read tokens or images.
+            seed: parameters and samples follow from it.
+
+        Raises:
+            SpecError: the block's options class refuses the options.
+        """
+        declaration = block if isinstance(block, BlockDeclaration) else declared_by(block)
+        return Trial(
+            block_class=block_behind(block) if isinstance(block, BlockDeclaration) else block,
+            declaration=declaration,
+            inputs=tuple(tuple(shape) for shape in inputs),
+            options=_read(declaration, options),
+            batch=batch,
+            draw=draw,
+            seed=seed,
+        )
+
+    @property
+    def name(self) -> str:
+        """The block's name, for messages."""
+        return self.block_class.__name__
+
+    def evaluation(self, compute: Compute) -> Evaluation:
+        """Return how a stage would evaluate the block on the CPU."""
+        return Evaluation(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
+
+    def build(self, evaluation: Evaluation, copy: int = 0) -> Block:
+        """Build the block as a stage would, in training mode; each `copy` has other parameters."""
+        with keyed(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
+            block = place(self.block_class(self.inputs, self.options), evaluation)
+            with torch.no_grad():
+                for parameter in block.parameters():
+                    if parameter.is_floating_point():
+                        parameter.add_(torch.randn_like(parameter), alpha=NUDGE)
+        return block
+
+    def streams(self, evaluation: Evaluation, m: int) -> Streams:
+        """Draw the input streams of a micro-batch."""
+        generator = torch.Generator().manual_seed(random_key(self.seed, "sample", m))
+        return evaluation.settle([self.draw((self.batch, *shape), generator) for shape in self.inputs])
+
+
+def declared_by(block_class: type[Block]) -> BlockDeclaration:
+    """Return what a class says of itself, as `block = "my_module:MyBlock"` declares it."""
+    return BlockDeclaration(
+        summary=block_class.__name__,
+        options=block_class.Options,
+        build=f"{block_class.__module__}:{block_class.__qualname__}".replace("<locals>", "locals"),
+        kind=block_class.kind,
+        streams=block_class.streams,
+    )
+
+
+def block_behind(declaration: BlockDeclaration) -> type[Block]:
+    """Import the class that a declaration names.
+
+    Raises:
+        TypeError: it is no Block.
+    """
+    module, _, attribute = declaration.build.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    if not (isinstance(found, type) and issubclass(found, Block)):
+        raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
+    return found
+
+
+def _read(declaration: BlockDeclaration, options: Mapping[str, Any] | object) -> Any:
+    if isinstance(options, declaration.options):
+        return options
+    table = {} if options is None else options
+    if not isinstance(table, Mapping):
+        raise TypeError(f"options are {type(table).__name__}; a mapping or {declaration.options.__name__} is wanted")
+    plugin = Plugin(group=BLOCKS, name=declaration.build, distribution="", declaration=declaration)
+    read, problems = read_options(plugin, table, ("options",))
+    if problems:
+        raise SpecError(problems)
+    return read

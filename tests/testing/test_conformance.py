@@ -1,0 +1,110 @@
+"""All promises at once: what applies to whom, and what an author reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible
+from petra_graph.errors import SpecError
+from petra_graph.testing import PROMISES, check_block, promises_of
+
+
+class TwiceWrong(AdditiveCoupling):
+    """Its inverse adds, and its constant stays on the CPU."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = torch.full((1,), 0.5)
+
+    def residual(self, x):
+        return x * self.scale
+
+    def inverse(self, y, s):
+        return s, y + self.residual(s)
+
+
+class NotATuple(AdditiveCoupling):
+    def residual(self, x):
+        return x
+
+    def forward(self, x, t):
+        return [t + x, x]
+
+
+class Raises(AdditiveCoupling):
+    def residual(self, x):
+        if x.requires_grad:
+            raise ArithmeticError("not with a graph")
+        return x
+
+
+class Embeds(Buffered):
+    """Reads tokens."""
+
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, tokens):
+        return (self.table(tokens),)
+
+
+def broken(block, **given):
+    with pytest.raises(AssertionError) as error:
+        check_block(block, [(2,), (2,)], **given)
+    return str(error.value)
+
+
+def test_all_broken_promises_are_told_at_once():
+    first, *rest = broken(TwiceWrong).splitlines()
+    assert first == "TwiceWrong (2, 2; NoOptions()) breaks 2 promises"
+    assert [line for line in rest if not line.startswith("    do: ")] == [
+        line
+        for line in rest
+        if line.startswith(("inverse: inverse(*forward(*x)) is not x", "meta device: moved there"))
+    ]
+    assert len(rest) == 4
+    assert broken(TwiceWrong, leave_out=["inverse"]).startswith("TwiceWrong (2, 2; NoOptions()) breaks a promise\nmeta")
+
+
+def test_what_the_others_stand_on_is_told_alone():
+    assert broken(NotATuple) == (
+        """\
+NotATuple (2, 2; NoOptions()) breaks a promise
+shapes: forward returned list
+    do: return a tuple of tensors, also where it is one: `return (y,)`"""
+    )
+
+
+def test_an_error_of_the_block_is_told_with_its_place():
+    message = broken(Raises)
+    assert "inverse: it raised ArithmeticError at " in message
+    assert "test_conformance.py:" in message
+    assert "not with a graph" in message
+
+
+def test_only_what_applies_is_asked():
+    assert promises_of(AdditiveCoupling) == tuple(PROMISES)
+    assert set(PROMISES) - set(promises_of(Reversible)) == {"one evaluation"}
+    assert set(PROMISES) - set(promises_of(Buffered)) == {"inverse", "one evaluation"}
+    assert promises_of(Head) == promises_of(Buffered)
+
+
+def test_tokens_can_be_drawn():
+    check_block(Embeds, [(5,)], draw=lambda shape, generator: torch.randint(10, shape, generator=generator), batch=2)
+
+
+def test_options_are_read_as_a_spec_would():
+    with pytest.raises(SpecError, match="hidden"):
+        check_block(Raises, [(2,), (2,)], {"hidden": 3})
+    with pytest.raises(TypeError, match="options are int; a mapping or NoOptions is wanted"):
+        check_block(Raises, [(2,), (2,)], 3)
+
+
+def test_a_promise_that_does_not_exist_cannot_be_left_out():
+    with pytest.raises(ValueError, match="no promise is called inverses; there are declaration, shapes, "):
+        check_block(Raises, [(2,), (2,)], leave_out=["inverses"])
