@@ -97,4 +97,6 @@ def _value_and_vjp(function: Callable[[Tensor], Tensor], x: Tensor, gradient: Te
     with torch.enable_grad():
         value = function(at)
     (dx,) = backpropagate([value], [gradient.to(value.dtype)], [at])
-    return value.detach(), dx
+    # A function that only views its input hands the gradient itself through.
+    shared = dx.untyped_storage().data_ptr() == gradient.untyped_storage().data_ptr()
+    return value.detach(), dx.clone() if shared else dx

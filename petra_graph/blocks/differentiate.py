@@ -28,7 +28,9 @@ def backpropagate(
     """
     reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
     if reached:
-        torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
+        # Autocast belongs to the evaluation: what a block computes in float32 is differentiated in float32.
+        with torch.autocast(reached[0][0].device.type, enabled=False):
+            torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
     return tuple(_gradient(stream) for stream in inputs)
 
 
