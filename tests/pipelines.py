@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
@@ -154,6 +155,21 @@ def pipeline(
     made = executors(compiled, spec, facts, training(optimizer, rate, optimizer_options))
     runtime = InlineRuntime(made, global_clip=clip is not None and clip.scope == "global")
     return Pipeline(compiled=compiled, executors=made, runtime=runtime)
+
+
+def plain_network(built: Pipeline):
+    """The same modules, called one after another as one plain module."""
+    graph = built.compiled.graph
+    modules = {name: copy.deepcopy(module) for executor in built.executors for name, module in executor.modules.items()}
+
+    def forward(x):
+        streams = {"input": (x,)}
+        for name in graph.order:
+            inputs = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
+            streams[name] = modules[name](*inputs)
+        return streams[graph.head][0]
+
+    return modules, forward
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict) -> Training:

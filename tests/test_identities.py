@@ -11,26 +11,22 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tests.pipelines import BRANCHES, CHAIN, GRAPHS, REVNET, SHAPES, batches, node, pipeline, relative_error
+from tests.pipelines import (
+    BRANCHES,
+    CHAIN,
+    GRAPHS,
+    REVNET,
+    SHAPES,
+    batches,
+    node,
+    pipeline,
+    plain_network,
+    relative_error,
+)
 
 ONE_GRADIENT = 1e-12
 FIFTY_UPDATES = 1e-10
 ACCUMULATIONS = (1, 3, 4)
-
-
-def plain_network(built):
-    """The same modules, called one after another as one plain module."""
-    graph = built.compiled.graph
-    modules = {name: copy.deepcopy(module) for executor in built.executors for name, module in executor.modules.items()}
-
-    def forward(x):
-        streams = {"input": (x,)}
-        for name in graph.order:
-            inputs = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
-            streams[name] = modules[name](*inputs)
-        return streams[graph.head][0]
-
-    return modules, forward
 
 
 def state(modules):

@@ -61,7 +61,7 @@ def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Pro
                 )
             elif name in seen:
                 yield Problem(
-                    message=f'node "{name}" is in stages {seen[name] + 1} and {index + 1}',
+                    message=f'node "{name}" is in {_both(seen[name] + 1, index + 1)}',
                     hint="every node belongs to one stage",
                     path=(*_PATH, index),
                 )
@@ -93,3 +93,7 @@ def _distances(graph: StageGraph, place: dict[str, int]) -> dict[int, int]:
     for index in sorted(stages, reverse=True):
         distances[index] = max((1 + distances[reader] for reader in stages.successors(index)), default=0)
     return distances
+
+
+def _both(first: int, second: int) -> str:
+    return f"stages {first} and {second}" if first != second else f"stage {first} twice"
