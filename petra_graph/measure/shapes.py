@@ -91,10 +91,10 @@ def _measure(node: Node, inputs: tuple[Tensor, ...]) -> tuple[NodeShapes, tuple[
         block = build_block(node, shapes)
     try:
         outputs = _run(block, inputs)
-    except NotImplementedError:
-        outputs = _run_on_cpu(node, inputs, shapes)
     except Exception as error:
-        raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
+        if not _needs_values(error):
+            raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
+        outputs = _run_on_cpu(node, inputs, shapes)
     result = tuple(tuple(stream.shape[1:]) for stream in outputs)
     if node.kind == "reversible" and result != shapes:
         message = f'node "{node.name}" is reversible but changes shapes: {_listing(shapes)} to {_listing(result)}'
@@ -110,6 +110,11 @@ def _run(block: Block, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         message = f"it returned {type(outputs).__name__}; a block returns a tuple of tensors"
         raise TypeError(message)
     return outputs
+
+
+def _needs_values(error: Exception) -> bool:
+    """Whether the meta device is what stopped a block; torch has no one class for that, but each message names it."""
+    return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
 def _run_on_cpu(node: Node, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
