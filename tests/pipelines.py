@@ -133,6 +133,7 @@ def pipeline(
     schedule: str | None = None,
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | str = "per-block",
+    devices: tuple[str, ...] = ("cpu",),
     compute: str = "float64",
     memory_format: str = "channels-last",
     rate: Callable[[int], float] = lambda _: 0.05,
@@ -145,7 +146,7 @@ def pipeline(
     spec = Spec(
         data=DataSpec(name="random"),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation),
-        partition=PartitionSpec(stages=stages, devices=("cpu",)),
+        partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed),

@@ -10,9 +10,8 @@ from petra_graph.report.progress import numbers
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
-    lines = [
-        f"{summary['name']}: {summary['status']} after {summary['epochs']} epochs, {summary['micro_batches']:,} micro-batches"
-    ]
+    done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
+    lines = [f"{summary['name']}: {summary['status']} ({done})"]
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
     lines.append(f"results: {summary['directory']}")

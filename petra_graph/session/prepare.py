@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -106,10 +107,15 @@ def outline(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def fix_arithmetic(spec: Spec) -> None:
-    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels."""
-    torch.set_num_threads(spec.run.threads)
-    if torch.cuda.is_available():
+def fix_arithmetic(prepared: Prepared) -> None:
+    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels.
+
+    cuBLAS reads its workspace setting when it starts, so this comes before anything is allocated there
+    (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
+    """
+    torch.set_num_threads(prepared.spec.run.threads)
+    if any(program.device.startswith("cuda") for program in prepared.compiled.programs):
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
 

@@ -42,7 +42,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> Ended:
         RunFailed: afterwards; the run directory says why.
     """
     prepared = prepare(path, overrides)
-    fix_arithmetic(prepared.spec)
+    fix_arithmetic(prepared)
     directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
     write_text(directory / "spec.toml", prepared.checked.loaded.text)
     write_text(directory / "resolved.toml", dump(resolved(prepared)))
