@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from petra_graph.record.listener import EpochEnded, Listener, Started
 
 _REFRESH_SECONDS = 0.2
 
 
-def progress(stream: TextIO = sys.stderr) -> Listener:
-    """Return the listener that suits the stream."""
+def progress(stream: TextIO | None = None) -> Listener:
+    """Return the listener that suits the stream, which is stderr where none is given."""
+    stream = stream or sys.stderr
     return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
 
 
@@ -60,34 +62,37 @@ class LiveProgress:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
             console=self._console,
             transient=True,
         )
         self._run: Started | None = None
         self._epoch: TaskID | None = None
-        self._drawn = self._began = 0.0
+        self._drawn = self._began = self._began_epoch = 0.0
 
     def started(self, run: Started) -> None:
         """Show what runs, and begin."""
         self._run = run
-        self._console.print(heading(run), highlight=False)
-        self._console.print(f"run directory: {run.directory}", highlight=False, soft_wrap=True)
+        self._console.print(heading(run), highlight=False, markup=False)
+        self._console.print(f"run directory: {run.directory}", highlight=False, markup=False, soft_wrap=True)
+        self._began = time.monotonic()
         self._bar.start()
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Advance the bar; the remaining time is the epoch's."""
+        """Advance the bar; the remaining time is the whole run's, evaluations included."""
         run, now = self._run, time.monotonic()
         assert run is not None
         if self._epoch is None:
-            self._began = now
+            self._began_epoch = now
             title = f"epoch {epoch}/{run.epochs}"
             self._epoch = self._bar.add_task(title, total=run.micro_batches, numbers="")
         if now - self._drawn < _REFRESH_SECONDS and micro_batches < run.micro_batches:
             return
         self._drawn = now
-        rate = micro_batches * run.batch / max(now - self._began, _REFRESH_SECONDS)
-        self._bar.update(self._epoch, completed=micro_batches, numbers=f"{numbers(means)}  {rate:,.0f} samples/s")
+        rate = micro_batches * run.batch / max(now - self._began_epoch, _REFRESH_SECONDS)
+        share = (epoch - 1 + micro_batches / run.micro_batches) / run.epochs
+        left = timedelta(seconds=round((now - self._began) * (1 - share) / share))
+        text = f"{numbers(means)}  {rate:,.0f} samples/s  ETA {left}"
+        self._bar.update(self._epoch, completed=micro_batches, numbers=text)
 
     def evaluating(self, epoch: int) -> None:
         """Say that the evaluation runs."""
@@ -100,7 +105,7 @@ class LiveProgress:
             self._bar.remove_task(self._epoch)
             self._epoch = None
         assert self._run is not None
-        self._console.print(epoch_line(report, self._run.epochs), highlight=False)
+        self._console.print(epoch_line(report, self._run.epochs), highlight=False, markup=False)
 
     def stopped(self) -> None:
         """Leave the terminal as it was."""
