@@ -12,13 +12,14 @@ from typing import Any, Literal
 from attrs import frozen
 from attrs.validators import gt
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.registry.contracts import DataFacts, option
 
 BASIC_DEPTHS = (18, 34)
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 BASE_WIDTH = 64
 BOTTLENECK_EXPANSION = 4
+IMAGE_DIMENSIONS = 3
 IMAGENET_SIDE = 64
 """From this side on, images get the stem of ImageNet."""
 
@@ -71,7 +72,18 @@ def block_groups(depth: int, width: float) -> Iterator[Place]:
 
 
 def stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
-    """Return the options of the `conv-stem` block for this data set's images."""
+    """Return the options of the `conv-stem` block for this data set's images.
+
+    Raises:
+        SpecError: its samples are no images.
+    """
+    if len(facts.shape) != IMAGE_DIMENSIONS:
+        raise SpecError(
+            Problem(
+                message=f"the network reads images, but the data set's samples have shape {shown(facts.shape)}",
+                hint="choose a data set of images, [channels, height, width], or list nodes that read these samples",
+            )
+        )
     channels = scaled(BASE_WIDTH, options.width)
     large = options.stem == "imagenet" or (options.stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
     return {"channels": channels, "kernel": 7, "stride": 2, "pool": 2} if large else {"channels": channels}

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Literal
 
 from attrs import frozen
+from attrs.validators import ge, lt
 
 from petra_graph.catalog.architectures.groups import (
     BASIC_DEPTHS,
@@ -32,7 +33,7 @@ class RevNetOptions(NetworkOptions):
     """Which RevNet."""
 
     depth: Literal[18, 34, 50, 101] = option("depth of the ResNet that it corresponds to")
-    dropout: float = option("dropout probability inside reversible blocks", default=0.0)
+    dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
 
 
 def nodes(options: RevNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:

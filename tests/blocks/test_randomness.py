@@ -1,0 +1,94 @@
+"""Random numbers follow from a key, and nobody else's generator notices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from petra_graph.blocks import part, rewind
+from petra_graph.blocks.randomness import generator_of, keyed, random_key
+
+CPU = torch.device("cpu")
+
+
+def test_a_key_is_the_same_on_every_machine():
+    assert random_key(0, "layer1.0", 3, 0) == 7157408831507348096
+    assert random_key(0, "layer1.0", 3, 0) != random_key(0, "layer1.0", 30, 0) != random_key(0, "layer1.03", 0, 0)
+
+
+def test_keys_of_other_parts_are_others():
+    assert random_key(1, 23) != random_key(12, 3)
+
+
+def test_the_same_key_draws_the_same():
+    with keyed(7, CPU):
+        first = torch.rand(3)
+    torch.rand(5)
+    with keyed(7, CPU):
+        assert torch.equal(torch.rand(3), first)
+    with keyed(8, CPU):
+        assert not torch.equal(torch.rand(3), first)
+
+
+def test_the_generator_is_as_it_was():
+    before = torch.get_rng_state()
+    with keyed(7, CPU):
+        torch.rand(3)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(RuntimeError), keyed(7, CPU):
+        torch.rand(3) @ torch.rand(2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_rewind_draws_again():
+    with keyed(7, CPU):
+        first = torch.rand(3)
+        rewind()
+        assert torch.equal(torch.rand(3), first)
+
+
+def test_parts_do_not_depend_on_their_order():
+    def drawn(*names):
+        found = {}
+        with keyed(7, CPU):
+            for name in names:
+                with part(name):
+                    found[name] = torch.rand(3)
+        return found
+
+    one, other = drawn("f", "g"), drawn("g", "f")
+    assert all(torch.equal(one[name], other[name]) for name in ("f", "g"))
+    assert not torch.equal(one["f"], one["g"])
+
+
+def test_a_part_leaves_the_numbers_around_it_alone():
+    with keyed(7, CPU):
+        expected = torch.rand(3)
+    with keyed(7, CPU):
+        with part("f"):
+            torch.rand(9)
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_rewinding_a_part_starts_that_part_again():
+    with keyed(7, CPU), part("f"):
+        first = torch.rand(3)
+        rewind()
+        assert torch.equal(torch.rand(3), first)
+
+
+def test_without_a_key_nothing_changes():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    rewind()
+    with part("f"):
+        assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_meta_device_draws_nothing():
+    assert generator_of(torch.device("meta")) is None
+    before = torch.get_rng_state()
+    with keyed(7, torch.device("meta")):
+        rewind()
+    assert torch.equal(torch.get_rng_state(), before)

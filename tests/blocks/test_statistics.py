@@ -1,0 +1,47 @@
+"""Statistics are frozen and thawed; what a module returns does not change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import frozen_statistics
+
+
+def state(module):
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def test_frozen_statistics_change_nothing_but_the_update():
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), torch.randn(5, 3)
+    before = state(module)
+    with frozen_statistics(module):
+        found = module(x)
+    assert all(torch.equal(value, before[key]) for key, value in state(module).items())
+    assert torch.equal(module(x), found)
+    assert module[1].num_batches_tracked == 1
+
+
+def test_what_never_tracked_does_not_start_to():
+    module = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.BatchNorm1d(4))
+    with frozen_statistics(module):
+        assert [part.track_running_stats for part in module] == [False, False]
+    assert [part.track_running_stats for part in module] == [False, True]
+
+
+def test_statistics_thaw_after_an_error():
+    module = nn.BatchNorm1d(4)
+    with pytest.raises(ArithmeticError), frozen_statistics(module):
+        raise ArithmeticError
+    assert module.track_running_stats
+
+
+def test_it_may_be_nested():
+    module = nn.BatchNorm1d(4)
+    with frozen_statistics(module):
+        with frozen_statistics(module):
+            pass
+        assert not module.track_running_stats
+    assert module.track_running_stats

@@ -1,0 +1,131 @@
+"""RevNets and ResNets are the paper's, to the parameter; nothing is allocated to know it."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.catalog.architectures import resnet, revnet
+from petra_graph.errors import SpecError
+from petra_graph.registry.contracts import DataFacts
+from petra_graph.spec.model import DataSpec, MethodSpec, Spec
+from tests.pipelines import compiled_graph
+
+CIFAR10 = DataFacts(shape=(3, 32, 32), classes=10)
+IMAGENET32 = DataFacts(shape=(3, 32, 32), classes=1000)
+IMAGENET = DataFacts(shape=(3, 224, 224), classes=1000)
+DATA = (CIFAR10, IMAGENET32, IMAGENET)
+KINDS = {"revnet": (revnet.nodes, revnet.RevNetOptions), "resnet": (resnet.nodes, resnet.ResNetOptions)}
+PARAMETERS = {
+    ("revnet", 18): (11_185_802, 12_200_552, 12_215_912),
+    ("revnet", 34): (21_297_674, 22_312_424, 22_327_784),
+    ("revnet", 50): (26_350_218, 30_406_248, 30_421_608),
+    ("revnet", 101): (45_368_458, 49_424_488, 49_439_848),
+    ("resnet", 18): (11_178_762, 11_686_632, 11_694_312),
+    ("resnet", 34): (21_290_634, 21_798_504, 21_806_184),
+    ("resnet", 50): (23_547_402, 25_575_912, 25_583_592),
+    ("resnet", 101): (42_565_642, 44_594_152, 44_601_832),
+}
+"""On CIFAR-10, ImageNet32 and ImageNet. As the authors' code counts them; 101 and ResNet34, which it lacks, by the
+same rules."""
+STAGES = {
+    ("revnet", 18): "SRRDRDRDRH",
+    ("revnet", 34): "SRRRDRRRDRRRRRDRRH",
+    ("revnet", 50): "SDRRDRRRDRRRRRDRRH",
+    ("revnet", 101): f"SDRRDRRRD{22 * 'R'}DRRH",
+    ("resnet", 18): f"S{8 * 'D'}H",
+    ("resnet", 34): f"S{16 * 'D'}H",
+    ("resnet", 50): f"S{16 * 'D'}H",
+    ("resnet", 101): f"S{33 * 'D'}H",
+}
+"""S stem, R reversible, D downsampling or other buffered, H head."""
+LETTERS = {"reversible": "R", "buffered": "D", "head": "H"}
+
+
+def written_out(kind, facts, **options):
+    nodes, options_class = KINDS[kind]
+    return nodes(options_class(**options), facts)
+
+
+def network(kind, facts, **options):
+    spec = Spec(data=DataSpec(name="random"), method=MethodSpec(name="petra"))
+    return compiled_graph(written_out(kind, facts, **options), spec, facts)
+
+
+@pytest.mark.parametrize(("kind", "depth"), PARAMETERS)
+def test_parameters_are_the_papers(kind, depth):
+    assert PARAMETERS[kind, depth] == tuple(network(kind, facts, depth=depth).parameters for facts in DATA)
+
+
+@pytest.mark.parametrize(("kind", "depth"), STAGES)
+def test_stages_are_the_papers(kind, depth):
+    compiled = network(kind, CIFAR10, depth=depth)
+    letters = [LETTERS[compiled.graph.nodes[name].kind] for name in compiled.graph.order]
+    assert STAGES[kind, depth] == "S" + "".join(letters[1:])
+    assert len(compiled.programs) == len(letters)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("depth", [18, 34, 50, 101])
+def test_groups_halve_the_side_and_double_the_width(kind, depth):
+    compiled = network(kind, IMAGENET, depth=depth)
+    expansion = 1 if depth in {18, 34} else 4
+    for group, (width, side) in enumerate([(64, 56), (128, 28), (256, 14), (512, 7)], start=1):
+        streams = 2 if kind == "revnet" else 1
+        outputs = [shapes.outputs for name, shapes in compiled.shapes.items() if name.startswith(f"layer{group}.")]
+        assert outputs
+        assert set(outputs) == {((expansion * width, side, side),) * streams}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("stem", "side", "expected"),
+    [
+        ("auto", 28, (28, 28)),
+        ("auto", 63, (63, 63)),
+        ("auto", 64, (16, 16)),
+        ("auto", 224, (56, 56)),
+        ("cifar", 224, (224, 224)),
+        ("imagenet", 32, (8, 8)),
+    ],
+)
+def test_the_stem_follows_the_image(kind, stem, side, expected):
+    facts = DataFacts(shape=(1, side, side), classes=3)
+    outputs = network(kind, facts, depth=18, width=0.125, stem=stem).shapes["stem"].outputs
+    assert {shape[1:] for shape in outputs} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("width", "channels"), [(0.25, (16, 32, 64, 128)), (2.0, (128, 256, 512, 1024)), (0.001, (1, 1, 1, 1))]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_width_multiplies_every_layer(kind, width, channels):
+    compiled = network(kind, CIFAR10, depth=18, width=width)
+    for group, expected in enumerate(channels, start=1):
+        assert compiled.shapes[f"layer{group}.1"].outputs[0][0] == expected
+
+
+@pytest.mark.parametrize("depth", [18, 34, 50, 101])
+def test_a_quarter_of_the_width_has_about_a_sixteenth_of_the_parameters(depth):
+    whole, quarter = (network("revnet", CIFAR10, depth=depth, width=width).parameters for width in (1.0, 0.25))
+    assert 14 < whole / quarter < 16.5
+
+
+def test_dropout_reaches_the_reversible_blocks_alone():
+    for node in written_out("revnet", CIFAR10, depth=18, dropout=0.1):
+        assert node.options.get("dropout") == (0.1 if node.kind == "reversible" else None)
+
+
+def test_classes_are_the_data_sets_unless_they_are_given():
+    unknown = DataFacts(shape=(3, 32, 32))
+    assert written_out("resnet", CIFAR10, depth=18)[-1].options == {"outputs": 10}
+    assert written_out("resnet", CIFAR10, depth=18, classes=3)[-1].options == {"outputs": 3}
+    assert written_out("resnet", unknown, depth=18, classes=3)[-1].options == {"outputs": 3}
+    with pytest.raises(SpecError, match="the number of classes is unknown: the data set does not declare it"):
+        written_out("resnet", unknown, depth=18)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_that_are_no_images_are_refused(kind):
+    """It was once the plugin's fault: min() of no sides."""
+    with pytest.raises(SpecError, match=r"the network reads images, but the data set's samples have shape \[7\]"):
+        written_out(kind, DataFacts(shape=(7,), classes=2), depth=18)

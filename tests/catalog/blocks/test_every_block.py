@@ -1,0 +1,126 @@
+"""Every first-party block keeps every promise that the conformance kit knows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.catalog.blocks import declared
+from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
+
+IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)
+TRIALS = {
+    "conv-stem": (declared.CONV_STEM, [IMAGE], {"channels": 4}),
+    "conv-stem, large images": (declared.CONV_STEM, [IMAGE], {"channels": 4, "kernel": 7, "stride": 2, "pool": 2}),
+    "conv-stem, one stream": (declared.CONV_STEM, [IMAGE], {"channels": 4, "streams": 1}),
+    "linear-stem": (declared.LINEAR_STEM, [IMAGE], {"features": 4}),
+    "linear-stem, one stream": (declared.LINEAR_STEM, [ROW], {"features": 4, "streams": 1}),
+    "rev-basic": (declared.REV_BASIC, [PLANE, PLANE], {}),
+    "rev-basic, dropout": (declared.REV_BASIC, [PLANE, PLANE], {"dropout": 0.3}),
+    "rev-bottleneck": (declared.REV_BOTTLENECK, [PLANE, PLANE], {"hidden": 4}),
+    "rev-bottleneck, dropout": (declared.REV_BOTTLENECK, [PLANE, PLANE], {"hidden": 4, "dropout": 0.3}),
+    "rev-mlp": (declared.REV_MLP, [ROW, ROW], {"hidden": 5}),
+    "rev-mlp, dropout": (declared.REV_MLP, [ROW, ROW], {"hidden": 5, "dropout": 0.3, "activation": "gelu"}),
+    "rev-mlp, tanh": (declared.REV_MLP, [ROW, ROW], {"hidden": 5, "activation": "tanh"}),
+    "down-basic": (declared.DOWN_BASIC, [PLANE, PLANE], {"channels": 6, "stride": 2}),
+    "down-bottleneck": (declared.DOWN_BOTTLENECK, [PLANE, PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
+    "res-basic": (declared.RES_BASIC, [PLANE], {"channels": 8}),
+    "res-basic, stride": (declared.RES_BASIC, [PLANE], {"channels": 6, "stride": 2}),
+    "res-bottleneck": (declared.RES_BOTTLENECK, [PLANE], {"channels": 8, "hidden": 4}),
+    "res-bottleneck, stride": (declared.RES_BOTTLENECK, [PLANE], {"channels": 12, "hidden": 4, "stride": 2}),
+    "add": (declared.ADD, [PLANE] * 6, {}),
+    "add, one stream": (declared.ADD, [ROW] * 3, {"streams": 1}),
+    "pool-linear": (declared.POOL_LINEAR, [PLANE, PLANE], {"outputs": 5}),
+    "pool-linear, rows": (declared.POOL_LINEAR, [ROW], {"outputs": 5}),
+}
+ALL_BLOCKS = [value for value in vars(declared).values() if isinstance(value, BlockDeclaration)]
+
+
+@pytest.mark.parametrize("trial", TRIALS)
+def test_it_keeps_every_promise(trial):
+    block, inputs, options = TRIALS[trial]
+    check_block(block, inputs, options)
+
+
+@pytest.mark.parametrize("block", ALL_BLOCKS, ids=lambda block: block.build.rpartition(":")[2])
+def test_none_is_left_out(block):
+    assert any(block is tried for tried, _, _ in TRIALS.values())
+
+
+def test_declarations_import_no_torch():
+    check_imports_no_torch(declared.__name__)
+
+
+widths = st.integers(1, 6)
+images = st.tuples(widths, st.integers(1, 7), st.integers(1, 7))
+
+
+@given(seed=st.integers(0, 2**32), batch=st.integers(2, 5), shape=images)
+@pytest.mark.parametrize("name", ["rev-basic, dropout", "rev-bottleneck, dropout"])
+def test_image_blocks_are_inverted_at_any_shape(name, seed, batch, shape):
+    block, _, options = TRIALS[name]
+    check_inverse(Trial.of(block, [shape, shape], options, batch=batch, seed=seed))
+
+
+@given(seed=st.integers(0, 2**32), batch=st.integers(1, 5), sizes=st.tuples(widths, widths), dropout=st.floats(0, 0.9))
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
+def test_rev_mlp_is_inverted_at_any_shape(activation, seed, batch, sizes, dropout):
+    width, hidden = sizes
+    options = {"hidden": hidden, "dropout": dropout, "activation": activation}
+    check_inverse(Trial.of(declared.REV_MLP, [(width,), (width,)], options, batch=batch, seed=seed))
+
+
+@given(channels=widths, kernel=st.integers(1, 7), stride=st.integers(1, 3), side=st.integers(8, 12))
+def test_conv_stem_reads_any_image(channels, kernel, stride, side):
+    check_shapes(
+        Trial.of(declared.CONV_STEM, [(3, side, side)], {"channels": channels, "kernel": kernel, "stride": stride})
+    )
+
+
+def test_add_refuses_what_does_not_pair_up():
+    with pytest.raises(ValueError, match="its inputs carry 3 streams, which is no multiple of streams = 2"):
+        Trial.of(declared.ADD, [ROW] * 3).build(Trial.of(declared.ADD, [ROW] * 3).evaluation("float64"))
+
+
+def built(name):
+    block, inputs, options = TRIALS[name]
+    trial = Trial.of(block, inputs, options)
+    evaluation = trial.evaluation("float64")
+    return trial.build(evaluation).eval(), trial.streams(evaluation, 0)
+
+
+def test_the_stem_splits_one_convolution_into_both_streams():
+    stem, (image,) = built("conv-stem")
+    x, t = stem(image)
+    expected = torch.relu(stem.norm(stem.conv(image)))
+    assert torch.equal(torch.cat([x, t], dim=1), expected)
+
+
+def test_down_basic_hands_on_the_first_half_of_f():
+    down, (x, t) = built("down-basic")
+    y, s = down(x, t)
+    assert torch.equal(s, down.first(x))
+    assert torch.equal(y, down.second(s) + down.shortcut(t))
+
+
+def test_down_bottleneck_projects_both_streams():
+    down, (x, t) = built("down-bottleneck")
+    y, s = down(x, t)
+    assert torch.equal(s, down.shortcut_x(x))
+    assert torch.equal(y, down.expand(down.spatial(down.reduce(x))) + down.shortcut_t(t))
+
+
+def test_add_pairs_streams_in_the_order_of_the_inputs():
+    add, streams = built("add")
+    a, b = add(*streams)
+    assert torch.equal(a, streams[0] + streams[2] + streams[4])
+    assert torch.equal(b, streams[1] + streams[3] + streams[5])
+
+
+def test_the_head_reads_the_mean_of_all_streams_over_space():
+    head, (x, t) = built("pool-linear")
+    expected = head.linear(torch.cat([x.mean((2, 3)), t.mean((2, 3))], dim=1))
+    torch.testing.assert_close(head(x, t)[0], expected)
