@@ -130,7 +130,8 @@ def pipeline(
     shape: tuple[int, ...],
     *,
     method: str = "petra",
-    schedule: str | None = None,
+    schedule: str | tuple[int, ...] | None = None,
+    settings: dict[str, str] | None = None,
     accumulation: int = 1,
     stages: tuple[tuple[str, ...], ...] | str = "per-block",
     devices: tuple[str, ...] = ("cpu",),
@@ -145,7 +146,7 @@ def pipeline(
 ) -> Pipeline:
     spec = Spec(
         data=DataSpec(name="random"),
-        method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation),
+        method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
         partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),

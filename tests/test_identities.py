@@ -9,6 +9,7 @@ import copy
 
 import pytest
 import torch
+from attrs import evolve
 from torch.nn.functional import cross_entropy
 
 from tests.pipelines import (
@@ -60,13 +61,58 @@ def plain_training(built, data, accumulation, *, lr=0.05, momentum=0.9, weight_d
     return state(modules)
 
 
+def label(method, schedule, settings):
+    return "-".join([method, *([schedule] if schedule else []), *settings.values()])
+
+
+RECONSTRUCTING = {"reversible": "nothing", "buffered": "input"}
+EXACT = {
+    label(*case): case
+    for case in [
+        ("backprop", None, {}),
+        ("reversible-backprop", None, {}),
+        ("gpipe", None, {}),
+        ("gpipe", None, RECONSTRUCTING),
+        ("1f1b-flush", None, {}),
+        ("1f1b-flush", None, RECONSTRUCTING),
+        ("1f1b-flush", None, {"reversible": "input", "buffered": "input"}),
+        ("pipedream", "sequential", {}),
+        ("dsp", "sequential", {}),
+        ("delayed-reconstructed", "sequential", {}),
+        ("petra", "sequential", {}),
+        ("petra", "sequential", {"last_stage": "keep-graph"}),
+    ]
+}
+"""Methods whose gradients are exact, since nothing is updated between forward and backward."""
+DELAYED = {
+    label(*case): case
+    for schedule in ("lockstep", "1f1b", "sequential")
+    for case in [
+        ("pipedream", schedule, {}),
+        ("pipedream", schedule, {"reversible": "graph", "buffered": "graph"}),
+        ("dsp", schedule, {}),
+        ("delayed-reconstructed", schedule, {}),
+        ("petra", schedule, {}),
+        ("petra", schedule, {"last_stage": "keep-graph"}),
+    ]
+}
+
+
 @pytest.mark.parametrize("accumulation", ACCUMULATIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize(("method", "schedule"), [("petra", "sequential"), ("backprop", None)])
-def test_without_delay_petra_is_plain_backpropagation(graph, method, schedule, accumulation):
-    data = batches(SHAPES[graph], 50 * accumulation - 1)
+@pytest.mark.parametrize("exact", EXACT)
+def test_without_delay_every_method_is_plain_backpropagation(graph, exact, accumulation):
+    method, schedule, settings = EXACT[exact]
+    updates = 50 if exact in ("petra-sequential", "backprop") else 8
+    data = batches(SHAPES[graph], updates * accumulation - (accumulation > 1))
     built = pipeline(
-        GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, accumulation=accumulation, weight_decay=1e-3
+        GRAPHS[graph],
+        SHAPES[graph],
+        method=method,
+        schedule=schedule,
+        settings=settings,
+        accumulation=accumulation,
+        weight_decay=1e-3,
     )
     expected = plain_training(built, data, accumulation)
     built.train(data)
@@ -74,10 +120,13 @@ def test_without_delay_petra_is_plain_backpropagation(graph, method, schedule, a
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
-def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(graph, schedule):
+@pytest.mark.parametrize("delayed", DELAYED)
+def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(graph, delayed):
+    method, schedule, settings = DELAYED[delayed]
     data = batches(SHAPES[graph], 12)
-    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, rate=lambda _: 0.0)
+    built = pipeline(
+        GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, settings=settings, rate=lambda _: 0.0
+    )
     modules, forward = plain_network(built)
     found = {executor.program.index: recorded_gradients(executor) for executor in built.executors}
     built.train(data)
@@ -115,16 +164,19 @@ def recorded_gradients(executor):
     return seen
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
 @pytest.mark.parametrize("accumulation", ACCUMULATIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_one_stage_is_plain_backpropagation(graph, schedule, accumulation):
-    data = batches(SHAPES[graph], 50 * accumulation)
+@pytest.mark.parametrize("delayed", DELAYED)
+def test_one_stage_is_plain_backpropagation(graph, delayed, accumulation):
+    method, schedule, settings = DELAYED[delayed]
+    data = batches(SHAPES[graph], 8 * accumulation)
     whole = (tuple(table.name for table in GRAPHS[graph]),)
     built = pipeline(
         GRAPHS[graph],
         SHAPES[graph],
+        method=method,
         schedule=schedule,
+        settings=settings,
         accumulation=accumulation,
         stages=whole,
         weight_decay=1e-3,
@@ -132,6 +184,73 @@ def test_one_stage_is_plain_backpropagation(graph, schedule, accumulation):
     expected = plain_training(built, data, accumulation)
     built.train(data)
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
+
+
+@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+def test_a_graph_of_buffered_nodes_under_petra_is_dsp(graph, schedule, accumulation):
+    data = batches(SHAPES[graph], 16)
+    buffered = [evolve(table, kind="buffered") if "rev-" in table.block else table for table in GRAPHS[graph]]
+    petra, dsp = (
+        pipeline(nodes, SHAPES[graph], method=method, schedule=schedule, accumulation=accumulation)
+        for method, nodes in (("petra", buffered), ("dsp", GRAPHS[graph]))
+    )
+    for built in (petra, dsp):
+        built.train(data)
+    expected = dsp.parameters()
+    assert all(torch.equal(value, expected[key]) for key, value in petra.parameters().items())
+
+
+@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+def test_a_kept_graph_is_a_stored_input_run_again_at_the_stored_parameters(schedule, accumulation):
+    data = batches(SHAPES["revnet"], 16)
+    stored, kept = (
+        pipeline(
+            REVNET,
+            SHAPES["revnet"],
+            method="pipedream",
+            schedule=schedule,
+            accumulation=accumulation,
+            settings=settings,
+        )
+        for settings in ({}, {"reversible": "graph", "buffered": "graph"})
+    )
+    for built in (stored, kept):
+        built.train(data)
+    assert relative_error(kept.parameters(), stored.parameters()) < FIFTY_UPDATES
+
+
+@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+def test_parameters_are_kept_once_for_each_version(schedule, accumulation):
+    """A stage that is d micro-batches ahead needs ceil(d / k) old versions: PipeDream's truth table at k = 1."""
+    data = batches((8,), 24)
+    built = pipeline(CHAIN, (8,), method="pipedream", schedule=schedule, accumulation=accumulation)
+    most = dict.fromkeys(range(1, 6), 0)
+    for executor in built.executors:
+        update = executor.update
+
+        def counting(norm=None, executor=executor, update=update):
+            update(norm)
+            index = executor.program.index
+            most[index] = max(most[index], len(executor.versions.copies) if executor.versions else 0)
+
+        executor.update = counting
+    built.train(data)
+    ahead = {index: (5 - index) * (2 if schedule == "lockstep" else 1) for index in most}
+    assert most == {index: -(-d // accumulation) for index, d in ahead.items()}
+    assert all(not executor.versions.copies for executor in built.executors if executor.versions)
+
+
+def test_a_list_of_depths_is_the_schedule_that_has_them():
+    data = batches((8,), 20)
+    named, listed = (pipeline(CHAIN, (8,), schedule=schedule) for schedule in ("lockstep", (9, 7, 5, 3, 1)))
+    for built in (named, listed):
+        built.train(data)
+    expected = named.parameters()
+    assert all(torch.equal(value, expected[key]) for key, value in listed.parameters().items())
 
 
 def test_two_stages_under_1f1b_have_staleness_one():

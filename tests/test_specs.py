@@ -57,7 +57,11 @@ def test_all_models_of_table_2_are_there():
     assert models <= names
 
 
-DATA = {"cifar10": (300, [150, 225], 5e-4), "imagenet32": (90, [30, 60, 80], 1e-4), "imagenet": (90, [30, 60, 80], 1e-4)}
+DATA = {
+    "cifar10": (300, [150, 225], 5e-4),
+    "imagenet32": (90, [30, 60, 80], 1e-4),
+    "imagenet": (90, [30, 60, 80], 1e-4),
+}
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -2,41 +2,98 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
+import attrs
+
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.program.method import METHODS, Method
-from petra_graph.spec.model import ClipSpec, MethodSpec, ScheduleName
+from petra_graph.program.method import METHODS, Method, is_synchronous
+from petra_graph.spec.model import ClipSpec, MethodSpec, Schedule
 
 
-def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, ScheduleName]:
-    """Return the method and its schedule, the method's own where the specification names none.
+def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Schedule]:
+    """Return the method, with the settings that the specification spells out, and its schedule.
 
     Raises:
-        SpecError: no such method, a schedule under which it would be another method, or a global norm to clip by
-            where no moment exists at which all stages' gradients are complete. Paths count from the whole.
+        SpecError: no such method, or settings that contradict one another. Paths count from the whole.
     """
     method = METHODS.get(chosen.name)
     if method is None:
         message = f"unknown method {shown(chosen.name)}"
         raise SpecError(Problem(message=message, hint=suggestion(chosen.name, METHODS), path=("method", "name")))
     schedule = chosen.schedule or method.schedules[0]
-    problems = []
-    if schedule not in method.schedules:
-        problems.append(
-            Problem(
-                message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
-                hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
-                path=("method", "schedule"),
-            )
-        )
-    if clip is not None and clip.scope == "global" and schedule != "sequential":
-        problems.append(
-            Problem(
-                message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
-                hint="asynchronous stages update at different times, so no global norm exists when one steps; "
-                'set scope = "stage", or method.schedule = "sequential"',
-                path=("optimizer", "clip", "scope"),
-            )
-        )
+    settings = {
+        key: value
+        for key in ("reversible", "buffered", "backward", "flush")
+        if (value := getattr(chosen, key)) is not None
+    }
+    method = attrs.evolve(method, **settings)
+    problems = [*_contradictions(method, schedule), *_clip_problems(method, schedule, clip)]
     if problems:
         raise SpecError(problems)
     return method, schedule
+
+
+def check_depths(schedule: Schedule, stages: int) -> None:
+    """Check a list of depths against the number of stages.
+
+    Raises:
+        SpecError: it would deadlock, or does not fit.
+    """
+    if not isinstance(schedule, tuple):
+        return
+    hint = f"give {stages} depths, non-increasing, the last 1; 1f1b has {list(range(stages, 0, -1))} on a chain"
+    if len(schedule) != stages:
+        message = f"{len(schedule)} depths for {stages} stages"
+    elif schedule[-1] != 1 or any(later > earlier for earlier, later in pairwise(schedule)):
+        message = f"depths must be non-increasing and end in 1, or stages may wait for one another for ever (got {list(schedule)})"
+    else:
+        return
+    raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
+
+
+def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
+    synchronous = is_synchronous(schedule, method.flush)
+    if schedule == "fill-drain" and method.flush != "window":
+        yield Problem(
+            message='schedule "fill-drain" empties the pipeline after each window of accumulation',
+            hint='set flush = "window", or method.name = "gpipe"',
+            path=("method", "schedule"),
+        )
+    elif isinstance(schedule, str) and schedule not in method.schedules:
+        yield Problem(
+            message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
+            hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
+            path=("method", "schedule"),
+        )
+    elif isinstance(schedule, tuple) and "lockstep" not in method.schedules and set(schedule) != {1}:
+        yield Problem(
+            message=f'method "{method.name}" has no delay, and a list of depths gives it one',
+            hint="leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
+            path=("method", "schedule"),
+        )
+    for kind in ("reversible", "buffered"):
+        if getattr(method, kind) == "graph" and method.backward == "current" and not synchronous:
+            yield Problem(
+                message=f'{kind} = "graph" keeps the forward\'s parameters in its graph, but backward = "current" '
+                "asks for newer ones",
+                hint=f'set backward = "stored", or {kind} = "input" to run again with the current parameters',
+                path=("method", kind),
+            )
+    if method.backward == "stored" and synchronous and method.flush == "window":
+        yield Problem(
+            message='backward = "stored" copies parameters that do not change before the backward: the pipeline flushes',
+            hint='leave out `backward`, or set flush = "drain"',
+            path=("method", "backward"),
+        )
+
+
+def _clip_problems(method: Method, schedule: Schedule, clip: ClipSpec | None) -> Iterator[Problem]:
+    if clip is not None and clip.scope == "global" and not is_synchronous(schedule, method.flush):
+        yield Problem(
+            message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
+            hint="asynchronous stages update at different times, so no global norm exists when one steps; "
+            'set scope = "stage", or method.schedule = "sequential"',
+            path=("optimizer", "clip", "scope"),
+        )

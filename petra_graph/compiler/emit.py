@@ -8,11 +8,11 @@ from itertools import pairwise
 from attrs import frozen
 
 from petra_graph.graph.stage_graph import INPUT, StageGraph
-from petra_graph.program.method import Keeps, Method
+from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition, Stage
-from petra_graph.program.schedule import depth
+from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Edge, InputEdge, Segment, StageProgram
-from petra_graph.spec.model import ScheduleName
+from petra_graph.spec.model import Keeps, Schedule, Uses
 
 
 def emit(
@@ -20,33 +20,40 @@ def emit(
     partition: Partition,
     *,
     method: Method,
-    schedule: ScheduleName,
+    schedule: Schedule,
     accumulation: int,
     streams: Mapping[str, int],
+    last_stage_keeps_graph: bool = False,
 ) -> tuple[StageProgram, ...]:
     """Return the stages' programs, in the partition's order.
 
     Args:
         graph: the network.
         partition: its stages.
-        method: what nodes keep.
+        method: what nodes keep, and whose parameters their backward uses.
         schedule: how far forwards run ahead.
         accumulation: micro-batches in one update.
         streams: how many tensors each node returns; INPUT is one.
+        last_stage_keeps_graph: the last stage keeps graphs, whatever the method; its forward and backward of a
+            micro-batch are adjacent, so nothing changes in between.
     """
-    keeps = {node.name: method.keeps(node.kind) for node in graph.nodes.values()}
+    modes = {node.name: _Mode(keeps=method.keeps(node.kind), backward=method.backward) for node in graph.nodes.values()}
+    if last_stage_keeps_graph:
+        modes |= dict.fromkeys(partition.stages[-1].nodes, _Mode(keeps="graph", backward="current"))
     activation_from = {
-        name: _activation_from(graph, keeps, name)
+        name: _activation_from(graph, modes, name)
         for name, node in graph.nodes.items()
-        if node.kind == "reversible" and keeps[name] == "nothing"
+        if node.kind == "reversible" and modes[name].keeps == "nothing"
     }
-    wiring = _Wiring(graph=graph, keeps=keeps, activation_from=activation_from, streams=streams)
+    wiring = _Wiring(graph=graph, modes=modes, activation_from=activation_from, streams=streams)
+    ahead = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
     return tuple(
         StageProgram(
             index=index,
             segments=(segments := tuple(_segment(run, wiring) for run in _runs(stage, graph))),
-            depth=depth(schedule, stage.distance),
+            depth=ahead[index - 1],
             accumulation=accumulation,
+            flush=method.flush,
             device=stage.device,
             receives=tuple(
                 entry.edge
@@ -61,20 +68,28 @@ def emit(
 
 
 @frozen(kw_only=True)
+class _Mode:
+    """How one node gets from its forward to its backward."""
+
+    keeps: Keeps
+    backward: Uses
+
+
+@frozen(kw_only=True)
 class _Wiring:
     """What is decided for the whole graph."""
 
     graph: StageGraph
-    keeps: Mapping[str, Keeps]
+    modes: Mapping[str, _Mode]
     activation_from: Mapping[str, Edge]
     """For every node that reconstructs, the edge along which its output comes back."""
     streams: Mapping[str, int]
 
 
-def _activation_from(graph: StageGraph, keeps: Mapping[str, Keeps], name: str) -> Edge:
+def _activation_from(graph: StageGraph, modes: Mapping[str, _Mode], name: str) -> Edge:
     """Choose the consumer that sends a reconstructing node its output: the first that has it exactly, else the first."""
     consumers = graph.consumers[name]
-    exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or keeps[reader] != "nothing")
+    exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or modes[reader].keeps != "nothing")
     return Edge(name, next(exact, consumers[0]))
 
 
@@ -84,7 +99,8 @@ def _segment(run: tuple[str, ...], wiring: _Wiring) -> Segment:
     return Segment(
         nodes=run,
         kind=first.kind,
-        keeps=wiring.keeps[first.name],
+        keeps=wiring.modes[first.name].keeps,
+        backward=wiring.modes[first.name].backward,
         inputs=tuple(
             InputEdge(
                 edge=edge,

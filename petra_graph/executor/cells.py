@@ -15,19 +15,30 @@ from contextlib import ExitStack
 import torch
 from attrs import frozen
 from torch import Tensor
+from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.versions import Parameters, ParameterVersions, credit, leaves
 from petra_graph.registry.contracts import Loss
 
 
 class Cell(ABC):
     """A segment's modules between their forward and their backward."""
 
-    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, Block],
+        evaluation: Evaluation,
+        *,
+        reads_samples: bool,
+        versions: ParameterVersions | None = None,
+    ) -> None:
         self.modules = modules
         self.evaluation = evaluation
         self.reads_samples = reads_samples
+        self.versions = versions
+        """Given where the backward uses the forward's parameters."""
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -39,13 +50,15 @@ class Cell(ABC):
             gradients: the loss's gradient with respect to each output stream.
         """
 
-    def run(self, micro_batch: int, streams: Streams) -> Streams:
-        """Evaluate the modules in training mode."""
+    def run(self, micro_batch: int, streams: Streams, parameters: Parameters | None = None) -> Streams:
+        """Evaluate the modules in training mode, with other parameters than their own where some are given."""
         if self.reads_samples:
             streams = (self.evaluation.prepare(streams[0]),)
         for name, module in self.modules.items():
             with self.evaluation.node(name, micro_batch):
-                streams = module(*streams)
+                streams = (
+                    module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
+                )
             streams = self.evaluation.settle(streams)
         return streams
 
@@ -70,6 +83,11 @@ class Cell(ABC):
 class BodyCell(Cell):
     """A segment that is not the head."""
 
+    def stored(self, micro_batch: int) -> Parameters | None:
+        """Return the parameters that the backward must use, where they are not the modules' present ones."""
+        seen = None if self.versions is None else self.versions.seen(micro_batch)
+        return None if seen is None else leaves(seen, self.modules)
+
     @abstractmethod
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run the segment on a training micro-batch; the outputs have no graph."""
@@ -93,11 +111,38 @@ class KeepNothing(BodyCell):
         return Reversed(settle(reverse.inputs), settle(reverse.gradients))
 
 
+class ReconstructAtStored(KeepNothing):
+    """A reversible node that reconstructs with the current parameters, and differentiates at the forward's."""
+
+    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
+        """Invert, then run again with the parameters that the forward saw: 5 units, where petra has 4."""
+        parameters = self.stored(micro_batch)
+        if parameters is None:
+            return super().backward(micro_batch, outputs, gradients)
+        assert outputs is not None
+        ((name, module),) = self.modules.items()
+        assert isinstance(module, Reversible)
+        with torch.no_grad(), frozen_statistics(module), self.evaluation.node(name, micro_batch):
+            inputs = self.evaluation.settle(module.inverse(*outputs))
+        at = tuple(leaf(stream) for stream in inputs)
+        again = self.run(micro_batch, at, parameters)
+        through = self.evaluation.settle(backpropagate(again, gradients, at))
+        credit(parameters, self.modules)
+        return Reversed(inputs, through)
+
+
 class KeepInput(BodyCell):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
-    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
-        super().__init__(modules, evaluation, reads_samples=reads_samples)
+    def __init__(
+        self,
+        modules: Mapping[str, Block],
+        evaluation: Evaluation,
+        *,
+        reads_samples: bool,
+        versions: ParameterVersions | None = None,
+    ) -> None:
+        super().__init__(modules, evaluation, reads_samples=reads_samples, versions=versions)
         self.buffer: deque[tuple[int, Streams]] = deque()
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
@@ -106,34 +151,59 @@ class KeepInput(BodyCell):
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Run again with current parameters, and differentiate."""
+        """Run again, with the current parameters or those of the forward, and differentiate."""
         stored, inputs = self.buffer.popleft()
         assert stored == micro_batch, (stored, micro_batch)
-        leaves = tuple(leaf(stream) for stream in inputs)
-        again = self.run(micro_batch, leaves)
-        return Reversed(inputs, self.evaluation.settle(backpropagate(again, gradients, leaves)))
+        parameters = self.stored(micro_batch)
+        at = tuple(leaf(stream) for stream in inputs)
+        again = self.run(micro_batch, at, parameters)
+        through = self.evaluation.settle(backpropagate(again, gradients, at))
+        if parameters is not None:
+            credit(parameters, self.modules)
+        return Reversed(inputs, through)
 
 
 class KeepGraph(BodyCell):
     """Nodes whose forward keeps its graph, as plain backpropagation does."""
 
-    def __init__(self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool) -> None:
-        super().__init__(modules, evaluation, reads_samples=reads_samples)
-        self.graphs: deque[tuple[int, Streams, Streams]] = deque()
+    def __init__(
+        self,
+        modules: Mapping[str, Block],
+        evaluation: Evaluation,
+        *,
+        reads_samples: bool,
+        versions: ParameterVersions | None = None,
+    ) -> None:
+        super().__init__(modules, evaluation, reads_samples=reads_samples, versions=versions)
+        self.graphs: deque[_Graph] = deque()
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Run with a graph."""
-        leaves = tuple(leaf(stream) for stream in inputs)
-        outputs = self.run(micro_batch, leaves)
-        self.graphs.append((micro_batch, leaves, outputs))
+        """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
+        parameters = None if self.versions is None else leaves(self.versions.kept(micro_batch), self.modules)
+        at = tuple(leaf(stream) for stream in inputs)
+        outputs = self.run(micro_batch, at, parameters)
+        self.graphs.append(_Graph(micro_batch, at, outputs, parameters))
         return tuple(stream.detach() for stream in outputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the kept graph."""
-        stored, leaves, kept = self.graphs.popleft()
-        assert stored == micro_batch, (stored, micro_batch)
-        through = self.evaluation.settle(backpropagate(kept, gradients, leaves))
-        return Reversed(tuple(stream.detach() for stream in leaves), through)
+        graph = self.graphs.popleft()
+        assert graph.micro_batch == micro_batch, (graph.micro_batch, micro_batch)
+        through = self.evaluation.settle(backpropagate(graph.outputs, gradients, graph.inputs))
+        if graph.parameters is not None:
+            credit(graph.parameters, self.modules)
+        return Reversed(tuple(stream.detach() for stream in graph.inputs), through)
+
+
+@frozen
+class _Graph:
+    """A forward whose graph waits for its backward."""
+
+    micro_batch: int
+    inputs: Streams
+    outputs: Streams
+    parameters: Parameters | None
+    """The leaves that the graph ends in; None: the modules' own parameters."""
 
 
 @frozen(kw_only=True)

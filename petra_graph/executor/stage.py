@@ -17,14 +17,32 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.executor.cells import BodyCell, Cell, HeadCell, HeadResult, KeepGraph, KeepInput, KeepNothing
+from petra_graph.executor.cells import (
+    BodyCell,
+    Cell,
+    HeadCell,
+    HeadResult,
+    KeepGraph,
+    KeepInput,
+    KeepNothing,
+    ReconstructAtStored,
+)
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import Updater
+from petra_graph.executor.versions import ParameterVersions
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.stage_program import Edge, Segment, StageProgram
 from petra_graph.registry.contracts import Loss
+from petra_graph.spec.model import Keeps, Uses
 
-_BODY: Mapping[str, type[BodyCell]] = {"nothing": KeepNothing, "input": KeepInput, "graph": KeepGraph}
+_BODY: Mapping[tuple[Keeps, Uses], type[BodyCell]] = {
+    ("nothing", "current"): KeepNothing,
+    ("nothing", "stored"): ReconstructAtStored,
+    ("input", "current"): KeepInput,
+    ("input", "stored"): KeepInput,
+    ("graph", "current"): KeepGraph,
+    ("graph", "stored"): KeepGraph,
+}
 
 
 @frozen(kw_only=True)
@@ -60,7 +78,10 @@ class StageExecutor:
         self.modules = modules
         self.updater = updater
         self._inside = set(program.nodes)
-        self._steps = [(segment, _cell(segment, modules, evaluation, loss)) for segment in program.segments]
+        self.versions = _versions(program, modules)
+        self._steps = [
+            (segment, _cell(segment, modules, evaluation, loss, self.versions)) for segment in program.segments
+        ]
 
     def forward(self, micro_batch: int, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
         """Run the forward of a training micro-batch.
@@ -72,6 +93,8 @@ class StageExecutor:
         """
         sent: dict[Edge, Streams] = {}
         result: HeadResult | None = None
+        if self.versions is not None:
+            self.versions.begin(micro_batch)
         for segment, cell in self._steps:
             inputs = _take(segment, received)
             if isinstance(cell, HeadCell):
@@ -111,7 +134,15 @@ class StageExecutor:
                 message = BackwardMessage(gradients=found.gradients[own], activation=activation)
                 (received if entry.edge.producer in self._inside else sent)[entry.edge] = message
         self.updater.accumulated()
+        if self.versions is not None:
+            self.versions.end(micro_batch)
         return sent
+
+    def update(self, norm: Tensor | None = None) -> None:
+        """Step with the window's mean gradient, which `updater.average` has made; `norm` as in `Updater.step`."""
+        if self.versions is not None:
+            self.versions.before_step()
+        self.updater.step(norm)
 
     def evaluate(self, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
@@ -154,12 +185,31 @@ class StageExecutor:
             (inside if edge.consumer in self._inside else sent)[edge] = outputs
 
 
-def _cell(segment: Segment, modules: Mapping[str, Block], evaluation: Evaluation, loss: Loss) -> Cell:
+def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:
+    """Return the versions of those parameters that a backward will ask for; None where none will."""
+    names = [
+        name
+        for segment in program.segments
+        if segment.backward == "stored" and segment.kind != "head"
+        for name in segment.nodes
+    ]
+    return ParameterVersions({name: modules[name] for name in names}) if names else None
+
+
+def _cell(
+    segment: Segment,
+    modules: Mapping[str, Block],
+    evaluation: Evaluation,
+    loss: Loss,
+    versions: ParameterVersions | None,
+) -> Cell:
     own = {name: modules[name] for name in segment.nodes}
     reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
     if segment.kind == "head":
         return HeadCell(own, evaluation, reads_samples=reads_samples, loss=loss)
-    return _BODY[segment.keeps](own, evaluation, reads_samples=reads_samples)
+    cell = _BODY[segment.keeps, segment.backward]
+    asked = versions if segment.backward == "stored" else None
+    return cell(own, evaluation, reads_samples=reads_samples, versions=asked)
 
 
 def _take(segment: Segment, received: MutableMapping[Edge, Streams]) -> Streams:

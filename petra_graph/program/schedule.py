@@ -14,18 +14,19 @@ drain's last backward. Nothing is ever reordered, so timing decides nothing.
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)
     1f1b         J-j + 1        J-j         PipeDream, https://arxiv.org/abs/1806.03377
     sequential   1              0           the paper's basic model parallelism
+    fill-drain   k              0           GPipe, https://arxiv.org/abs/1811.06965; flushed after each window
 
 On a graph J-j is the longest path from stage j to the head's stage, counted in stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from attrs import frozen
 
-from petra_graph.spec.model import ScheduleName
+from petra_graph.spec.model import Flush, Schedule
 
 Verb = Literal["forward", "backward", "update"]
 
@@ -42,27 +43,46 @@ class Action:
         return "U" if self.verb == "update" else f"{self.verb[0].upper()}{self.micro_batch}"
 
 
-def depth(schedule: ScheduleName, distance: int) -> int:
-    """Return how many forwards a stage at `distance` = J-j from the head does before its first backward."""
+def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
+    """Return for each stage how many forwards it does before its first backward.
+
+    Args:
+        schedule: its name, or the depths themselves.
+        distances: each stage's J-j.
+        accumulation: k, which is the depth of `fill-drain`.
+    """
     match schedule:
         case "lockstep":
-            return 2 * distance + 1
+            return tuple(2 * distance + 1 for distance in distances)
         case "1f1b":
-            return distance + 1
+            return tuple(distance + 1 for distance in distances)
         case "sequential":
-            return 1
+            return (1,) * len(distances)
+        case "fill-drain":
+            return (accumulation,) * len(distances)
+        case _:
+            return schedule
 
 
-def order(depth: int, micro_batches: range, accumulation: int) -> Iterator[Action]:
+def schedule_text(schedule: Schedule) -> str:
+    """Write a schedule for people."""
+    return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
+
+
+def order(depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain") -> Iterator[Action]:
     """Yield a stage's operations between two drains.
 
     Args:
         depth: forwards before the first backward, at least 1.
         micro_batches: their numbers, consecutive, counted from the run's start.
         accumulation: micro-batches in one update; the last window may be shorter.
+        flush: "window" finishes every window's backwards before the next one's forwards.
     """
-    ahead = micro_batches[:depth]
-    for m in ahead:
+    if flush == "window":
+        for start in range(0, len(micro_batches), accumulation):
+            yield from order(depth, micro_batches[start : start + accumulation], accumulation)
+        return
+    for m in micro_batches[:depth]:
         yield Action("forward", m)
     for done, m in enumerate(micro_batches, start=1):
         yield Action("backward", m)

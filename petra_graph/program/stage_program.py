@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.program.method import Keeps
-from petra_graph.spec.model import Kind
+from petra_graph.spec.model import Flush, Keeps, Kind, Uses
 
 
 class Edge(NamedTuple):
@@ -39,6 +38,7 @@ class Segment:
     nodes: tuple[str, ...]
     kind: Kind
     keeps: Keeps
+    backward: Uses
     inputs: tuple[InputEdge, ...]
     """In declared order of the first node's inputs."""
     outputs: tuple[Edge, ...]
@@ -57,6 +57,7 @@ class StageProgram:
     depth: int
     """Forwards before the first backward."""
     accumulation: int
+    flush: Flush
     device: str
     receives: tuple[Edge, ...]
     """Edges from other stages, or from the data, in topological order."""

@@ -48,6 +48,11 @@ def _told_where(executor: StageExecutor, action: Action) -> Iterator[None]:
         raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
 
 
+def _order(executor: StageExecutor, micro_batches: range) -> Iterator[Action]:
+    program = executor.program
+    return order(program.depth, micro_batches, program.accumulation, program.flush)
+
+
 @define
 class _Turn:
     """A stage between two drains: what it does next."""
@@ -84,7 +89,7 @@ class InlineRuntime:
         """
         source = iter(data)
         turns = [
-            _Turn(executor, device, order(executor.program.depth, micro_batches, executor.program.accumulation))
+            _Turn(executor, device, _order(executor, micro_batches))
             for executor, device in zip(self.executors, self._devices, strict=True)
         ]
         for turn in turns:
@@ -175,7 +180,7 @@ class InlineRuntime:
                     self._backward[edge].send(message)
             case "update":
                 executor.updater.average()
-                executor.updater.step()
+                executor.update()
 
     def _update_together(self) -> None:
         """Clip by one norm over all stages; only synchronous methods come here."""
@@ -183,4 +188,4 @@ class InlineRuntime:
             executor.updater.average()
         norm = torch.stack([executor.updater.squared_norm() for executor in self.executors]).sum().sqrt()
         for executor in self.executors:
-            executor.updater.step(norm)
+            executor.update(norm)

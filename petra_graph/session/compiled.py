@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from attrs import frozen
 
-from petra_graph.compiler.choice import method_and_schedule
+from petra_graph.compiler.choice import check_depths, method_and_schedule
 from petra_graph.compiler.emit import emit
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.errors import Problem, SpecError, shown
@@ -18,7 +18,7 @@ from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import DataFacts
-from petra_graph.spec.model import ScheduleName, Spec
+from petra_graph.spec.model import Schedule, Spec
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Compiled:
     graph: StageGraph
     shapes: Mapping[str, NodeShapes]
     method: Method
-    schedule: ScheduleName
+    schedule: Schedule
     partition: Partition
     programs: tuple[StageProgram, ...]
 
@@ -62,6 +62,7 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
     if shapes is None or devices is None or chosen is None or made is None:
         raise SpecError(problems)
     method, schedule = chosen
+    check_depths(schedule, len(made.stages))
     streams = {INPUT: 1, **{name: len(node.outputs) for name, node in shapes.items()}}
     return Compiled(
         graph=graph,
@@ -70,7 +71,13 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
         schedule=schedule,
         partition=made,
         programs=emit(
-            graph, made, method=method, schedule=schedule, accumulation=spec.method.accumulation, streams=streams
+            graph,
+            made,
+            method=method,
+            schedule=schedule,
+            accumulation=spec.method.accumulation,
+            streams=streams,
+            last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
         ),
     )
 

@@ -12,6 +12,7 @@ from attrs import frozen
 from petra_graph.errors import Problem
 from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon
 from petra_graph.session.assemble import Training, executors
@@ -97,7 +98,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "stages": len(compiled.programs),
         "parameters": compiled.parameters,
         "method": compiled.method.name,
-        "schedule": compiled.schedule,
+        "schedule": schedule_text(compiled.schedule),
         "accumulation": prepared.spec.method.accumulation,
         "devices": list(dict.fromkeys(program.device for program in compiled.programs)),
         "training samples": len(prepared.data.train),

@@ -24,7 +24,14 @@ def resolved(prepared: Prepared) -> Spec:
         spec,
         architecture=None,
         graph=GraphSpec(input=InputSpec(shape=facts.shape, dtype=facts.dtype), node=nodes),
-        method=attrs.evolve(spec.method, schedule=compiled.schedule),
+        method=attrs.evolve(
+            spec.method,
+            schedule=compiled.schedule,
+            reversible=compiled.method.reversible,
+            buffered=compiled.method.buffered,
+            backward=compiled.method.backward,
+            flush=compiled.method.flush,
+        ),
         partition=attrs.evolve(
             spec.partition,
             stages=tuple(stage.nodes for stage in stages),

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import Interrupted, PetraGraphError
+from petra_graph.program.schedule import schedule_text
 from petra_graph.record.environment import environment
 from petra_graph.record.listener import Listener, Started
 from petra_graph.record.metrics import Metrics
@@ -96,7 +97,7 @@ def _started(prepared: Prepared, directory: Path) -> Started:
         micro_batches=len(prepared.training_batches(0)),
         batch=prepared.spec.data.batch,
         method=compiled.method.name,
-        schedule=compiled.schedule,
+        schedule=schedule_text(compiled.schedule),
         accumulation=prepared.spec.method.accumulation,
         stages=len(compiled.programs),
         parameters=compiled.parameters,
@@ -112,7 +113,7 @@ def _summary(trainer: Trainer, directory: Path, status: str, began: float) -> Su
         "status": status,
         "directory": str(directory),
         "method": prepared.compiled.method.name,
-        "schedule": prepared.compiled.schedule,
+        "schedule": schedule_text(prepared.compiled.schedule),
         "accumulation": prepared.spec.method.accumulation,
         "stages": len(prepared.compiled.programs),
         "parameters": prepared.compiled.parameters,

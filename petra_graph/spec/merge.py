@@ -32,8 +32,11 @@ PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
     "data": DataSpec,
 }
 """The tables that name a plugin."""
-OWNED: Mapping[str, str] = {**dict.fromkeys(PLUGIN_TABLES, "options"), "method": "schedule"}
-"""The key of a table that belongs to what the table's `name` names, and goes when another is named."""
+OWNED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(PLUGIN_TABLES, ("options",)),
+    "method": ("schedule", "reversible", "buffered", "backward", "flush"),
+}
+"""The keys of a table that belong to what the table's `name` names, and go when another is named."""
 NOT_VALUES = ("extends", "$schema")
 """Top-level keys that are about the file, not about the run."""
 
@@ -128,4 +131,4 @@ def _without_owned(name: str, below: Any, above: Any) -> Any:
         return below
     if "name" not in above or above["name"] == plugin_name(name, below):
         return below
-    return {key: value for key, value in below.items() if key != OWNED[name]}
+    return {key: value for key, value in below.items() if key not in OWNED[name]}

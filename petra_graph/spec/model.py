@@ -14,7 +14,13 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, min_len, optional
 
 Kind = Literal["reversible", "buffered", "head"]
-ScheduleName = Literal["lockstep", "1f1b", "sequential"]
+ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
+Schedule = ScheduleName | tuple[int, ...]
+"""A schedule's name, or each stage's depth."""
+Keeps = Literal["nothing", "input", "graph"]
+BufferedKeeps = Literal["input", "graph"]
+Uses = Literal["current", "stored"]
+Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 
 
@@ -74,8 +80,21 @@ class MethodSpec:
     """How gradients are computed."""
 
     name: str = key("petra", "training method")
-    schedule: ScheduleName | None = key(None, "order of forwards and backwards; default: the method's own")
+    schedule: Schedule | None = key(
+        None, "order of forwards and backwards, or each stage's depth as a list; default: the method's own"
+    )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
+    reversible: Keeps | None = key(None, "what reversible nodes keep for the backward; default: the method's own")
+    buffered: BufferedKeeps | None = key(None, "what buffered nodes keep for the backward; default: the method's own")
+    backward: Uses | None = key(
+        None, "the backward's parameters: those of its own time, or those of the forward; default: the method's own"
+    )
+    flush: Flush | None = key(
+        None, 'when the pipeline empties: where the run drains anyway, or after each "window" of accumulation'
+    )
+    last_stage: Literal["as-others", "keep-graph"] = key(
+        "as-others", '"keep-graph": the last stage keeps graphs, 3 units of work a micro-batch instead of 4'
+    )
 
 
 @frozen(kw_only=True)

@@ -104,7 +104,8 @@ def _apply(layers: Layers, override: Override) -> Layers:
             origins[path] = override.source
     last = _index(container, override.keys[-1], path, override)
     if _names_another(path, last, container, override.value):
-        container.pop(OWNED.get(str(path[0]), "options"), None)
+        for owned in OWNED.get(str(path[0]), ("options",)):
+            container.pop(owned, None)
     container[last] = override.value
     path = (*path, last)
     present = set(paths(values))
