@@ -23,10 +23,14 @@ def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
     """
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
+    seen: set[int] = set()
     for block in modules:
         for module in block.modules():
             normalises = "norm" in type(module).__name__.lower()
             for name, parameter in module.named_parameters(recurse=False):
+                if id(parameter) in seen:  # two layers of a block may share one
+                    continue
+                seen.add(id(parameter))
                 (undecayed if normalises or name.endswith("bias") else decayed).append(parameter)
     return ParameterGroups(decayed=decayed, undecayed=undecayed)
 

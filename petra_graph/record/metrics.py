@@ -1,7 +1,7 @@
 """What happened during a run, one event a line: time, epoch, step, name, value.
 
-`step` counts micro-batches from the run's start. A line is written whole and flushed, so that a killed run leaves a
-readable file.
+`step` counts micro-batches from the run's start. A line is written whole or not at all, so that a killed run leaves a
+readable file, and so does one whose disk is full.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -34,13 +35,13 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("a", encoding="utf-8", buffering=1)
+        self._file = path.open("ab", buffering=0)
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
         """Append one event.
 
         Raises:
-            RunFailed: the disk refuses.
+            RunFailed: the disk refuses; no part of the event is in the file.
         """
         event = {
             "time": round(time.time(), 3),
@@ -49,34 +50,49 @@ class JsonLines:
             "name": name,
             "value": value if math.isfinite(value) else None,
         }
+        line = (json.dumps(event) + "\n").encode()
+        end = self._file.tell()
         try:
-            self._file.write(json.dumps(event) + "\n")
+            while line:  # the system may take a part
+                line = line[self._file.write(line) :]
         except OSError as error:
-            raise RunFailed(
-                f"cannot write {self._path}: {error.strerror or error}", hint="free space on that disk"
-            ) from error
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise _refused(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""
-        try:
-            self._file.close()
-        except OSError as error:
-            raise RunFailed(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._file.close()
 
 
 class TensorBoard:
     """Events for TensorBoard, which groups names by their first part."""
 
-    def __init__(self, writer: Any) -> None:
+    def __init__(self, writer: Any, path: Path) -> None:
         self._writer = writer
+        self._path = path
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
-        """Hand one scalar over."""
-        self._writer.add_scalar(name, value, step)
+        """Hand one scalar over.
+
+        Raises:
+            RunFailed: the disk refused this event or one before.
+        """
+        try:
+            self._writer.add_scalar(name, value, step)
+        except OSError as error:
+            raise _refused(self._path, error) from error
 
     def close(self) -> None:
-        """Flush and close."""
-        self._writer.close()
+        """Flush and close.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        try:
+            self._writer.close()
+        except OSError as error:
+            raise _refused(self._path, error) from error
 
 
 class Metrics:
@@ -86,7 +102,7 @@ class Metrics:
         self._sinks: list[Sink] = [JsonLines(directory / "metrics.jsonl")]
         writer = _tensorboard(directory)
         if writer is not None:
-            self._sinks.append(TensorBoard(writer))
+            self._sinks.append(TensorBoard(writer, directory / "tensorboard"))
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Record values by name, such as "train/loss"."""
@@ -94,14 +110,30 @@ class Metrics:
             for sink in self._sinks:
                 sink.record(epoch=epoch, step=step, name=name, value=float(value))
 
+    def close(self) -> None:
+        """Close all sinks; a second time does nothing.
+
+        Raises:
+            RunFailed: the disk refuses what a sink held back.
+        """
+        sinks, self._sinks = self._sinks, []
+        with ExitStack() as closing:
+            for sink in sinks:
+                closing.callback(sink.close)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for sink in self._sinks:
-            sink.close()
+        # What ended the run is the first cause; a disk that refuses once more would only hide it.
+        with suppress(RunFailed) if error else nullcontext():
+            self.close()
+
+
+def _refused(path: Path, error: OSError) -> RunFailed:
+    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk")
 
 
 def _tensorboard(directory: Path) -> Any:

@@ -37,7 +37,7 @@ def create_run_directory(parent: str, name: str) -> Path:
         except FileExistsError:
             if not root.is_dir():
                 raise RunFailed(
-                    f"cannot create a run directory: {root} is a file", hint="set run.directory to another folder"
+                    f"cannot create a run directory: {root} is no folder", hint="set run.directory to another folder"
                 ) from None
         except OSError as error:
             raise RunFailed(
@@ -58,8 +58,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -17,14 +18,25 @@ SEPARATOR = "/"
 
 
 def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
-    """Return all tensors of (node name, module) pairs, on the CPU and densely laid out."""
-    return {
-        f"{name}{SEPARATOR}{key}": tensor.detach().cpu().contiguous()
-        for name, module in modules
-        for key, tensor in module.state_dict().items()
-    }
+    """Return all tensors of (node name, module) pairs, on the CPU, densely laid out, none in memory of another."""
+    weights: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, module in modules:
+        for key, tensor in module.state_dict().items():
+            dense = tensor.detach().cpu().contiguous()
+            memory = dense.untyped_storage().data_ptr()
+            weights[f"{name}{SEPARATOR}{key}"] = dense.clone() if memory in taken else dense
+            taken.add(memory)
+    return weights
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write weights whole."""
-    write_whole(path, lambda temporary: save_file(dict(weights), temporary))
+    write_whole(path, lambda temporary: _save(temporary, weights))
+
+
+def _save(path: Path, weights: Mapping[str, Tensor]) -> None:
+    try:
+        save_file(dict(weights), path)
+    except SafetensorError as error:  # a full disk, for one; it is no OSError
+        raise OSError(str(error)) from error

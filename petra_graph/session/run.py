@@ -58,20 +58,22 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> Ended:
 
 def _train(trainer: Trainer, directory: Path, listener: Listener) -> Ended:
     began = time.perf_counter()
-    status, interrupted = "done", None
+    interrupted = None
     try:
-        trainer.run()
-    except Interrupted as request:
-        status, interrupted = "interrupted", request
+        try:
+            trainer.run()
+        except Interrupted as request:
+            interrupted = request
+        finally:
+            listener.stopped()
+        trainer.metrics.close()
+        modules = [pair for executor in trainer.runtime.executors for pair in executor.modules.items()]
+        save_weights(directory / "weights.safetensors", weights_of(modules))
+        summary = _summary(trainer, directory, "interrupted" if interrupted else "done", began)
+        write_json(directory / "summary.json", summary)
     except PetraGraphError as error:
         _record_failure(trainer, directory, error, began)
         raise
-    finally:
-        listener.stopped()
-    modules = [pair for executor in trainer.runtime.executors for pair in executor.modules.items()]
-    save_weights(directory / "weights.safetensors", weights_of(modules))
-    summary = _summary(trainer, directory, status, began)
-    write_json(directory / "summary.json", summary)
     return Ended(summary=summary, interrupted=interrupted)
 
 

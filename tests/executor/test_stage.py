@@ -1,0 +1,110 @@
+"""One stage as a black box: what goes in and what comes out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from petra_graph.executor.stage import BackwardMessage
+from petra_graph.program.stage_program import Edge
+from tests.pipelines import CHAIN, SKIP, batches, pipeline
+
+ROUNDING = 1e-12
+
+
+def stage(nodes, stages, index, **more):
+    return pipeline(nodes, (8,), stages=stages, **more).executors[index]
+
+
+def streams(seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(4, 6, generator=generator, dtype=torch.float64) for _ in range(2))
+
+
+CUT = (("stem", "rev0", "rev1"), ("join", "rev2", "head"))
+
+
+def test_the_first_stage_reads_samples_and_sends_each_edge():
+    executor = stage(SKIP, CUT, 0)
+    received = {Edge("input", "stem"): (batches((8,), 1)[0][0],)}
+    done = executor.forward(0, received, None)
+    assert set(done.sent) == {Edge("rev0", "join"), Edge("rev1", "join")}
+    assert done.result is None
+    assert received == {}
+
+
+def test_the_first_stage_sends_nothing_back():
+    executor = stage(SKIP, CUT, 0)
+    sent = executor.forward(0, {Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None).sent
+    messages = {edge: BackwardMessage(gradients=streams(), activation=outputs) for edge, outputs in sent.items()}
+    assert executor.backward(0, messages) == {}
+    assert messages == {}
+    assert executor.updater.window == 1
+
+
+def test_the_last_stage_gives_a_result_and_sends_back_what_was_asked_for():
+    executor = stage(SKIP, CUT, 1)
+    first, second = streams(0), streams(1)
+    received = {Edge("rev1", "join"): first, Edge("rev0", "join"): second}
+    target = batches((8,), 1)[0][1]
+    done = executor.forward(7, received, target)
+    assert (done.sent, done.result.micro_batch, done.result.samples) == ({}, 7, 4)
+    sent = executor.backward(7, {})
+    assert set(sent) == {Edge("rev0", "join"), Edge("rev1", "join")}
+    for edge, given in ((Edge("rev1", "join"), first), (Edge("rev0", "join"), second)):
+        assert all(torch.equal(one, other) for one, other in zip(sent[edge].activation, given, strict=True))
+
+
+def test_only_gradients_go_to_a_producer_that_stored_its_input():
+    executor = stage(CHAIN, (("stem",), ("rev0", "rev1", "rev2", "head")), 1)
+    executor.forward(0, {Edge("stem", "rev0"): streams()}, batches((8,), 1)[0][1])
+    (message,) = executor.backward(0, {}).values()
+    assert message.activation is None
+    assert [gradient.shape for gradient in message.gradients] == [(4, 6), (4, 6)]
+
+
+def test_gradients_of_several_consumers_are_summed():
+    executor = stage(SKIP, (("stem",), ("rev0",), ("rev1",), ("join", "rev2", "head")), 1)
+    outputs = executor.forward(0, {Edge("stem", "rev0"): streams()}, None).sent[Edge("rev0", "rev1")]
+    one, other = streams(1), streams(2)
+    together = tuple(a + b for a, b in zip(one, other, strict=True))
+
+    def back(gradients, more):
+        messages = {
+            Edge("rev0", "rev1"): BackwardMessage(gradients=gradients, activation=None),
+            Edge("rev0", "join"): BackwardMessage(gradients=more, activation=outputs),
+        }
+        executor.updater.optimizer.zero_grad()
+        (message,) = executor.backward(0, messages).values()
+        return [*message.gradients, *(p.grad.clone() for p in executor.updater.parameters)]
+
+    zeros = tuple(torch.zeros_like(stream) for stream in one)
+    for found, expected in zip(back(one, other), back(together, zeros), strict=True):
+        torch.testing.assert_close(found, expected, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_evaluation_keeps_nothing_and_has_no_graph():
+    executor = stage(SKIP, CUT, 0)
+    executor.set_training(False)
+    done = executor.evaluate({Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
+    assert not any(stream.requires_grad for outputs in done.sent.values() for stream in outputs)
+    assert not any(getattr(cell, "buffer", ()) for _, cell in executor._steps)
+
+
+def test_a_replay_gives_what_the_forward_gave_and_keeps_nothing():
+    executor = stage(SKIP, CUT, 0)
+    sample = batches((8,), 1)[0][0]
+    sent = executor.forward(0, {Edge("input", "stem"): (sample,)}, None).sent
+    kept = len(executor._steps[0][1].buffer)
+    received = {Edge("input", "stem"): (sample,)}
+    assert [name for name, _ in executor.replay(0, received)] == ["stem", "rev0", "rev1"]
+    assert set(received) == set(sent)
+    assert all(torch.equal(a, b) for edge in sent for a, b in zip(received[edge], sent[edge], strict=True))
+    assert len(executor._steps[0][1].buffer) == kept
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_all_modules_are_switched(mode):
+    executor = stage(CHAIN, (("stem", "rev0", "rev1", "rev2", "head"),), 0)
+    executor.set_training(mode)
+    assert {module.training for module in executor.modules.values()} == {mode}

@@ -1,0 +1,122 @@
+"""A run's directory: new each time, and nothing in it half-written."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from petra_graph.errors import RunFailed
+from petra_graph.record import run_directory
+from petra_graph.record.run_directory import create_run_directory, write_json, write_text, write_whole
+
+
+def test_a_directory_is_named_by_time_run_and_chance(tmp_path):
+    made = create_run_directory(str(tmp_path / "deep" / "runs"), "digits")
+    assert made.parent == tmp_path / "deep" / "runs"
+    assert re.fullmatch(r"\d{8}T\d{6}Z-digits-[0-9a-f]{6}", made.name)
+    assert list(made.iterdir()) == []
+
+
+def test_a_directory_that_exists_is_never_taken(tmp_path, monkeypatch):
+    """Twice the same second and the same chance, then another."""
+    chances = iter(["aaaaaa", "aaaaaa", "bbbbbb"])
+    monkeypatch.setattr(run_directory.secrets, "token_hex", lambda _: next(chances))
+    clock = run_directory.datetime.now(run_directory.UTC)
+    monkeypatch.setattr(run_directory, "datetime", type("FakeClock", (), {"now": staticmethod(lambda _: clock)}))
+    first = create_run_directory(str(tmp_path), "digits")
+    (first / "kept").write_text("x")
+    second = create_run_directory(str(tmp_path), "digits")
+    assert (first.name[-6:], second.name[-6:]) == ("aaaaaa", "bbbbbb")
+    assert [path.name for path in first.iterdir()] == ["kept"]
+
+
+def test_home_and_variables_are_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("WHERE", "runs")
+    assert create_run_directory("~/$WHERE", "a").parent == tmp_path / "runs"
+
+
+def test_a_parent_that_is_a_file(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(RunFailed) as caught:
+        create_run_directory(str(tmp_path / "runs"), "a")
+    (problem,) = caught.value.problems
+    assert problem.message.endswith(": Not a directory")
+    assert problem.hint == "set run.directory to a folder that can be written"
+
+
+def test_a_parent_that_is_a_link_to_nowhere(tmp_path):
+    """It exists and is no folder, so that trying another name would go on for ever."""
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(RunFailed) as caught:
+        create_run_directory(str(tmp_path / "runs"), "a")
+    (problem,) = caught.value.problems
+    assert problem.message == f"cannot create a run directory: {tmp_path / 'runs'} is no folder"
+    assert problem.hint == "set run.directory to another folder"
+
+
+def test_a_parent_that_cannot_be_written():
+    with pytest.raises(RunFailed, match=r"cannot create the run directory /proc/.*: No such file or directory"):
+        create_run_directory("/proc/runs", "a")
+
+
+def test_a_file_appears_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    seen = []
+
+    def write(temporary):
+        temporary.write_text("new")
+        seen.append((path.exists(), temporary.parent))
+
+    write_whole(path, write)
+    assert seen == [(False, tmp_path)]
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def half_then(error: BaseException):
+    def write(temporary):
+        temporary.write_text("half")
+        raise error
+
+    return write
+
+
+def test_a_disk_that_refuses_leaves_the_old_file_and_no_temporary(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RunFailed) as caught:
+        write_whole(path, half_then(OSError(28, "No space left on device")))
+    (problem,) = caught.value.problems
+    assert (problem.message, problem.hint) == (
+        f"cannot write {path}: No space left on device",
+        "free space on that disk",
+    )
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()])
+def test_any_other_end_leaves_the_old_file_and_no_temporary_too(tmp_path, error):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(type(error)):
+        write_whole(path, half_then(error))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_text_and_json(tmp_path):
+    write_text(tmp_path / "a.txt", "grün\n")
+    write_json(tmp_path / "a.json", {"x": [1, None, "ü"]})
+    assert (tmp_path / "a.txt").read_bytes() == "grün\n".encode()
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None, "ü"]}
+    assert (tmp_path / "a.json").read_text().endswith("}\n")
+
+
+def test_json_holds_no_number_that_other_readers_refuse(tmp_path):
+    with pytest.raises(ValueError, match="Out of range float values"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert list(tmp_path.iterdir()) == []

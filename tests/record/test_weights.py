@@ -1,0 +1,86 @@
+"""Weights are keyed by node, so that they load under any partition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from petra_graph.errors import RunFailed
+from petra_graph.record import weights
+from petra_graph.record.weights import save_weights, weights_of
+from petra_graph.session.totals import Totals
+from tests.pipelines import REVNET, batches, pipeline
+
+IMAGE = (3, 6, 6)
+CUTS = (("stem", "a0"), ("a1", "down", "b0"), ("head",))
+EVALUATION = 1e-12
+
+
+def modules(built):
+    return [pair for executor in built.executors for pair in executor.modules.items()]
+
+
+def loss(built, data) -> float:
+    totals = Totals()
+    for result in built.runtime.evaluate(data):
+        totals.add(result)
+    return totals.means()["loss"]
+
+
+def test_keys_name_nodes_and_never_stages(tmp_path):
+    one, other = pipeline(REVNET, IMAGE), pipeline(REVNET, IMAGE, stages=CUTS)
+    assert weights_of(modules(one)).keys() == weights_of(modules(other)).keys()
+    assert "a0/first.0.weight" in weights_of(modules(one))
+    assert {key.partition("/")[0] for key in weights_of(modules(one))} == {table.name for table in REVNET}
+
+
+def test_weights_load_under_another_partition(tmp_path):
+    data = batches(IMAGE, 6)
+    trained = pipeline(REVNET, IMAGE, schedule="1f1b")
+    trained.train(data)
+    save_weights(tmp_path / "w.safetensors", weights_of(modules(trained)))
+    loaded = load_file(tmp_path / "w.safetensors")
+    other = pipeline(REVNET, IMAGE, stages=CUTS, seed=1)
+    assert loss(other, data) != pytest.approx(loss(trained, data), rel=1e-3)
+    for name, module in modules(other):
+        own = {key.partition("/")[2]: value for key, value in loaded.items() if key.partition("/")[0] == name}
+        module.load_state_dict(own, strict=True)
+    assert loss(other, data) == pytest.approx(loss(trained, data), rel=EVALUATION)
+
+
+def test_running_statistics_are_saved_with_the_parameters(tmp_path):
+    built = pipeline(REVNET, IMAGE, compute="float32")
+    built.train(batches(IMAGE, 3))
+    save_weights(tmp_path / "w.safetensors", weights_of(modules(built)))
+    loaded = load_file(tmp_path / "w.safetensors")
+    assert int(loaded["a0/first.1.num_batches_tracked"]) == 3
+    assert all(torch.equal(loaded[key], value) for key, value in built.parameters().items())
+
+
+def test_two_layers_may_share_a_parameter(tmp_path):
+    """safetensors refuses tensors that share memory, which was found out at the end of a run."""
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    save_weights(tmp_path / "w.safetensors", weights_of([("tied", tied)]))
+    loaded = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(loaded["tied/0.weight"], loaded["tied/1.weight"])
+    assert loaded.keys() == {"tied/0.weight", "tied/0.bias", "tied/1.weight", "tied/1.bias"}
+
+
+def test_a_full_disk_leaves_the_old_weights(tmp_path, monkeypatch):
+    path = tmp_path / "w.safetensors"
+    save_weights(path, {"a/b": torch.ones(2)})
+
+    def refuse(_, temporary):
+        temporary.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(weights, "save_file", refuse)
+    with pytest.raises(RunFailed) as caught:
+        save_weights(path, {"a/b": torch.zeros(2)})
+    assert str(caught.value).startswith(f"cannot write {path}: Error while serializing")
+    assert torch.equal(load_file(path)["a/b"], torch.ones(2))
+    assert list(tmp_path.iterdir()) == [path]
