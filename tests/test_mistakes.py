@@ -66,7 +66,8 @@ def test_misspelt_key(told):
         """\
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
-    help: did you mean 'schedule'? allowed: accumulation, name, schedule
+    help: did you mean 'schedule'? allowed: accumulation, backward, buffered, flush, last_stage, name, \
+reversible, schedule
 """,
     )
 
@@ -99,7 +100,8 @@ def test_misspelt_key_on_the_command_line(told):
         2,
         """\
 --set method.acumulation=3: unknown key "acumulation" in [method]
-    help: did you mean 'accumulation'? allowed: accumulation, name, schedule
+    help: did you mean 'accumulation'? allowed: accumulation, backward, buffered, flush, last_stage, name, \
+reversible, schedule
 """,
     )
 
@@ -129,9 +131,10 @@ def test_not_one_of_the_choices(told):
     assert told(SPEC.replace('"lockstep"', '"lockstp"')) == (
         2,
         """\
-a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential" (got "lockstp")
+a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential", "fill-drain", or a list of \
+integers (got "lockstp")
     schedule = "lockstp"
-    help: did you mean 'lockstep'? allowed: 1f1b, lockstep, sequential
+    help: did you mean 'lockstep'? allowed: 1f1b, fill-drain, lockstep, sequential
 """,
     )
 
@@ -186,7 +189,8 @@ a.toml:21:9: unknown block "pool-liner"
 res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
 a.toml:26:1: unknown key "schedul" in [method]
     schedul = "lockstep"
-    help: did you mean 'schedule'? allowed: accumulation, name, schedule
+    help: did you mean 'schedule'? allowed: accumulation, backward, buffered, flush, last_stage, name, \
+reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]

@@ -54,25 +54,12 @@ def check_depths(schedule: Schedule, stages: int) -> None:
 
 
 def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
+    """Yield what is wrong with the schedule, or where that is right, with what is kept under it."""
+    wrong = _schedule_problem(method, schedule)
+    if wrong is not None:
+        yield wrong
+        return
     synchronous = is_synchronous(schedule, method.flush)
-    if schedule == "fill-drain" and method.flush != "window":
-        yield Problem(
-            message='schedule "fill-drain" empties the pipeline after each window of accumulation',
-            hint='set flush = "window", or method.name = "gpipe"',
-            path=("method", "schedule"),
-        )
-    elif isinstance(schedule, str) and schedule not in method.schedules:
-        yield Problem(
-            message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
-            hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
-            path=("method", "schedule"),
-        )
-    elif isinstance(schedule, tuple) and "lockstep" not in method.schedules and set(schedule) != {1}:
-        yield Problem(
-            message=f'method "{method.name}" has no delay, and a list of depths gives it one',
-            hint="leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
-            path=("method", "schedule"),
-        )
     for kind in ("reversible", "buffered"):
         if getattr(method, kind) == "graph" and method.backward == "current" and not synchronous:
             yield Problem(
@@ -81,12 +68,35 @@ def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
                 hint=f'set backward = "stored", or {kind} = "input" to run again with the current parameters',
                 path=("method", kind),
             )
-    if method.backward == "stored" and synchronous and method.flush == "window":
+    if method.backward == "stored" and method.flush == "window":
         yield Problem(
-            message='backward = "stored" copies parameters that do not change before the backward: the pipeline flushes',
+            message='backward = "stored" keeps parameters that do not change before the backward: the pipeline flushes',
             hint='leave out `backward`, or set flush = "drain"',
             path=("method", "backward"),
         )
+
+
+def _schedule_problem(method: Method, schedule: Schedule) -> Problem | None:
+    path = ("method", "schedule")
+    if schedule == "fill-drain" and method.flush != "window":
+        return Problem(
+            message='schedule "fill-drain" empties the pipeline after each window of accumulation',
+            hint='set flush = "window", or method.name = "gpipe"',
+            path=path,
+        )
+    if isinstance(schedule, str) and schedule not in method.schedules:
+        return Problem(
+            message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
+            hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
+            path=path,
+        )
+    if isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
+        return Problem(
+            message=f'method "{method.name}" has no delay, and a list of depths would give it one',
+            hint="leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
+            path=path,
+        )
+    return None
 
 
 def _clip_problems(method: Method, schedule: Schedule, clip: ClipSpec | None) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.choice import method_and_schedule
+from petra_graph.compiler.choice import check_depths, method_and_schedule
 from petra_graph.errors import Problem, SpecError
 from petra_graph.spec.model import ClipSpec, MethodSpec
 
@@ -68,3 +68,64 @@ def test_a_global_norm_where_all_gradients_are_there(spec):
 
 def test_both_faults_are_told_at_once():
     assert len(refused(MethodSpec(name="backprop", schedule="1f1b"), GLOBAL)) == 2
+
+
+def test_settings_spelled_out_replace_the_methods_own():
+    spec = MethodSpec(name="1f1b-flush", reversible="nothing", buffered="input")
+    method, schedule = method_and_schedule(spec, None)
+    assert (method.reversible, method.buffered, method.backward, method.flush) == (
+        "nothing",
+        "input",
+        "current",
+        "window",
+    )
+    assert schedule == "1f1b"
+
+
+def test_a_kept_graph_cannot_be_differentiated_at_newer_parameters():
+    assert refused(MethodSpec(name="petra", buffered="graph")) == [
+        Problem(
+            message='buffered = "graph" keeps the forward\'s parameters in its graph, but backward = "current" asks for '
+            "newer ones",
+            hint='set backward = "stored", or buffered = "input" to run again with the current parameters',
+            path=("method", "buffered"),
+        )
+    ]
+
+
+def test_parameters_need_not_be_stored_where_the_pipeline_flushes():
+    (problem,) = refused(MethodSpec(name="gpipe", backward="stored"))
+    assert problem.path == ("method", "backward")
+    assert "do not change before the backward" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (MethodSpec(name="gpipe", flush="drain"), "empties the pipeline after each window"),
+        (MethodSpec(name="backprop", schedule=(2, 1)), "has no delay"),
+        (MethodSpec(name="petra", schedule="fill-drain"), "empties the pipeline after each window"),
+    ],
+)
+def test_schedules_that_contradict_the_method(spec, said):
+    (problem,) = refused(spec)
+    assert said in problem.message
+    assert problem.path == ("method", "schedule")
+
+
+@pytest.mark.parametrize(
+    ("depths", "said"),
+    [
+        ((2, 1), "2 depths for 3 stages"),
+        ((1, 2, 1), "must be non-increasing and end in 1"),
+        ((3, 2, 2), "must be non-increasing and end in 1"),
+    ],
+)
+def test_depths_that_would_wait_for_ever(depths, said):
+    with pytest.raises(SpecError, match=said):
+        check_depths(depths, 3)
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", (5, 3, 1), (3, 3, 1)])
+def test_depths_that_do_not(schedule):
+    check_depths(schedule, 3)

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.program.schedule import depth, order
+from petra_graph.program.schedule import depths, order, schedule_text
+
+
+def depth(schedule: str, distance: int) -> int:
+    return depths(schedule, [distance], 1)[0]
+
 
 THREE_STAGES_OF_1F1B = """
     stage 1   F0 F1 F2 B0 F3 B1 U F4 B2 B3 U B4 U
@@ -49,6 +54,24 @@ def test_the_docstring_draws_the_same_table():
     from petra_graph.program import schedule
 
     assert THREE_STAGES_OF_1F1B.strip("\n") in schedule.__doc__
+
+
+def test_fill_and_drain_by_windows():
+    """GPipe: all forwards of a window, then all its backwards, then the step; the last window is shorter."""
+    (ahead,) = depths("fill-drain", [2], 3)
+    found = " ".join(map(str, order(ahead, range(5), 3, "window")))
+    assert found == "F0 F1 F2 B0 B1 B2 U F3 F4 B3 B4 U"
+
+
+def test_1f1b_flushed_by_windows():
+    found = " ".join(map(str, order(depth("1f1b", 1), range(5), 3, "window")))
+    assert found == "F0 F1 B0 F2 B1 B2 U F3 F4 B3 B4 U"
+
+
+def test_depths_of_a_list_are_the_list():
+    assert depths((4, 2, 1), [2, 1, 0], 8) == (4, 2, 1)
+    assert schedule_text((4, 2, 1)) == "depths 4, 2, 1"
+    assert schedule_text("1f1b") == "1f1b"
 
 
 def test_numbers_count_from_the_runs_start():
