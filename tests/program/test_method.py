@@ -13,7 +13,9 @@ from petra_graph.program.method import METHODS, is_synchronous
 def test_the_docstring_draws_the_table():
     """Name, schedules, what reversible and buffered nodes keep, whose parameters, when to flush."""
     rows = re.findall(
-        r"^    (\S+)  +(lockstep, 1f1b|\S+)  +(\w+)  +(\w+)  +(current|stored)(?:  +(window))?$", module.__doc__, re.M
+        r"^    (\S+)  +(lockstep, 1f1b|\S+)  +(\w+)  +(\w+)  +(current|stored)(?:  +(window))?$",
+        module.__doc__,
+        re.MULTILINE,
     )
     assert {
         name: (tuple(schedules.split(", ")), reversible, buffered, backward, flush or "drain")
