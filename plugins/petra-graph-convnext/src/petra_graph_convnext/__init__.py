@@ -1,0 +1,1 @@
+"""A reversible ConvNeXt block for petra-graph; importing this imports nothing."""

@@ -1,0 +1,143 @@
+"""A block from outside: its distribution is built, installed where it was not, and trained with.
+
+The environment is a virtual one of its own that sees this one's packages behind its own, so that nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+PLUGIN = Path(__file__).parent.parent / "plugins" / "petra-graph-convnext"
+BLOCK = "rev-convnext"
+
+
+@frozen(kw_only=True)
+class Environment:
+    """An interpreter, and where it is called."""
+
+    python: Path
+    folder: Path
+
+    def __call__(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
+        variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        return subprocess.run(
+            [self.python, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd or self.folder,
+            env=variables | {"OMP_NUM_THREADS": "1"},
+        )
+
+    def petra_graph(self, *arguments: str) -> str:
+        done = self("-m", "petra_graph", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The plugin's folder, copied: building leaves files behind."""
+    left_behind = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
+    return shutil.copytree(PLUGIN, tmp_path_factory.mktemp("source") / PLUGIN.name, ignore=left_behind)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory):
+    """An environment without the plugin."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
+    paths = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
+    site = Path(sysconfig.get_path("purelib", "venv", paths))
+    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    lines = [f"import site; site.addsitedir({path!r})" for path in sorted(ours)]  # their .pth files count as well
+    (site / "parent.pth").write_text("\n".join(lines) + "\n")
+    return Environment(python=Path(sysconfig.get_path("scripts", "venv", paths)) / "python", folder=folder)
+
+
+@pytest.fixture(scope="module")
+def installed(without, source, tmp_path_factory):
+    """The same environment, copied and with the plugin."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(without.folder / "venv", folder / "venv", symlinks=True)
+    python = folder / "venv" / without.python.relative_to(without.folder / "venv")
+    install = ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", str(source)]
+    done = Environment(python=Path(sys.executable), folder=folder)("-m", "pip", "--python", str(python), *install)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Environment(python=python, folder=folder)
+
+
+def test_it_is_listed_and_shown(installed):
+    listed = {plugin["name"]: plugin for plugin in json.loads(installed.petra_graph("list", "blocks", "--json"))}
+    assert listed[BLOCK] == {
+        "group": "blocks",
+        "name": BLOCK,
+        "distribution": "petra-graph-convnext",
+        "kind": "reversible",
+        "summary": "Reversible ConvNeXt block: additive coupling, depthwise and pointwise convolutions.",
+        "fault": "",
+    }
+    assert installed.petra_graph("show", f"blocks/{BLOCK}") == (
+        """\
+blocks/rev-convnext (petra-graph-convnext, reversible, reads 2 streams)
+
+Reversible ConvNeXt block: additive coupling, depthwise and pointwise convolutions.
+
+Residual function of ConvNeXt: depthwise convolution, normalisation, pointwise expansion, GELU, pointwise.
+
+Liu et al. 2022, https://arxiv.org/abs/2201.03545, figure 4.
+
+options
+  kernel     an integer  >= 1       7    pixels  side of the depthwise convolution's kernel
+  expansion  an integer  >= 1       4            hidden channels as a multiple of the stream's
+  dropout    a number    >= 0, < 1  0.0          probability of dropping a hidden value
+
+    [[graph.node]]
+    name = "rev-convnext"
+    block = "rev-convnext"
+    [graph.node.options]
+    # kernel = 7
+    # expansion = 4
+    # dropout = 0.0
+"""
+    )
+
+
+def test_its_example_is_valid_and_its_options_are_checked(installed, source):
+    example = str(source / "examples" / "digits.toml")
+    assert installed.petra_graph("validate", example)
+    bent = source / "examples" / "even.toml"
+    bent.write_text((source / "examples" / "digits.toml").read_text().replace("kernel = 5", "kernel = 4"))
+    done = installed("-m", "petra_graph", "validate", str(bent))
+    assert done.returncode == 2
+    assert "must be odd, so that the convolution keeps the image's size (got 4)" in done.stderr
+
+
+def test_it_trains(installed, source):
+    printed = installed.petra_graph("run", str(source / "examples" / "digits.toml"), "--set", "run.epochs=2", "--json")
+    summary = json.loads(printed)
+    assert summary["test"]["top1"] > 0.8
+    assert BLOCK in (installed.folder / summary["directory"] / "resolved.toml").read_text()
+
+
+def test_its_own_tests_pass(installed, source):
+    done = installed("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=source)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ["validate", "run"])
+def test_without_it_the_same_spec_names_what_is_missing(without, source, verb):
+    done = without("-m", "petra_graph", verb, str(source / "examples" / "digits.toml"))
+    assert done.returncode == 2
+    assert f'unknown block "{BLOCK}"' in done.stderr
+    assert not done.stdout
