@@ -1,0 +1,123 @@
+"""`block = "my_module:MyBlock"`: ten lines beside a spec train, without a package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from petra_graph.cli.main import main
+
+MODULE = """
+from petra_graph.blocks import AdditiveCoupling
+from torch import nn
+
+
+class MyBlock(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        channels = inputs[0][0]
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def residual(self, x):
+        return self.conv(x).tanh()
+"""
+SPEC = """
+name = "local"
+
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = { channels = 32 }
+
+[[graph.node]]
+name = "mine"
+block = "my_module:MyBlock"
+kind = "reversible"
+repeat = 2
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+
+[method]
+schedule = "1f1b"
+
+[optimizer]
+name = "adamw"
+options = { lr = 0.005 }
+
+[data]
+name = "digits"
+batch = 32
+
+[run]
+epochs = 3
+"""
+
+
+@pytest.fixture
+def folder(write, here):
+    write("my_module.py", MODULE)
+    write("local.toml", SPEC)
+    return here
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Whatever this process imports from the folder, it forgets afterwards."""
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    yield
+    sys.modules.pop("my_module", None)
+
+
+def petra_graph(*arguments, cwd):
+    """As the installed command does: its own folder, not the current one, is on Python's path."""
+    code = "import sys; sys.path[:] = [path for path in sys.path if path]; from petra_graph.cli.main import main; "
+    return subprocess.run(
+        [sys.executable, "-c", code + "sys.exit(main())", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_it_trains(folder):
+    done = petra_graph("run", "local.toml", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["test"]["top1"] > 0.4  # chance is 0.1
+
+
+def test_it_is_valid_as_far_as_can_be_known_without_torch(folder):
+    done = petra_graph("validate", "local.toml", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "my_module:MyBlock" in done.stdout + done.stderr
+
+
+def test_the_module_is_looked_for_where_the_command_runs(folder, forgotten, monkeypatch, tmp_path_factory, capsys):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert main(["run", str(folder / "local.toml"), "--dry-run"]) == 2
+    assert "block \"my_module:MyBlock\" has no module: 'my_module' is neither importable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("AdditiveCoupling):", "nn.Module):", 4, "is not a class with a `kind`, as blocks are"),
+        ("return self.conv(x)", "return self.cnv(x)", 2, "object has no attribute 'cnv'"),
+        ("padding=1", "padding=0", 2, "cannot read its input"),
+        ("class MyBlock", "class YourBlock", 4, "module 'my_module' has no attribute 'MyBlock'"),
+    ],
+)
+def test_a_block_that_is_not_ready_is_told_before_the_run(folder, forgotten, capsys, case):
+    old, new, code, message = case
+    (folder / "my_module.py").write_text(MODULE.replace(old, new))
+    assert main(["run", "local.toml", "--dry-run"]) == code
+    assert message in capsys.readouterr().err
