@@ -121,10 +121,10 @@ class ThreeStreams(Reversible):
 
 
 class Viewing(AdditiveCoupling):
-    """F hands its input through, so that gradients may share memory."""
+    """F only views its input, so that gradients may share memory."""
 
     def residual(self, x):
-        return x
+        return x.flatten(1).unflatten(1, x.shape[1:])
 
 
 class Constant(AdditiveCoupling):
@@ -210,6 +210,24 @@ def test_the_two_function_form_is_gomezs():
     y1, y2 = block(x1, x2)
     assert torch.equal(y1, x1 + block.first(x2))
     assert torch.equal(y2, x2 + block.second(y1))
+
+
+class Masks(TwoFunctionCoupling):
+    """F and G return the masks that they draw."""
+
+    def f(self, x):
+        return nn.functional.dropout(torch.ones_like(x))
+
+    g = f
+
+
+def test_the_two_functions_draw_different_masks():
+    trial = Trial.of(Masks, [(32,)] * 2)
+    evaluation = trial.evaluation("float64")
+    x1, x2 = trial.streams(evaluation, 0)
+    with evaluation.node("node", 0):
+        y1, y2 = trial.build(evaluation)(x1, x2)
+    assert not torch.equal(y1 - x1 > 1, y2 - x2 > 1)
 
 
 @pytest.mark.parametrize("block", ALL_BLOCKS)
