@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -64,7 +64,8 @@ class MicroBatches:
         whole, rest = divmod(len(self.split), self.batch)
         return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
 
-    def __iter__(self) -> Iterator[MicroBatch]:
+    def __iter__(self) -> Generator[MicroBatch, None, None]:
+        """Load one after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         first, last = self.start, self.start + len(self)
@@ -107,7 +108,7 @@ class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
             return error
 
 
-def _unwrapped(fetched: Iterator[MicroBatch | PetraGraphError]) -> Iterator[MicroBatch]:
+def _unwrapped(fetched: Iterator[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
     for item in fetched:
         if isinstance(item, PetraGraphError):
             raise item

@@ -35,7 +35,7 @@ def resolved(prepared: Prepared) -> Spec:
         partition=attrs.evolve(
             spec.partition,
             stages=tuple(stage.nodes for stage in stages),
-            devices=tuple(dict.fromkeys(stage.device for stage in stages)),
+            devices=tuple(stage.device for stage in stages),  # as many as stages: nothing is left to be spread
         ),
         optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import closing
 
 import attrs
 
@@ -86,7 +87,9 @@ class Trainer:
                 self.metrics.record(epoch=epoch, step=self.micro_batches, values=step)
             self.listener.trained(epoch, done, totals.means())
 
-        self.runtime.train(batches, range(first, first + len(batches)), observe)
+        # What ends the training holds on to this frame; without closing, loader processes would live as long.
+        with closing(iter(batches)) as source:
+            self.runtime.train(source, range(first, first + len(batches)), observe)
         return totals.means()
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:

@@ -1,0 +1,99 @@
+"""Small whole runs for tests: a specification that trains on digits in a fraction of a second."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from petra_graph.record.listener import EpochEnded, Started
+
+SPEC = """\
+name = "small"
+
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 12 }
+
+[[graph.node]]
+name = "rev"
+block = "rev-mlp"
+repeat = 2
+options = { hidden = 12, dropout = 0.1 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+
+[method]
+schedule = "1f1b"
+accumulation = 3
+
+[optimizer]
+options = { lr = 0.05 }
+
+[data]
+name = "digits"
+batch = 128
+options = { crop_padding = 1 }
+
+[run]
+epochs = 2
+log_every = 4
+"""
+MICRO_BATCHES = 11
+"""In an epoch: digits has 1,438 samples to train with."""
+UPDATES = 4
+"""In an epoch."""
+FILES = {"spec.toml", "resolved.toml", "env.json", "metrics.jsonl", "summary.json", "weights.safetensors"}
+
+
+def only_run(parent: Path | str = "runs") -> Path:
+    (directory,) = Path(parent).iterdir()
+    return directory
+
+
+def events(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def summary_of(directory: Path) -> dict[str, Any]:
+    return json.loads((directory / "summary.json").read_text())
+
+
+def weights_bytes(directory: Path | str) -> bytes:
+    return (Path(directory) / "weights.safetensors").read_bytes()
+
+
+def files_of(directory: Path) -> set[str]:
+    """All that a run left, TensorBoard's folder apart, which only some environments have."""
+    return {path.name for path in directory.iterdir()} - {"tensorboard"}
+
+
+class FakeListener:
+    """Notes every call by name, and what an epoch reported."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.reports: list[EpochEnded] = []
+        self.run: Started | None = None
+
+    def started(self, run: Started) -> None:
+        self.run = run
+        self.calls.append("started")
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        self.calls.append(f"trained {epoch}/{micro_batches}")
+
+    def evaluating(self, epoch: int) -> None:
+        self.calls.append(f"evaluating {epoch}")
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        self.reports.append(report)
+        self.calls.append(f"epoch_ended {report.epoch}")
+
+    def stopped(self) -> None:
+        self.calls.append("stopped")

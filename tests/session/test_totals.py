@@ -1,0 +1,40 @@
+"""Means over samples do not depend on how the samples were batched."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.executor.cells import HeadResult
+from petra_graph.session.totals import Totals
+
+
+def result(losses: list[float], right: int) -> HeadResult:
+    return HeadResult(
+        micro_batch=0,
+        samples=len(losses),
+        loss=torch.tensor(sum(losses) / len(losses), dtype=torch.float64),
+        metrics={"top1": torch.tensor(right)},
+    )
+
+
+def test_a_smaller_batch_counts_for_less():
+    totals = Totals()
+    totals.add(result([1.0, 1.0, 1.0], 3))
+    totals.add(result([5.0], 0))
+    assert (totals.samples, totals.means()) == (4, {"loss": 2.0, "top1": 0.75})
+
+
+def test_nothing_has_no_means():
+    assert Totals().means() == {}
+
+
+@given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_the_mean_is_the_samples_own(parts):
+    totals = Totals()
+    for losses in parts:
+        totals.add(result(losses, len(losses)))
+    every = [loss for losses in parts for loss in losses]
+    assert totals.means() == pytest.approx({"loss": sum(every) / len(every), "top1": 1.0})
