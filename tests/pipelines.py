@@ -137,6 +137,7 @@ def pipeline(
     devices: tuple[str, ...] = ("cpu",),
     compute: str = "float64",
     memory_format: str = "channels-last",
+    precision: dict | None = None,
     rate: Callable[[int], float] = lambda _: 0.05,
     optimizer: str = "sgd",
     clip: ClipSpec | None = None,
@@ -148,7 +149,7 @@ def pipeline(
         data=DataSpec(name="random"),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
         partition=PartitionSpec(stages=stages, devices=devices),
-        precision=PrecisionSpec(compute=compute, memory_format=memory_format),
+        precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
         optimizer=OptimizerSpec(name=optimizer, clip=clip),
         run=RunSpec(seed=seed),
     )

@@ -18,10 +18,15 @@ from torch import Tensor
 
 from petra_graph.blocks.base import Reversed, Reversible, Streams
 from petra_graph.blocks.differentiate import backpropagate, leaf
+from petra_graph.blocks.grid import on_grid
 from petra_graph.blocks.randomness import part
 
 
-class AdditiveCoupling(Reversible):
+class Additive(Reversible):
+    """A reversible block that only adds to its streams, so that it is exact on a grid (`petra_graph.blocks.grid`)."""
+
+
+class AdditiveCoupling(Additive):
     """The swap form, which RevNets use: write `residual`, and inherit the rest.
 
     `residual` maps a stream [n, *shape] to one of the same shape.
@@ -35,21 +40,24 @@ class AdditiveCoupling(Reversible):
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         """Return (t + F(x), x)."""
-        return t + self.residual(x), x
+        return t + self._f(x, t), x
 
     def inverse(self, y: Tensor, s: Tensor) -> Streams:  # type: ignore[override]
         """Return (s, y - F(s))."""
-        return s, y - self.residual(s)
+        return s, y - self._f(s, y)
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct and differentiate with one evaluation of F."""
         y, s = outputs
         dy, ds = gradients
-        value, dx = _value_and_vjp(self.residual, s, dy)
+        value, dx = _value_and_vjp(lambda x: self._f(x, y), s, dy)
         return Reversed((s, y - value), (dx.add_(ds), dy))
 
+    def _f(self, x: Tensor, added_to: Tensor) -> Tensor:
+        return on_grid(self.residual(x), added_to)
 
-class TwoFunctionCoupling(Reversible):
+
+class TwoFunctionCoupling(Additive):
     """The form of reversible transformers: write `f` and `g`, and inherit the rest."""
 
     streams = 2
@@ -64,11 +72,11 @@ class TwoFunctionCoupling(Reversible):
 
     def _f(self, x: Tensor) -> Tensor:
         with part("f"):
-            return self.f(x)
+            return on_grid(self.f(x), x)
 
     def _g(self, x: Tensor) -> Tensor:
         with part("g"):
-            return self.g(x)
+            return on_grid(self.g(x), x)
 
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
         """Return (y1, y2)."""

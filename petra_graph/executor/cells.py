@@ -59,17 +59,17 @@ class Cell(ABC):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
-            streams = self.evaluation.settle(streams)
+            streams = self.evaluation.emitted(name, module, streams)
         return streams
 
     def evaluate(self, streams: Streams) -> Streams:
         """Evaluate the modules as they stand (in evaluation mode, as the caller set them)."""
         if self.reads_samples:
             streams = (self.evaluation.prepare(streams[0]),)
-        for module in self.modules.values():
-            with self.evaluation.autocast():
+        for name, module in self.modules.items():
+            with self.evaluation.arithmetic():
                 streams = module(*streams)
-            streams = self.evaluation.settle(streams)
+            streams = self.evaluation.emitted(name, module, streams)
         return streams
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:

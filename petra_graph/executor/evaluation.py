@@ -13,8 +13,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Streams
+from petra_graph.blocks import Block, Head, Reversible, Streams
+from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import keyed, random_key
+from petra_graph.errors import RunFailed
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
@@ -52,12 +54,20 @@ class Evaluation:
     def node(self, name: str, micro_batch: int) -> Iterator[None]:
         """Evaluate node `name` on a training micro-batch: its random key, autocast where asked."""
         key = random_key(self.seed, name, micro_batch, self.replica)
-        with keyed(key, self.device), self.autocast():
+        with keyed(key, self.device), self.arithmetic():
             yield
 
-    def autocast(self) -> torch.autocast:
-        """Run blocks in bfloat16 where the precision says so."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision.compute == "bfloat16")
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Run blocks in bfloat16 and their sums on a grid where the precision says so."""
+        mixed = self.precision.compute == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed), grid(self.grid_bits):
+            yield
+
+    @property
+    def grid_bits(self) -> int | None:
+        """The grid of the streams; None: no grid."""
+        return self.precision.grid_bits if self.precision.streams == "grid" else None
 
     def settle(self, streams: Sequence[Tensor]) -> Streams:
         """Bring streams to their common type and layout; what is there already is not copied."""
@@ -67,6 +77,27 @@ class Evaluation:
         if stream.is_floating_point():
             stream = stream.to(self.dtype)
         return stream.contiguous(memory_format=self.memory_format(stream.dim()))
+
+    def emitted(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
+        """Settle what a node returns; on a grid, round what no coupling has, and check the range.
+
+        Raises:
+            RunFailed: a stream has left the range in which sums on the grid are exact.
+        """
+        settled = self.settle(streams)
+        bits = self.grid_bits
+        if bits is None or isinstance(module, Head):
+            return settled
+        if not isinstance(module, Reversible):
+            settled = tuple(rounded(stream, bits) for stream in settled)
+        limit = grid_limit(self.dtype, bits)
+        largest = max(float(stream.detach().abs().amax()) for stream in settled)
+        if largest >= limit:
+            raise RunFailed(
+                f'node "{name}": a stream has reached {largest:.4g}, and sums on the grid are exact below {limit:g}',
+                hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
+            )
+        return settled
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the layout of a stream of so many dimensions."""

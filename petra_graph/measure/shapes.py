@@ -14,7 +14,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Shape, frozen_statistics
+from petra_graph.blocks import Additive, Block, Shape, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
 from petra_graph.registry.building import load
@@ -30,6 +30,8 @@ class NodeShapes:
     outputs: tuple[Shape, ...]
     parameters: int
     """Number of trained values."""
+    additive: bool
+    """The block only adds to its streams, so that it is exact on a grid."""
 
 
 def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
@@ -100,7 +102,8 @@ def _measure(node: Node, inputs: tuple[Tensor, ...]) -> tuple[NodeShapes, tuple[
         message = f'node "{node.name}" is reversible but changes shapes: {_listing(shapes)} to {_listing(result)}'
         raise SpecError(Problem(message=message, hint='set kind = "buffered"', path=node.path))
     parameters = sum(parameter.numel() for parameter in block.parameters())
-    return NodeShapes(inputs=shapes, outputs=result, parameters=parameters), outputs
+    measured = NodeShapes(inputs=shapes, outputs=result, parameters=parameters, additive=isinstance(block, Additive))
+    return measured, outputs
 
 
 def _run(block: Block, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -59,7 +59,9 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
     stages = spec.partition.stages
     cuts = per_block(graph) if stages == "per-block" else stages
     made = _collected(problems, lambda: partition(graph, cuts, devices or ("cpu",)))
-    if shapes is None or devices is None or chosen is None or made is None:
+    if shapes is not None and spec.precision.streams == "grid":
+        problems.extend(_not_exact(graph, shapes))
+    if problems or shapes is None or devices is None or chosen is None or made is None:
         raise SpecError(problems)
     method, schedule = chosen
     check_depths(schedule, len(made.stages))
@@ -80,6 +82,19 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
             last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
         ),
     )
+
+
+def _not_exact(graph: StageGraph, shapes: Mapping[str, NodeShapes]) -> list[Problem]:
+    """Name the reversible nodes that a grid does not make exact."""
+    return [
+        Problem(
+            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is no use',
+            hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
+            path=node.path,
+        )
+        for node in graph.nodes.values()
+        if node.kind == "reversible" and not shapes[node.name].additive
+    ]
 
 
 def device_names(spec: Spec) -> tuple[str, ...]:

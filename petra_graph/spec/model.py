@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import field, frozen
-from attrs.validators import and_, ge, gt, instance_of, min_len, optional
+from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -151,6 +151,10 @@ class PrecisionSpec:
     compute: Literal["float32", "float64", "bfloat16"] = key(
         "float32", "bfloat16 is autocast inside blocks, with float32 parameters and streams"
     )
+    streams: Literal["float", "grid"] = key(
+        "float", '"grid" rounds streams to multiples of 2^-grid_bits: additive couplings then reconstruct to the bit'
+    )
+    grid_bits: int = key(16, "streams must stay below 2^(24 - grid_bits) in float32", validator=and_(ge(1), le(22)))
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
 
 
