@@ -72,8 +72,8 @@ class LiveProgress:
     def started(self, run: Started) -> None:
         """Show what runs, and begin."""
         self._run = run
-        self._console.print(heading(run), highlight=False, markup=False)
-        self._console.print(f"run directory: {run.directory}", highlight=False, markup=False, soft_wrap=True)
+        self._say(heading(run))
+        self._say(f"run directory: {run.directory}")
         self._began = time.monotonic()
         self._bar.start()
 
@@ -105,11 +105,15 @@ class LiveProgress:
             self._bar.remove_task(self._epoch)
             self._epoch = None
         assert self._run is not None
-        self._console.print(epoch_line(report, self._run.epochs), highlight=False, markup=False)
+        self._say(epoch_line(report, self._run.epochs))
 
     def stopped(self) -> None:
         """Leave the terminal as it was."""
         self._bar.stop()
+
+    def _say(self, line: str) -> None:
+        """Write a line as it is; where it is too long, the terminal breaks it."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def heading(run: Started) -> str:

@@ -1,0 +1,185 @@
+"""`petra-graph run` as its caller sees it: exit codes, streams, Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from tests.runs import FILES, MICRO_BATCHES, SPEC, UPDATES, events, files_of, only_run, summary_of, weights_bytes
+
+PATIENCE_SECONDS = 120
+ENDLESS = SPEC.replace("epochs = 2", "epochs = 100000")
+COMMAND = (sys.executable, "-m", "petra_graph", "run", "small.toml")
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["run", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def without_figures(text: str) -> str:
+    """The text with what differs between runs blanked out: rates, and the run directory's name."""
+    text = re.sub(r"[\d,]+ samples/s", "# samples/s", text)
+    text = re.sub(r"(loss|top1) [\d.]+( %)?", r"\1 #", text)
+    return re.sub(r"runs/\S+", "runs/#", text)
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_progress_goes_to_stderr_and_the_summary_to_stdout(spec, call):
+    code, out, err = call(spec)
+    assert code == 0
+    assert without_figures(err) == (
+        "small: 2,434 parameters in 4 stages; petra, 1f1b, accumulation 3; 2 epochs of 11 micro-batches of 128\n"
+        "run directory: runs/#\n"
+        "epoch 1/2   train loss # top1 #   test loss # top1 #   lr 0.05   # samples/s\n"
+        "epoch 2/2   train loss # top1 #   test loss # top1 #   lr 0.05   # samples/s\n"
+    )
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", err), "a log has no control characters"
+    assert out.splitlines()[-1] == f"results: {only_run()}"
+
+
+def test_json_is_all_that_stdout_gets(spec, call):
+    code, out, _ = call(spec, "--json")
+    assert code == 0
+    assert json.loads(out) == summary_of(only_run())
+
+
+def test_what_a_dry_run_says(spec, call, here):
+    code, out, err = call(spec, "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["updates"] == 2 * UPDATES
+    assert not (here / "runs").exists()
+
+
+def test_a_spec_from_standard_input(here, call, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SPEC.encode())))
+    code, _, _ = call("-", "--set", "run.epochs=1")
+    assert code == 0
+    assert (only_run() / "spec.toml").read_text() == SPEC
+
+
+def test_the_resolved_spec_repeats_the_run(spec, call, here):
+    assert call(spec, "--set", "method.schedule=lockstep", "--set", "run.directory=first")[0] == 0
+    resolved = only_run("first") / "resolved.toml"
+    assert call(str(resolved), "--set", "run.directory=second")[0] == 0
+    assert weights_bytes(only_run("first")) == weights_bytes(only_run("second"))
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite(spec, call):
+    code, out, err = call(spec, "--json", "--set", "optimizer.options.lr=1e30")
+    assert (code, out) == (1, "")
+    last = err.splitlines()[-2:]
+    assert re.match(r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\); .*stage [1-4]", last[0])
+    assert last[1].startswith("    help: lower the learning rate, ")
+    assert "Traceback" not in err
+    assert summary_of(only_run())["status"] == "failed"
+    assert (only_run() / "failure.txt").exists()
+
+
+def test_a_directory_that_cannot_be_made(spec, call, here):
+    (here / "taken").write_text("")
+    code, out, err = call(spec, "--set", "run.directory=taken")
+    assert (code, out) == (1, "")
+    assert err.endswith("    help: set run.directory to a folder that can be written\n")
+
+
+def test_a_spec_that_is_wrong(spec, call, here):
+    code, out, err = call(spec, "--set", "data.batch=0")
+    assert (code, out) == (2, "")
+    assert err.startswith("--set data.batch=0: ")
+    assert not (here / "runs").exists()
+
+
+# --- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+def intact_after_interruption() -> None:
+    directory = only_run()
+    assert files_of(directory) == FILES, "nothing is missing and nothing half-written"
+    summary = summary_of(directory)
+    assert summary["status"] == "interrupted"
+    assert summary["epochs"] >= 1
+    assert summary["epochs"] * MICRO_BATCHES <= summary["micro_batches"] < (summary["epochs"] + 1) * MICRO_BATCHES
+    assert load_file(directory / "weights.safetensors")["head/linear.weight"].isfinite().all()
+    assert {event["epoch"] for event in events(directory)} >= set(range(1, summary["epochs"] + 1))
+    assert json.loads((directory / "env.json").read_text())
+
+
+def test_ctrl_c_without_a_terminal(write):
+    """The signal reaches the whole group, loader processes included, as a shell's does."""
+    write("small.toml", ENDLESS)
+    process = subprocess.Popen(
+        [*COMMAND, "--json", "--set", "data.workers=1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        lines = [process.stderr.readline() for _ in range(3)]
+        assert lines[2].startswith("epoch      1/100000 ")
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert json.loads(out) == summary_of(only_run())
+    assert all(line.startswith("epoch ") for line in err.splitlines()), err
+    intact_after_interruption()
+
+
+def test_ctrl_c_on_a_terminal(write):
+    """A run with its bar, ended by the key itself, leaves the terminal as it was."""
+    write("small.toml", ENDLESS)
+    pid, terminal = pty.fork()
+    if pid == 0:  # pragma: no cover  the other process
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(COMMAND[0], COMMAND)
+    written, pressed, end = b"", False, time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        try:
+            written += os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not pressed and written.count(b" samples/s\r\n") >= 2:
+            os.write(terminal, b"\x03")
+            pressed = True
+    else:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    text = written.decode()
+    assert os.waitstatus_to_exitcode(status) == 130, text
+    assert "Traceback" not in text
+    assert "small: interrupted" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
+    assert text.endswith(f"results: {only_run()}\r\n")
+    intact_after_interruption()

@@ -1,0 +1,194 @@
+"""A run as people see it: plain lines in a log, a bar on a terminal, which is left as it was."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import termios
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from petra_graph.record.listener import EpochEnded, Started
+from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
+
+STARTED = Started(
+    name="quick[start]",
+    directory=Path("runs/x[red]y"),
+    epochs=10,
+    micro_batches=44,
+    batch=32,
+    method="petra",
+    schedule="1f1b",
+    accumulation=2,
+    stages=7,
+    parameters=12345,
+)
+REPORT = EpochEnded(
+    epoch=3,
+    train={"loss": 0.51234, "top1": 0.8125, "top5": 0.99},
+    test={"loss": 0.25, "top1": 0.9, "top5": 1.0},
+    samples_per_second=12345.6,
+    learning_rate=0.05,
+)
+HEADING = (
+    "quick[start]: 12,345 parameters in 7 stages; petra, 1f1b, accumulation 2; 10 epochs of 44 micro-batches of 32"
+)
+LINE = "epoch  3/10   train loss 0.5123 top1 81.25 %   test loss 0.2500 top1 90.00 %   lr 0.05   12,346 samples/s"
+
+
+def test_the_heading():
+    assert heading(STARTED) == HEADING
+
+
+def test_an_epochs_line():
+    assert epoch_line(REPORT, 10) == LINE
+
+
+def test_an_epochs_line_without_evaluation():
+    untested = EpochEnded(epoch=1, train={"loss": 2.0}, test=None, samples_per_second=10.0, learning_rate=1e-5)
+    assert epoch_line(untested, 5) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"
+
+
+@pytest.mark.parametrize(
+    ("means", "expected"),
+    [
+        ({"loss": 1.0, "top1": 0.5, "top5": 0.75}, "loss 1.0000 top1 50.00 %"),
+        ({"loss": 1.0}, "loss 1.0000"),
+        ({"top1": 1.0}, "top1 100.00 %"),
+        ({}, ""),
+    ],
+)
+def test_numbers(means, expected):
+    assert numbers(means) == expected
+
+
+def tell(listener, draw=lambda: None) -> None:
+    listener.started(STARTED)
+    for done in range(1, 45):
+        listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
+    draw()
+    listener.evaluating(3)
+    draw()
+    listener.epoch_ended(REPORT)
+    listener.stopped()
+
+
+def test_a_log_gets_plain_lines():
+    stream = io.StringIO()
+    tell(PlainProgress(stream))
+    assert stream.getvalue() == f"{HEADING}\nrun directory: runs/x[red]y\n{LINE}\n"
+
+
+def test_the_stream_decides():
+    assert isinstance(progress(io.StringIO()), PlainProgress)
+
+
+def test_stderr_is_looked_up_when_it_is_needed(capsys):
+    """As a default value it was the stream of whoever imported the module first."""
+    tell(progress())
+    assert capsys.readouterr().err.endswith(f"{LINE}\n")
+
+
+class Terminal:
+    """The far end of a pseudo terminal: gathers what a program writes."""
+
+    def __init__(self) -> None:
+        self.master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, 132))
+        self.stream = os.fdopen(slave, "w")
+        self._written = b""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self.master, 4096)
+            except OSError:  # the other end is closed
+                return
+            self._written += part
+
+    def close(self) -> str:
+        self.stream.close()
+        self._reader.join(5)
+        os.close(self.master)
+        return self._written.decode()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal()
+
+
+CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
+
+
+def shown(written: str) -> list[str]:
+    """What stays on the screen, as a terminal understands it: lines after erasing and moving up."""
+    rows, row = [""], 0
+    for token in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r\n|\r|\n|[^\x1b\r\n]+", written):
+        if token.startswith("\x1b["):
+            if token.endswith("A"):
+                row = max(0, row - int(token[2:-1] or 1))
+            elif token.endswith("K"):
+                rows[row] = ""
+        elif token == "\r":
+            pass
+        elif token.endswith("\n"):
+            row += 1
+            rows += [""] * (row + 1 - len(rows))
+        else:
+            rows[row] += token
+    return [line for line in rows if line.strip()]
+
+
+def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
+    listener = progress(terminal.stream)
+    assert isinstance(listener, LiveProgress)
+    tell(listener, listener._bar.refresh)
+    written = terminal.close()
+    assert "epoch 3/10" in written
+    assert "44/44" in written
+    assert "evaluating after epoch 3" in written
+    assert written.count(CURSOR_OFF) == written.count(CURSOR_ON) == 1
+    assert written.rindex(CURSOR_ON) > written.rindex(CURSOR_OFF)
+    assert shown(written) == [HEADING, "run directory: runs/x[red]y", LINE]
+
+
+def test_a_run_that_ends_within_an_epoch_leaves_the_terminal_as_it_was(terminal):
+    listener = progress(terminal.stream)
+    listener.started(STARTED)
+    listener.trained(1, 3, {"loss": 1.0})
+    listener.stopped()
+    written = terminal.close()
+    assert written.count(CURSOR_OFF) == written.count(CURSOR_ON) == 1
+    assert shown(written) == [HEADING, "run directory: runs/x[red]y"]
+    assert not [thread for thread in threading.enumerate() if "refresh" in type(thread).__name__.lower()]
+
+
+def test_stopping_what_never_started_does_nothing(terminal):
+    progress(terminal.stream).stopped()
+    assert shown(terminal.close()) == []
+
+
+def test_the_bar_tells_throughput_and_the_time_that_remains(terminal, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    listener = progress(terminal.stream)
+    listener.started(STARTED)
+    listener.trained(1, 1, {"loss": 1.0})
+    now[0] += 10
+    listener.trained(1, 22, {"loss": 1.0})
+    listener._bar.refresh()
+    listener.stopped()
+    written = terminal.close()
+    assert "70 samples/s" in written  # 22 * 32 in 10 s
+    assert "ETA 0:03:10" in written  # a twentieth of the run took 10 s
