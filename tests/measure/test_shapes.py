@@ -53,16 +53,23 @@ def made(monkeypatch):
 
 def test_shapes_and_parameters_of_a_revnet():
     assert measure_shapes(built_graph(REVNET), IMAGE, torch.float32) == {
-        "stem": NodeShapes(inputs=(IMAGE,), outputs=((4, 6, 6),) * 2, parameters=(27 + 1 + 2) * 8),
-        "a0": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),
-        "a1": NodeShapes(inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4),
+        "stem": NodeShapes(inputs=(IMAGE,), outputs=((4, 6, 6),) * 2, parameters=(27 + 1 + 2) * 8, additive=False),
+        "a0": NodeShapes(
+            inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4, additive=True
+        ),
+        "a1": NodeShapes(
+            inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4, additive=True
+        ),
         "down": NodeShapes(
             inputs=((4, 6, 6),) * 2,
             outputs=((6, 3, 3),) * 2,
             parameters=((9 * 4 + 3) + (9 * 6 + 3) + (4 + 3)) * 6,
+            additive=False,
         ),
-        "b0": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((6, 3, 3),) * 2, parameters=2 * (9 * 6 + 1 + 2) * 6),
-        "head": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((5,),), parameters=(12 + 1) * 5),
+        "b0": NodeShapes(
+            inputs=((6, 3, 3),) * 2, outputs=((6, 3, 3),) * 2, parameters=2 * (9 * 6 + 1 + 2) * 6, additive=True
+        ),
+        "head": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((5,),), parameters=(12 + 1) * 5, additive=False),
     }
 
 
