@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import TypeVar
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 from torch import Tensor
 from torch.func import functional_call
 
@@ -22,23 +23,33 @@ from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.versions import Parameters, ParameterVersions, credit, leaves
 from petra_graph.registry.contracts import Loss
 
+T = TypeVar("T")
 
+
+class InFlight(deque[tuple[int, T]]):
+    """What micro-batches leave between their forward and their backward, first in, first out."""
+
+    def put(self, micro_batch: int, left: T) -> None:
+        """Keep what a forward leaves."""
+        self.append((micro_batch, left))
+
+    def take(self, micro_batch: int) -> T:
+        """Give it to the backward; both passes go in micro-batch order."""
+        oldest, left = self.popleft()
+        assert oldest == micro_batch, (oldest, micro_batch)
+        return left
+
+
+@define(eq=False, slots=False)
 class Cell(ABC):
     """A segment's modules between their forward and their backward."""
 
-    def __init__(
-        self,
-        modules: Mapping[str, Block],
-        evaluation: Evaluation,
-        *,
-        reads_samples: bool,
-        versions: ParameterVersions | None = None,
-    ) -> None:
-        self.modules = modules
-        self.evaluation = evaluation
-        self.reads_samples = reads_samples
-        self.versions = versions
-        """Given where the backward uses the forward's parameters."""
+    modules: Mapping[str, Block]
+    """By node, in order."""
+    evaluation: Evaluation
+    reads_samples: bool = field(kw_only=True)
+    versions: ParameterVersions | None = field(default=None, kw_only=True)
+    """Given where the backward uses the forward's parameters."""
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -131,29 +142,20 @@ class ReconstructAtStored(KeepNothing):
         return Reversed(inputs, through)
 
 
+@define(eq=False, slots=False)
 class KeepInput(BodyCell):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
-    def __init__(
-        self,
-        modules: Mapping[str, Block],
-        evaluation: Evaluation,
-        *,
-        reads_samples: bool,
-        versions: ParameterVersions | None = None,
-    ) -> None:
-        super().__init__(modules, evaluation, reads_samples=reads_samples, versions=versions)
-        self.buffer: deque[tuple[int, Streams]] = deque()
+    buffer: InFlight[Streams] = field(factory=InFlight, init=False)
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.append((micro_batch, inputs))
+        self.buffer.put(micro_batch, inputs)
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
-        stored, inputs = self.buffer.popleft()
-        assert stored == micro_batch, (stored, micro_batch)
+        inputs = self.buffer.take(micro_batch)
         parameters = self.stored(micro_batch)
         at = tuple(leaf(stream) for stream in inputs)
         again = self.run(micro_batch, at, parameters)
@@ -163,32 +165,23 @@ class KeepInput(BodyCell):
         return Reversed(inputs, through)
 
 
+@define(eq=False, slots=False)
 class KeepGraph(BodyCell):
     """Nodes whose forward keeps its graph, as plain backpropagation does."""
 
-    def __init__(
-        self,
-        modules: Mapping[str, Block],
-        evaluation: Evaluation,
-        *,
-        reads_samples: bool,
-        versions: ParameterVersions | None = None,
-    ) -> None:
-        super().__init__(modules, evaluation, reads_samples=reads_samples, versions=versions)
-        self.graphs: deque[_Graph] = deque()
+    graphs: InFlight[_Graph] = field(factory=InFlight, init=False)
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
         parameters = None if self.versions is None else leaves(self.versions.kept(micro_batch), self.modules)
         at = tuple(leaf(stream) for stream in inputs)
         outputs = self.run(micro_batch, at, parameters)
-        self.graphs.append(_Graph(micro_batch, at, outputs, parameters))
+        self.graphs.put(micro_batch, _Graph(at, outputs, parameters))
         return tuple(stream.detach() for stream in outputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the kept graph."""
-        graph = self.graphs.popleft()
-        assert graph.micro_batch == micro_batch, (graph.micro_batch, micro_batch)
+        graph = self.graphs.take(micro_batch)
         through = self.evaluation.settle(backpropagate(graph.outputs, gradients, graph.inputs))
         if graph.parameters is not None:
             credit(graph.parameters, self.modules)
@@ -199,7 +192,6 @@ class KeepGraph(BodyCell):
 class _Graph:
     """A forward whose graph waits for its backward."""
 
-    micro_batch: int
     inputs: Streams
     outputs: Streams
     parameters: Parameters | None
@@ -218,15 +210,12 @@ class HeadResult:
     """Sums over the samples, scalars."""
 
 
+@define(eq=False, slots=False)
 class HeadCell(Cell):
     """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward."""
 
-    def __init__(
-        self, modules: Mapping[str, Block], evaluation: Evaluation, *, reads_samples: bool, loss: Loss
-    ) -> None:
-        super().__init__(modules, evaluation, reads_samples=reads_samples)
-        self.loss = loss
-        self.pending: deque[tuple[int, Reversed]] = deque()
+    loss: Loss = field(kw_only=True)
+    pending: InFlight[Reversed] = field(factory=InFlight, init=False)
 
     def learn(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
         """Run forward and loss, and differentiate both."""
@@ -234,14 +223,12 @@ class HeadCell(Cell):
         (output,) = self.run(micro_batch, leaves)
         loss = self.loss(output, target)
         gradients = self.evaluation.settle(backpropagate([loss], [torch.ones_like(loss)], leaves))
-        self.pending.append((micro_batch, Reversed(inputs, gradients)))
+        self.pending.put(micro_batch, Reversed(inputs, gradients))
         return self._result(micro_batch, output.detach(), loss.detach(), target)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Hand over what `learn` found."""
-        stored, found = self.pending.popleft()
-        assert stored == micro_batch, (stored, micro_batch)
-        return found
+        return self.pending.take(micro_batch)
 
     def judge(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
