@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +99,17 @@ class FakeListener:
 
     def stopped(self) -> None:
         self.calls.append("stopped")
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """Let the system refuse any file that grows beyond so many bytes, as a full disk would.
+
+    No longer than needed: pytest's own output may be a file too.
+    """
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

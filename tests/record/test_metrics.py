@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 from collections import deque
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from petra_graph.errors import RunFailed
 from petra_graph.record import metrics
 from petra_graph.record.metrics import JsonLines, Metrics, TensorBoard
+from tests.runs import small_files
 
 
 def lines(path: Path) -> list[dict]:
@@ -22,14 +22,6 @@ def lines(path: Path) -> list[dict]:
 @pytest.fixture
 def no_tensorboard(monkeypatch):
     monkeypatch.setattr(metrics, "_tensorboard", lambda _: None)
-
-
-@pytest.fixture
-def small_files():
-    """The system refuses to let a file grow beyond so many bytes, as a full disk would."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_line_an_event(tmp_path, no_tensorboard):
@@ -66,11 +58,10 @@ def test_lines_are_appended(tmp_path):
     assert [event["step"] for event in lines(tmp_path / "m.jsonl")] == [1, 2]
 
 
-def test_a_full_disk_leaves_whole_lines(tmp_path, small_files):
+def test_a_full_disk_leaves_whole_lines(tmp_path):
     """The line that no longer fitted was there by half, and no reader could read the file."""
     made = JsonLines(tmp_path / "m.jsonl")
-    small_files(1000)
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailed) as caught, small_files(1000):
         deque(made.record(epoch=1, step=step, name="x", value=1.0) for step in range(100))
     (problem,) = caught.value.problems
     assert problem.message == f"cannot write {tmp_path / 'm.jsonl'}: File too large"

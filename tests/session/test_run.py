@@ -7,7 +7,6 @@ import math
 import multiprocessing
 import os
 import re
-import resource
 import signal
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from tests.runs import (
     events,
     files_of,
     only_run,
+    small_files,
     summary_of,
     weights_bytes,
 )
@@ -248,18 +248,9 @@ def test_a_loss_that_is_not_finite_stops_the_run(spec, schedule):
     events(directory)
 
 
-@pytest.fixture
-def small_files():
-    """The system refuses to let a file grow beyond so many bytes, as a full disk would."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize(("size", "file"), [(2000, "metrics.jsonl"), (8000, "weights.safetensors")])
-def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, small_files, size, file):
-    small_files(size)
-    with pytest.raises(RunFailed) as caught:
+def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
+    with pytest.raises(RunFailed) as caught, small_files(size):
         run(spec, ["run.log_every=1"] if file == "metrics.jsonl" else ["run.log_every=1000"], Silence())
     directory = only_run()
     assert str(caught.value).startswith(f"cannot write {directory / file}: ")
