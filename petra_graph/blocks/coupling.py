@@ -40,21 +40,18 @@ class AdditiveCoupling(Additive):
 
     def forward(self, x: Tensor, t: Tensor) -> Streams:  # type: ignore[override]
         """Return (t + F(x), x)."""
-        return t + self._f(x, t), x
+        return t + _added(self.residual, x, t), x
 
     def inverse(self, y: Tensor, s: Tensor) -> Streams:  # type: ignore[override]
         """Return (s, y - F(s))."""
-        return s, y - self._f(s, y)
+        return s, y - _added(self.residual, s, y)
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct and differentiate with one evaluation of F."""
         y, s = outputs
         dy, ds = gradients
-        value, dx = _value_and_vjp(lambda x: self._f(x, y), s, dy)
+        value, dx = _value_and_vjp(lambda x: _added(self.residual, x, y), s, dy)
         return Reversed((s, y - value), (dx.add_(ds), dy))
-
-    def _f(self, x: Tensor, added_to: Tensor) -> Tensor:
-        return on_grid(self.residual(x), added_to)
 
 
 class TwoFunctionCoupling(Additive):
@@ -70,33 +67,43 @@ class TwoFunctionCoupling(Additive):
     def g(self, x: Tensor) -> Tensor:
         """Return G(x), of x's shape."""
 
-    def _f(self, x: Tensor) -> Tensor:
-        with part("f"):
-            return on_grid(self.f(x), x)
-
-    def _g(self, x: Tensor) -> Tensor:
-        with part("g"):
-            return on_grid(self.g(x), x)
-
     def forward(self, x1: Tensor, x2: Tensor) -> Streams:  # type: ignore[override]
         """Return (y1, y2)."""
-        y1 = x1 + self._f(x2)
-        return y1, x2 + self._g(y1)
+        y1 = x1 + _part_added("f", self.f, x2)
+        return y1, x2 + _part_added("g", self.g, y1)
 
     def inverse(self, y1: Tensor, y2: Tensor) -> Streams:  # type: ignore[override]
         """Return (x1, x2)."""
-        x2 = y2 - self._g(y1)
-        return y1 - self._f(x2), x2
+        x2 = y2 - _part_added("g", self.g, y1)
+        return y1 - _part_added("f", self.f, x2), x2
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct and differentiate with one evaluation of G and one of F."""
         y1, y2 = outputs
         dy1, dy2 = gradients
-        g, through_g = _value_and_vjp(self._g, y1, dy2)
+        g, through_g = _value_and_vjp(lambda x: _part_added("g", self.g, x), y1, dy2)
         x2 = y2 - g
         dx1 = through_g.add_(dy1)
-        f, through_f = _value_and_vjp(self._f, x2, dx1)
+        f, through_f = _value_and_vjp(lambda x: _part_added("f", self.f, x), x2, dx1)
         return Reversed((y1 - f, x2), (dx1, through_f.add_(dy2)))
+
+
+# Functions and no methods: authors subclass the couplings, and every name there is theirs to take.
+
+
+def _added(function: Callable[[Tensor], Tensor], x: Tensor, stream: Tensor) -> Tensor:
+    """Return function(x) as it is added to `stream`."""
+    value = function(x)
+    if value.shape != stream.shape:  # One that broadcasts can be added, and not differentiated.
+        came, wanted = list(value.shape), list(stream.shape)
+        name = getattr(function, "__name__", "the function")
+        raise ValueError(f"{name} must return a tensor of its input's shape, {wanted} (got {came})")
+    return on_grid(value, stream)
+
+
+def _part_added(name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with part(name):
+        return _added(function, x, x)
 
 
 def _value_and_vjp(function: Callable[[Tensor], Tensor], x: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -239,3 +239,46 @@ def test_outside_training_a_block_is_a_plain_module(block):
     with torch.no_grad():
         for found, expected in zip(made.inverse(*made(*streams)), streams, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+class TakesNames(AdditiveCoupling):
+    """An author calls a layer what they like."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self._f = nn.Linear(inputs[0][0], inputs[0][0])
+
+    def residual(self, x):
+        return self._f(x)
+
+
+class TakesBothNames(TwoFunctionCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self._f, self._g = (nn.Linear(inputs[0][0], inputs[0][0]) for _ in range(2))
+
+    def f(self, x):
+        return self._f(x)
+
+    def g(self, x):
+        return self._g(x)
+
+
+@pytest.mark.parametrize("block", [TakesNames, TakesBothNames])
+def test_names_inside_a_coupling_are_its_authors(block):
+    check_block(block, [(FEATURES,)] * 2)
+
+
+class Broadcasts(AdditiveCoupling):
+    """F's value can be added to the stream, and its gradient cannot be taken."""
+
+    def residual(self, x):
+        return x.mean(1, keepdim=True)
+
+
+def test_a_residual_of_another_shape_is_refused():
+    block = Broadcasts(((FEATURES,),) * 2, Broadcasts.Options())
+    with pytest.raises(
+        ValueError, match=r"residual must return a tensor of its input's shape, \[4, 6\] \(got \[4, 1\]\)"
+    ):
+        block(*torch.randn(2, 4, FEATURES))
