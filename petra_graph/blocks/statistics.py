@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
 
 @contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
@@ -19,12 +21,25 @@ def frozen_statistics(module: nn.Module) -> Iterator[None]:
     It reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
     batch normalisation uses the same batch statistics and writes nothing. A block with statistics of its own gives
     the submodule that holds them this attribute, and updates them only where it is true.
+
+    Instance normalisation writes to its buffers whatever the switch says; in training mode, where it does not read
+    them, they are taken away instead.
     """
-    switched = [part for part in module.modules() if getattr(part, "track_running_stats", False)]
+    tracking = [part for part in module.modules() if getattr(part, "track_running_stats", False)]
+    switched = [part for part in tracking if not isinstance(part, _INSTANCE_NORMS)]
+    hidden = [
+        (part, part.running_mean, part.running_var)
+        for part in tracking
+        if isinstance(part, _INSTANCE_NORMS) and part.training
+    ]
     for part in switched:
         part.track_running_stats = False  # type: ignore[assignment]
+    for norm, _, _ in hidden:
+        norm.running_mean = norm.running_var = None
     try:
         yield
     finally:
         for part in switched:
             part.track_running_stats = True  # type: ignore[assignment]
+        for norm, mean, var in hidden:
+            norm.running_mean, norm.running_var = mean, var
