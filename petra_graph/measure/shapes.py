@@ -1,25 +1,27 @@
 """What every node returns, found by running it without memory.
 
 Blocks are built and run on torch's meta device: shapes and dtypes are real, data is not. A block that the meta device
-cannot run (it reads values) is run on the CPU, with a batch of two. Modules are built here once more for training, so
-that what is measured is what is trained.
+cannot build or run (it reads values) is built and run on the CPU, with a batch of two. Modules are built here once more
+for training, so that what is measured is what is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Additive, Block, Shape, frozen_statistics
+from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
 from petra_graph.registry.building import load
 
 _BATCH = 2
+_BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
+"""What a node's kind asks of its block's class; a buffered node takes any."""
 
 
 @frozen(kw_only=True)
@@ -39,13 +41,11 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
 
     Raises:
         SpecError: the block refuses these shapes or options.
-        PluginError: the block's code cannot be imported, or is no Block.
+        PluginError: the block's code cannot be imported, or is no block of the node's kind.
     """
     assert node.plugin is not None
-    block_class = load(node.plugin)
-    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        message = f'block "{node.block}": {node.plugin.declaration.build} is no subclass of petra_graph.blocks.Block'
-        raise PluginError(Problem(message=message, hint="subclass AdditiveCoupling, Buffered or Head", path=node.path))
+    block_class: type[Block] = load(node.plugin)
+    _check_class(node, block_class, node.plugin.declaration.build)
     try:
         return block_class(inputs, node.options)
     except PetraGraphError:
@@ -83,64 +83,113 @@ def measure_shapes(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapp
     return found
 
 
-def _measure(node: Node, inputs: tuple[Tensor, ...]) -> tuple[NodeShapes, tuple[Tensor, ...]]:
-    shapes = tuple(tuple(stream.shape[1:]) for stream in inputs)
+def _check_class(node: Node, block_class: Any, build: str) -> None:
+    """Check what a class inherits and defines, which torch's modules do not enforce as abstract classes do."""
+    base = _BASES[node.kind]
+    problem = None
+    if not (isinstance(block_class, type) and issubclass(block_class, Block)):
+        problem = f"{build} is no subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
+    elif not issubclass(block_class, base):
+        hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
+        problem = f'node "{node.name}" is {node.kind}, and {build} is no subclass of {base.__name__}', hint
+    elif missing := _undefined(block_class, node.kind):
+        written = ", ".join(f"`{name}`" for name in missing)
+        hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
+        problem = f"{build} does not define {written}", hint
+    if problem is not None:
+        message, hint = problem
+        raise PluginError(Problem(message=f'block "{node.block}": {message}', hint=hint, path=node.path))
+
+
+def _undefined(block_class: type[Block], kind: str) -> list[str]:
+    names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
+    return [name for name in names if name != "inverse" or kind == "reversible"]
+
+
+def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
+    shapes = _shapes(inputs)
     wanted = node.declaration.streams if node.declaration else None
     if wanted is not None and len(inputs) != wanted:
         message = f'node "{node.name}": block "{node.block}" reads {wanted} streams, and its inputs carry {len(inputs)}'
         raise SpecError(Problem(message=message, hint=_stream_hint(wanted, len(inputs)), path=node.path))
-    with torch.device("meta"):
+    try:
+        block, outputs = _try_out(node, inputs, "meta")
+    except SpecError as error:
+        if not _needs_values(error.__cause__):
+            raise
+        with torch.random.fork_rng(devices=[]):
+            block, outputs = _try_out(node, inputs, "cpu")
+    parameters = sum(parameter.numel() for parameter in block.parameters())
+    measured = NodeShapes(
+        inputs=shapes, outputs=_shapes(outputs), parameters=parameters, additive=isinstance(block, Additive)
+    )
+    return measured, tuple(stream.to("meta") for stream in outputs)
+
+
+def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tuple[Block, Streams]:
+    """Build the block and run it; where the node is reversible, back again."""
+    shapes = _shapes(inputs)
+    with torch.device(device):
         block = build_block(node, shapes)
     try:
-        outputs = _run(block, inputs)
+        outputs = _run(block, block, [torch.zeros_like(stream, device=device) for stream in inputs])
     except Exception as error:
-        if not _needs_values(error):
-            raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
-        outputs = _run_on_cpu(node, inputs, shapes)
-    result = tuple(tuple(stream.shape[1:]) for stream in outputs)
-    if node.kind == "reversible" and result != shapes:
-        message = f'node "{node.name}" is reversible but changes shapes: {_listing(shapes)} to {_listing(result)}'
+        raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
+    if node.kind != "reversible":
+        return block, outputs
+    if _shapes(outputs) != shapes:
+        message = f'node "{node.name}" is reversible but changes shapes: {_listing(shapes)} to '
+        message += _listing(_shapes(outputs))
         raise SpecError(Problem(message=message, hint='set kind = "buffered"', path=node.path))
-    parameters = sum(parameter.numel() for parameter in block.parameters())
-    measured = NodeShapes(inputs=shapes, outputs=result, parameters=parameters, additive=isinstance(block, Additive))
-    return measured, outputs
+    assert isinstance(block, Reversible)
+    try:
+        again = _run(block, block.inverse, outputs)
+    except Exception as error:
+        raise SpecError(_refused(node, shapes, "cannot invert its output", error)) from error
+    if _shapes(again) != shapes:
+        message = f'node "{node.name}": the inverse of block "{node.block}" returns {_listing(_shapes(again))}'
+        hint = f"it must return the input streams, {_listing(shapes)}, in their order"
+        raise SpecError(Problem(message=message, hint=hint, path=node.path))
+    return block, outputs
 
 
-def _run(block: Block, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) -> Streams:
     with torch.no_grad(), frozen_statistics(block):
-        outputs: Any = block(*inputs)
-    if not isinstance(outputs, tuple) or not all(isinstance(stream, Tensor) for stream in outputs):
-        message = f"it returned {type(outputs).__name__}; a block returns a tuple of tensors"
+        result = function(*streams)
+    if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
+        message = f"it returned {type(result).__name__}; a block returns a tuple of tensors"
         raise TypeError(message)
-    return outputs
+    return result
 
 
-def _needs_values(error: Exception) -> bool:
+def _needs_values(error: BaseException | None) -> bool:
     """Whether the meta device is what stopped a block; torch has no one class for that, but each message names it."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
-def _run_on_cpu(node: Node, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> tuple[Tensor, ...]:
-    try:
-        outputs = _run(build_block(node, shapes), [torch.zeros_like(stream, device="cpu") for stream in inputs])
-    except Exception as error:
-        raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
-    return tuple(stream.to("meta") for stream in outputs)
-
-
 def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -> Problem:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return Problem(
-        message=f'node "{node.name}": block "{node.block}" {what}: {reason}',
+        message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
         hint=f"its input streams are {_listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}",
         path=node.path,
     )
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of what an exception says; one word alone, as KeyError('width') has it, says little."""
+    line = str(error).strip().partition("\n")[0]
+    kind = type(error).__name__
+    return line if " " in line else f"{kind}: {line}" if line else kind
 
 
 def _stream_hint(wanted: int, came: int) -> str:
     if wanted > came:
         return "a stem with streams = 2 feeds reversible blocks"
     return 'merge nodes read several streams (block = "add"); others read one node'
+
+
+def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
+    return tuple(tuple(stream.shape[1:]) for stream in streams)
 
 
 def _listing(shapes: Sequence[Shape]) -> str:
