@@ -5,10 +5,13 @@ Gradients are summed in each parameter's `grad` by the backwards of a window, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks import Block
 from petra_graph.executor.learning_rate import LearningRate
@@ -19,20 +22,28 @@ from petra_graph.spec.model import ClipSpec
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
     """Split parameters by whether weight decay applies: not to biases and normalisation parameters.
 
-    Goyal et al. 2017, section 5.3. Normalisation modules are known by torch's naming: BatchNorm2d, LayerNorm, RMSNorm.
+    Goyal et al. 2017, section 5.3.
     """
     decayed: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
     seen: set[int] = set()
     for block in modules:
         for module in block.modules():
-            normalises = "norm" in type(module).__name__.lower()
+            normalises = _normalises(module)
             for name, parameter in module.named_parameters(recurse=False):
                 if id(parameter) in seen:  # two layers of a block may share one
                     continue
                 seen.add(id(parameter))
                 (undecayed if normalises or name.endswith("bias") else decayed).append(parameter)
     return ParameterGroups(decayed=decayed, undecayed=undecayed)
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Tell normalisation by torch's own classes, and an author's own by a name like theirs: ScaleNorm, LayerNorm2d."""
+    if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
+        return True
+    named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
+    return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
 class Updater:

@@ -183,6 +183,43 @@ def test_normalisation_and_biases_are_undecayed():
     )
 
 
+class NormFreeConv(nn.Conv2d):
+    pass
+
+
+class Standardised(nn.BatchNorm2d):
+    pass
+
+
+class WeightNorm(nn.Linear):
+    pass
+
+
+class LayerNorm2d(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("module", "decays"),
+    [
+        (NormFreeConv(1, 2, 3), True),
+        (WeightNorm(2, 2), True),
+        (nn.LSTM(2, 2), True),
+        (Standardised(2), False),
+        (LayerNorm2d(), False),
+        (nn.InstanceNorm1d(2, affine=True), False),
+        (nn.GroupNorm(1, 2), False),
+        (nn.SyncBatchNorm(2), False),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_what_normalises_is_told_by_its_class(module, decays):
+    """A convolution lost its decay because of its name."""
+    assert bool(split(module).decayed) is decays
+
+
 def test_biases_that_belong_to_a_larger_module_are_undecayed():
     assert {"in_proj_bias", "out_proj.bias"} <= split(nn.MultiheadAttention(4, 2)).undecayed
 
