@@ -72,6 +72,8 @@ class RunFailed(PetraGraphError):
     """Training started and could not go on."""
 
     exit_code = 1
+    summary: Mapping[str, Any] | None = None
+    """The run's summary, where there is a run directory."""
 
 
 class SpecError(PetraGraphError):

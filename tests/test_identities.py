@@ -150,6 +150,7 @@ def recorded_gradients(executor):
     step = executor.updater.step
 
     def recording(norm=None):
+        executor.updater.average()
         seen.append(
             {
                 f"{name}/{key}": p.grad.clone()
@@ -321,8 +322,7 @@ def run_by_clock(executors, data, accumulation):
                 edges["backward", edge, m] = message
             done[index] += 1
             if done[index] % accumulation == 0 or m == last:
-                executor.updater.average()
-                executor.updater.step()
+                executor.update()
     assert not edges
 
 

@@ -6,6 +6,7 @@ import click
 
 from petra_graph.cli.parameters import json_option, set_option
 from petra_graph.cli.printing import print_json
+from petra_graph.errors import RunFailed
 
 
 @click.command()
@@ -32,7 +33,12 @@ def run(spec: str, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> 
     from petra_graph.report.summary import summary_lines
     from petra_graph.session.run import run as train
 
-    ended = train(spec, overrides, progress())
+    try:
+        ended = train(spec, overrides, progress())
+    except RunFailed as error:
+        if as_json and error.summary is not None:
+            print_json(error.summary)
+        raise
     if as_json:
         print_json(ended.summary)
     else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.method import METHODS, Method, is_synchronous
+from petra_graph.program.partition import Partition
 from petra_graph.spec.model import ClipSpec, MethodSpec, Schedule
 
 
@@ -35,22 +36,38 @@ def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Meth
     return method, schedule
 
 
-def check_depths(schedule: Schedule, stages: int) -> None:
-    """Check a list of depths against the number of stages.
+def check_depths(schedule: Schedule, graph: StageGraph, partition: Partition) -> None:
+    """Check a list of depths against the stages.
+
+    A stage that runs fewer forwards ahead than one that it feeds would leave that one waiting for ever.
 
     Raises:
-        SpecError: it would deadlock, or does not fit.
+        SpecError: there are not as many as stages, the last is not 1, or one grows along an edge.
     """
     if not isinstance(schedule, tuple):
         return
-    hint = f"give {stages} depths, non-increasing, the last 1; 1f1b has {list(range(stages, 0, -1))} on a chain"
-    if len(schedule) != stages:
-        message = f"{len(schedule)} depths for {stages} stages"
-    elif schedule[-1] != 1 or any(later > earlier for earlier, later in pairwise(schedule)):
-        message = f"depths must be non-increasing and end in 1, or stages may wait for one another for ever (got {list(schedule)})"
-    else:
-        return
-    raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
+    stages = partition.stages
+    hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
+    if len(schedule) != len(stages):
+        message = f"{len(schedule)} depths for {len(stages)} stages"
+        raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
+    place = {name: index for index, stage in enumerate(stages) for name in stage.nodes}
+    edges = sorted({(place[producer], place[consumer]) for producer, consumer in graph.digraph.edges})
+    problems = [
+        Problem(
+            message=f"stage {reader + 1} would wait for ever: its depth is {schedule[reader]}, "
+            f"and stage {feeder + 1}, which feeds it, has {schedule[feeder]}",
+            hint=f"depths must not grow along an edge; {hint}",
+            path=("method", "schedule"),
+        )
+        for feeder, reader in edges
+        if schedule[reader] > schedule[feeder]
+    ]
+    if schedule[-1] != 1:
+        message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
+        problems.append(Problem(message=message, hint=hint, path=("method", "schedule")))
+    if problems:
+        raise SpecError(problems)
 
 
 def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
@@ -100,7 +117,15 @@ def _schedule_problem(method: Method, schedule: Schedule) -> Problem | None:
 
 
 def _clip_problems(method: Method, schedule: Schedule, clip: ClipSpec | None) -> Iterator[Problem]:
-    if clip is not None and clip.scope == "global" and not is_synchronous(schedule, method.flush):
+    if clip is None or clip.scope != "global":
+        return
+    if clip.by == "value":
+        yield Problem(
+            message='scope = "global" means one norm over all stages, and by = "value" clips no norm',
+            hint='leave out `scope`, or set by = "norm"',
+            path=("optimizer", "clip", "scope"),
+        )
+    elif not is_synchronous(schedule, method.flush):
         yield Problem(
             message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
             hint="asynchronous stages update at different times, so no global norm exists when one steps; "

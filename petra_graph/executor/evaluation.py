@@ -89,12 +89,13 @@ class Evaluation:
         if bits is None or isinstance(module, Head):
             return settled
         if not isinstance(module, Reversible):
-            settled = tuple(rounded(stream, bits) for stream in settled)
+            settled = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in settled)
         limit = grid_limit(self.dtype, bits)
-        largest = max(float(stream.detach().abs().amax()) for stream in settled)
-        if largest >= limit:
+        floating = [stream for stream in settled if stream.is_floating_point() and stream.numel()]
+        largest = torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
+        if not largest < limit:
             raise RunFailed(
-                f'node "{name}": a stream has reached {largest:.4g}, and sums on the grid are exact below {limit:g}',
+                f'node "{name}": a stream has reached {float(largest):.4g}, and sums on the grid are exact below {limit:g}',
                 hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
             )
         return settled

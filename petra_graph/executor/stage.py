@@ -9,7 +9,7 @@ other stage, no device but its own, and no time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from functools import reduce
 
 import torch
@@ -22,6 +22,7 @@ from petra_graph.executor.cells import (
     Cell,
     HeadCell,
     HeadResult,
+    InFlight,
     KeepGraph,
     KeepInput,
     KeepNothing,
@@ -79,6 +80,8 @@ class StageExecutor:
         self.updater = updater
         self._inside = set(program.nodes)
         self.versions = _versions(program, modules)
+        self._sent: InFlight[tuple[Tensor, ...]] = InFlight()
+        """Sums of what each forward in flight sent: looked at only to find where numbers stopped being finite."""
         self._steps = [
             (segment, _cell(segment, modules, evaluation, loss, self.versions)) for segment in program.segments
         ]
@@ -104,6 +107,7 @@ class StageExecutor:
                 assert isinstance(cell, BodyCell)
                 self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent)
             del inputs
+        self._sent.put(micro_batch, tuple(stream.sum() for streams in sent.values() for stream in streams))
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -119,6 +123,7 @@ class StageExecutor:
             A message for each edge of `program.receives` that comes from another stage.
         """
         sent: dict[Edge, BackwardMessage] = {}
+        self._sent.take(micro_batch)
         for segment, cell in reversed(self._steps):
             messages = [received.pop(edge) for edge in segment.outputs]
             gradients = _summed([message.gradients for message in messages])
@@ -139,7 +144,7 @@ class StageExecutor:
         return sent
 
     def update(self, norm: Tensor | None = None) -> None:
-        """Step with the window's mean gradient, which `updater.average` has made; `norm` as in `Updater.step`."""
+        """Step with the window's mean gradient; `norm` as in `Updater.step`."""
         if self.versions is not None:
             self.versions.before_step()
         self.updater.step(norm)
@@ -158,16 +163,9 @@ class StageExecutor:
                     self._hand_on(segment, cell.evaluate(inputs), received, sent)
         return Forwarded(sent=sent, result=result)
 
-    def replay(self, micro_batch: int, received: MutableMapping[Edge, Streams]) -> Iterator[tuple[str, Streams]]:
-        """Run a training micro-batch's forward again and keep nothing, to look at what comes out.
-
-        Yields:
-            Each segment's last node and its output. `received` gains what is sent to other stages.
-        """
-        for segment, cell in self._steps:
-            outputs = cell.run_without_graph(micro_batch, _take(segment, received))
-            yield segment.nodes[-1], outputs
-            self._hand_on(segment, outputs, received, received)
+    def sent_finite(self, micro_batch: int) -> bool:
+        """Whether everything that the forward of a micro-batch in flight sent to other stages was finite."""
+        return all(bool(torch.isfinite(total)) for at, totals in self._sent if at == micro_batch for total in totals)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""

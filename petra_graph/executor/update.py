@@ -71,21 +71,23 @@ class Updater:
         self.window += 1
 
     def average(self) -> None:
-        """Turn the window's sums into means; afterwards the window is empty."""
+        """Turn the window's sums into means, once; afterwards the window is empty."""
         gradients = self._gradients()
         if self.window > 1 and gradients:
             torch._foreach_div_(gradients, float(self.window))
         self.window = 0
 
     def squared_norm(self) -> Tensor:
-        """Return the squared norm of all gradients, a scalar on the CPU in float64."""
+        """Return the squared norm of the window's mean gradient, a scalar on the CPU in float64."""
+        self.average()
         gradients = self._gradients()
         if not gradients:
             return torch.zeros((), dtype=torch.float64)
         return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().cpu()
 
     def step(self, norm: Tensor | None = None) -> None:
-        """Clip by the stage's own norm, or by `norm` where one is given for all stages; then step."""
+        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one."""
+        self.average()
         if self.optimizer is not None:
             self._clip(norm)
             for group in self.optimizer.param_groups:

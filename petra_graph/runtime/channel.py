@@ -36,8 +36,11 @@ class LocalChannel(Generic[Message]):
 
 
 def moved(streams: Streams, device: torch.device) -> Streams:
-    """Bring streams to `device`, in their layout; those that are there are not copied."""
-    return tuple(stream.to(device, non_blocking=True) for stream in streams)
+    """Bring streams to `device`, in their layout; those that are there are not copied.
+
+    A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it.
+    """
+    return tuple(stream.to(device, non_blocking=device.type == "cuda") for stream in streams)
 
 
 def moved_back(message: BackwardMessage, device: torch.device) -> BackwardMessage:

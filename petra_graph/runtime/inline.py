@@ -29,7 +29,7 @@ MicroBatch = tuple[Tensor, Tensor]
 
 
 @contextmanager
-def _told_where(executor: StageExecutor, action: Action) -> Iterator[None]:
+def _told_where(executor: StageExecutor, doing: str) -> Iterator[None]:
     """Let whatever an operation raises say which operation it was.
 
     Raises:
@@ -42,8 +42,7 @@ def _told_where(executor: StageExecutor, action: Action) -> Iterator[None]:
     except Exception as error:
         program = executor.program
         message = (
-            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {action.verb} of micro-batch "
-            f"{action.micro_batch}: {type(error).__name__}: {error}"
+            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {doing}: {type(error).__name__}: {error}"
         )
         raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
 
@@ -98,7 +97,8 @@ class InlineRuntime:
             progressed = False
             for turn in reversed(turns):
                 if turn.next is not None and self._ready(turn.next, turn.executor):
-                    with _told_where(turn.executor, turn.next):
+                    doing = f"{turn.next.verb} of micro-batch {turn.next.micro_batch}"
+                    with _told_where(turn.executor, doing):
                         self._perform(turn, turn.next, source, observe)
                     turn.advance()
                     progressed = True
@@ -123,19 +123,6 @@ class InlineRuntime:
             for executor in self.executors:
                 executor.set_training(True)
 
-    def outputs_finite(self, micro_batch: int, batch: MicroBatch) -> Iterator[tuple[int, str, bool]]:
-        """Run a training micro-batch through all stages once more, keeping nothing.
-
-        Yields:
-            Stage, node, and whether all of its output is finite.
-        """
-        edges: dict[Edge, Streams] = {self._source: (batch[0],)}
-        for executor, device in zip(self.executors, self._devices, strict=True):
-            received = {edge: moved(edges.pop(edge), device) for edge in executor.program.receives}
-            for name, outputs in executor.replay(micro_batch, received):
-                yield executor.program.index, name, all(bool(torch.isfinite(stream).all()) for stream in outputs)
-            edges.update(received)
-
     def _evaluate(self, batch: MicroBatch) -> HeadResult:
         samples, targets = batch
         edges: dict[Edge, Streams] = {self._source: (samples,)}
@@ -143,7 +130,8 @@ class InlineRuntime:
         for executor, device in zip(self.executors, self._devices, strict=True):
             received = {edge: moved(edges.pop(edge), device) for edge in executor.program.receives}
             target = targets.to(device) if executor.program.holds_head else None
-            done = executor.evaluate(received, target)
+            with _told_where(executor, "evaluation"):
+                done = executor.evaluate(received, target)
             edges.update(done.sent)
             result = done.result or result
         assert result is not None
@@ -179,13 +167,10 @@ class InlineRuntime:
                 for edge, message in executor.backward(action.micro_batch, messages).items():
                     self._backward[edge].send(message)
             case "update":
-                executor.updater.average()
                 executor.update()
 
     def _update_together(self) -> None:
         """Clip by one norm over all stages; only synchronous methods come here."""
-        for executor in self.executors:
-            executor.updater.average()
         norm = torch.stack([executor.updater.squared_norm() for executor in self.executors]).sum().sqrt()
         for executor in self.executors:
             executor.update(norm)

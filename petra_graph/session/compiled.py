@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 import torch
 from attrs import frozen
@@ -18,9 +17,8 @@ from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import DataFacts
+from petra_graph.session.findings import Findings
 from petra_graph.spec.model import Schedule, Spec
-
-T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -50,21 +48,25 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
 
     Raises:
         SpecError: everything that is wrong with shapes, stages, devices or method.
+        PluginError: only blocks are at fault.
     """
-    problems: list[Problem] = []
+    findings = Findings()
     sample_dtype = torch.int64 if facts.dtype == "int64" else torch.float32
-    shapes = _collected(problems, lambda: measure_shapes(graph, facts.shape, sample_dtype))
-    devices = _collected(problems, lambda: device_names(spec))
-    chosen = _collected(problems, lambda: method_and_schedule(spec.method, spec.optimizer.clip))
+    shapes = findings.attempt(lambda: measure_shapes(graph, facts.shape, sample_dtype), (), inside=True)
+    devices = findings.attempt(lambda: device_names(spec), (), inside=True)
+    chosen = findings.attempt(lambda: method_and_schedule(spec.method, spec.optimizer.clip), (), inside=True)
     stages = spec.partition.stages
     cuts = per_block(graph) if stages == "per-block" else stages
-    made = _collected(problems, lambda: partition(graph, cuts, devices or ("cpu",)))
+    made = findings.attempt(lambda: partition(graph, cuts, devices or ("cpu",)), (), inside=True)
+    if made is not None and chosen is not None:
+        findings.attempt(lambda: check_depths(chosen[1], graph, made), (), inside=True)
     if shapes is not None and spec.precision.streams == "grid":
-        problems.extend(_not_exact(graph, shapes))
-    if problems or shapes is None or devices is None or chosen is None or made is None:
-        raise SpecError(problems)
+        findings.add(_not_exact(graph, shapes))
+    findings.raise_unlocated()
+    assert shapes is not None
+    assert made is not None
+    assert chosen is not None
     method, schedule = chosen
-    check_depths(schedule, len(made.stages))
     streams = {INPUT: 1, **{name: len(node.outputs) for name, node in shapes.items()}}
     return Compiled(
         graph=graph,
@@ -132,12 +134,3 @@ def _exists(name: str, available: int) -> bool:
     if kind == "cuda" and index.isdecimal():
         return int(index) < available
     return name == "cpu"
-
-
-def _collected(problems: list[Problem], make: Callable[[], T]) -> T | None:
-    """Return what `make` makes, or None after taking note of its problems."""
-    try:
-        return make()
-    except SpecError as error:
-        problems.extend(error.problems)
-        return None

@@ -1,7 +1,7 @@
-"""Where a loss that is not finite came from.
+"""Where numbers stopped being finite.
 
-Found only after it happened, by running the micro-batch through the stages once more, so that a healthy run pays
-nothing. The head looks at its loss before any gradient of it flows, so what is not finite elsewhere came earlier.
+Every stage notes the sum of what each forward in flight has sent; nobody looks at the notes until a loss is not finite.
+The head looks at its loss before any gradient of it flows, so what is not finite elsewhere came earlier.
 """
 
 from __future__ import annotations
@@ -13,39 +13,46 @@ import torch
 from petra_graph.errors import Problem
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.runtime.inline import InlineRuntime, MicroBatch
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 
 
-def not_finite(runtime: InlineRuntime, result: HeadResult, batch: MicroBatch, epoch: int) -> Problem:
-    """Say in which stage the numbers stopped being finite.
+def loss_not_finite(executors: Sequence[StageExecutor], result: HeadResult, epoch: int) -> Problem:
+    """Say in which stage a training loss stopped being finite.
 
     Args:
-        runtime: the stages, as the failure left them.
+        executors: the stages, as the failure left them.
         result: the head's, whose loss is not finite.
-        batch: that micro-batch once more.
         epoch: counted from 1.
     """
-    value = float(result.loss)
-    where = _broken_parameters(runtime.executors) or _first_output(runtime, result.micro_batch, batch)
-    message = f"the loss is {value} at micro-batch {result.micro_batch} (epoch {epoch}); {where}"
-    return Problem(message=message, hint=_HINT)
+    sent_in_order = executors[:-1]
+    stage = next((one for one in sent_in_order if not one.sent_finite(result.micro_batch)), executors[-1])
+    nodes = ", ".join(stage.program.nodes)
+    what = "loss" if stage is executors[-1] else "output"
+    message = (
+        f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch}); "
+        f"it began in the {what} of stage {stage.program.index} ({nodes})"
+    )
+    broken = broken_parameter([stage])
+    return Problem(message=f"{message}, where {broken}" if broken else message, hint=_HINT)
 
 
-def _broken_parameters(executors: Sequence[StageExecutor]) -> str | None:
-    """Name the broken stage nearest to the head: gradients flow down from there."""
+def evaluation_not_finite(executors: Sequence[StageExecutor], loss: float, epoch: int) -> Problem:
+    """Say why an evaluation's loss is not finite, after training losses that were."""
+    broken = broken_parameter(executors)
+    return Problem(
+        message=f"the evaluation loss is {loss} after epoch {epoch}"
+        + (f": {broken}" if broken else ", though all parameters are finite"),
+        hint=_HINT if broken else "running statistics or activations overflow in evaluation: lower the learning rate",
+    )
+
+
+def broken_parameter(executors: Sequence[StageExecutor]) -> str | None:
+    """Name a parameter that is not finite, in the stage nearest to the head: gradients flow down from there."""
     for executor in reversed(executors):
         for name, module in executor.modules.items():
             for key, parameter in module.named_parameters():
                 if not bool(torch.isfinite(parameter).all()):
-                    updates = executor.updater.updates
-                    return f'stage {executor.program.index}, node "{name}": {key} is not finite after update {updates}'
+                    index, updates = executor.program.index, executor.updater.updates
+                    return f'{key} of node "{name}" in stage {index} is not finite after {updates} updates'
     return None
-
-
-def _first_output(runtime: InlineRuntime, micro_batch: int, batch: MicroBatch) -> str:
-    for stage, name, finite in runtime.outputs_finite(micro_batch, batch):
-        if not finite:
-            return f'it appeared in the output of stage {stage}, node "{name}"'
-    return f"it appeared in the loss itself, in stage {runtime.executors[-1].program.index}"

@@ -51,11 +51,22 @@ class Findings:
             SpecError: the specification is wrong, and perhaps plugins are too.
             PluginError: only plugins are at fault.
         """
-        located = loaded.located([*self.wrong, *self.broken])
+        self._raise(loaded.located([*self.wrong, *self.broken]))
+
+    def raise_unlocated(self) -> None:
+        """Raise all of it with paths alone, for a caller that locates.
+
+        Raises:
+            SpecError: the specification is wrong, and perhaps plugins are too.
+            PluginError: only plugins are at fault.
+        """
+        self._raise((*self.wrong, *self.broken))
+
+    def _raise(self, problems: tuple[Problem, ...]) -> None:
         if self.wrong:
-            raise SpecError(located)
+            raise SpecError(problems)
         if self.broken:
-            raise PluginError(located)
+            raise PluginError(problems)
 
 
 def _moved(problem: Problem, path: Path, *, inside: bool) -> Problem:

@@ -14,7 +14,8 @@ from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.building import load
-from petra_graph.registry.contracts import DataFacts, DataSet, Horizon
+from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
+from petra_graph.registry.trust import guarded
 from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
 from petra_graph.session.findings import Findings
@@ -119,6 +120,8 @@ def fix_arithmetic(prepared: Prepared) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
@@ -135,25 +138,38 @@ def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
 
 
 def _opened(chosen: Chosen) -> DataSet:
-    data: DataSet = load(chosen.plugin)(chosen.options)
+    data: DataSet = _built(chosen, chosen.options)
     return data
 
 
 def _training(checked: Checked, data: DataSet | None) -> Training | None:
-    """Build loss and learning rate; the learning rate needs the data set's length."""
-    loss = load(checked.loss.plugin)(checked.loss.options)
-    build_optimizer = load(checked.optimizer.plugin)
-    build_factor = load(checked.lr_schedule.plugin)
+    """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
+    loss = _built(checked.loss, checked.loss.options)
+    _built(checked.optimizer, _some_parameter(), checked.optimizer.options)
     if data is None:
         return None
     length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
-    factor = build_factor(checked.lr_schedule.options, length)
+    factor = _built(checked.lr_schedule, checked.lr_schedule.options, length)
     return Training(
         loss=loss,
-        build_optimizer=build_optimizer,
+        build_optimizer=load(checked.optimizer.plugin),
         optimizer_options=checked.optimizer.options,
         rate=learning_rate(checked.spec, checked.optimizer.options.lr, factor, length),
     )
+
+
+def _built(chosen: Chosen, *arguments: Any) -> Any:
+    """Call what a plugin's declaration names.
+
+    Raises:
+        PluginError: it raised something that is no error of ours.
+    """
+    build = load(chosen.plugin)
+    return guarded(lambda: build(*arguments), f"{chosen.plugin} cannot be built")
+
+
+def _some_parameter() -> ParameterGroups:
+    return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
 
 
 def _head_problems(compiled: Compiled, facts: DataFacts) -> list[Problem]:

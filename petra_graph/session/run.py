@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from petra_graph.errors import Interrupted, PetraGraphError
+from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.environment import environment
 from petra_graph.record.listener import Listener, Started
@@ -40,54 +40,81 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> Ended:
 
     Raises:
         SpecError, PluginError: before anything is written.
-        RunFailed: afterwards; the run directory says why.
+        RunFailed: afterwards; the run directory says why, and the error has its summary.
     """
     prepared = prepare(path, overrides)
     fix_arithmetic(prepared)
     directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
+    attempt = _Attempt(prepared=prepared, directory=directory)
+    try:
+        interrupted = _train(attempt, listener)
+        return Ended(summary=_summarise(attempt, "interrupted" if interrupted else "done"), interrupted=interrupted)
+    except RunFailed as error:
+        _record_failure(attempt, error)
+        raise
+    except Exception as error:
+        problems = error.problems if isinstance(error, PetraGraphError) else (_unexpected(error),)
+        failure = RunFailed(problems)
+        failure.__cause__ = error
+        _record_failure(attempt, failure)
+        raise failure from error
+
+
+@define(kw_only=True)
+class _Attempt:
+    """A run under way: what there is to tell of it, however it ends."""
+
+    prepared: Prepared
+    directory: Path
+    trainer: Trainer | None = None
+    """None before the network is built."""
+    began: float = field(factory=time.perf_counter)
+
+
+def _train(attempt: _Attempt, listener: Listener) -> Interrupted | None:
+    """Train, and write everything but the summary; return the interruption that ended it, if one did."""
+    prepared, directory = attempt.prepared, attempt.directory
     write_text(directory / "spec.toml", prepared.checked.loaded.text)
     write_text(directory / "resolved.toml", dump(resolved(prepared)))
     write_json(directory / "env.json", environment())
+    interrupted = None
     with stop_requests() as stop, Metrics(directory) as metrics:
         clip = prepared.spec.optimizer.clip
         runtime = InlineRuntime(prepared.executors(), global_clip=clip is not None and clip.scope == "global")
-        trainer = Trainer(prepared, runtime, metrics, listener, stop)
+        attempt.trainer = Trainer(prepared, runtime, metrics, listener, stop)
         listener.started(_started(prepared, directory))
-        return _train(trainer, directory, listener)
-
-
-def _train(trainer: Trainer, directory: Path, listener: Listener) -> Ended:
-    began = time.perf_counter()
-    interrupted = None
-    try:
         try:
-            trainer.run()
+            attempt.trainer.run()
         except Interrupted as request:
             interrupted = request
         finally:
             listener.stopped()
-        trainer.metrics.close()
-        modules = [pair for executor in trainer.runtime.executors for pair in executor.modules.items()]
+        metrics.close()
+        modules = [pair for executor in runtime.executors for pair in executor.modules.items()]
         save_weights(directory / "weights.safetensors", weights_of(modules))
-        summary = _summary(trainer, directory, "interrupted" if interrupted else "done", began)
-        write_json(directory / "summary.json", summary)
-    except PetraGraphError as error:
-        _record_failure(trainer, directory, error, began)
-        raise
-    return Ended(summary=summary, interrupted=interrupted)
+    return interrupted
 
 
-def _record_failure(trainer: Trainer, directory: Path, error: PetraGraphError, began: float) -> None:
+def _summarise(attempt: _Attempt, status: str, **more: Any) -> Summary:
+    """Write the summary, last of all files, and return it."""
+    summary = {**_summary(attempt, status), **more}
+    write_json(attempt.directory / "summary.json", summary)
+    return summary
+
+
+def _unexpected(error: Exception) -> Problem:
+    return Problem(
+        message=f"{type(error).__name__}: {error}", hint="failure.txt in the run directory has the traceback"
+    )
+
+
+def _record_failure(attempt: _Attempt, error: RunFailed) -> None:
     """Write down why a run failed; where even that fails (a full disk), the first cause matters more."""
     try:
-        write_text(directory / "failure.txt", "".join(traceback.format_exception(error)))
-        summary = {
-            **_summary(trainer, directory, "failed", began),
-            "error": [str(problem) for problem in error.problems],
-        }
-        write_json(directory / "summary.json", summary)
+        write_text(attempt.directory / "failure.txt", "".join(traceback.format_exception(error)))
+        error.summary = _summarise(attempt, "failed", error=[str(problem) for problem in error.problems])
     except PetraGraphError:
-        error.add_note(f"the failure could not be recorded in {directory} either")
+        error.add_note(f"the failure could not be recorded in {attempt.directory} either")
 
 
 def _started(prepared: Prepared, directory: Path) -> Started:
@@ -106,31 +133,28 @@ def _started(prepared: Prepared, directory: Path) -> Started:
     )
 
 
-def _summary(trainer: Trainer, directory: Path, status: str, began: float) -> Summary:
-    prepared = trainer.prepared
-    evaluated = [report for report in trainer.epochs if report.test]
-    last = trainer.epochs[-1] if trainer.epochs else None
+def _summary(attempt: _Attempt, status: str) -> dict[str, Any]:
+    prepared, trainer = attempt.prepared, attempt.trainer
+    epochs = trainer.epochs if trainer else []
+    tests = [report.test for report in epochs if report.test]
+    micro_batches = trainer.micro_batches if trainer else 0
+    training = trainer.seconds if trainer else 0.0
     return {
         "name": prepared.spec.name,
         "status": status,
-        "directory": str(directory),
+        "directory": str(attempt.directory),
         "method": prepared.compiled.method.name,
         "schedule": schedule_text(prepared.compiled.schedule),
         "accumulation": prepared.spec.method.accumulation,
         "stages": len(prepared.compiled.programs),
         "parameters": prepared.compiled.parameters,
         "seed": prepared.spec.run.seed,
-        "epochs": len(trainer.epochs),
-        "micro_batches": trainer.micro_batches,
-        "updates": trainer.updates,
-        "train": dict(last.train) if last else None,
-        "test": dict(evaluated[-1].test or {}) if evaluated else None,
-        "seconds": {"total": round(time.perf_counter() - began, 3), "training": round(trainer.seconds, 3)},
-        "samples_per_second": _rate(trainer),
+        "epochs": len(epochs),
+        "micro_batches": micro_batches,
+        "updates": trainer.updates if trainer else 0,
+        "train": dict(trainer.train) if trainer and trainer.train else None,
+        "test": dict(tests[-1]) if tests else None,
+        "seconds": {"total": round(time.perf_counter() - attempt.began, 3), "training": round(training, 3)},
+        "samples_per_second": round(micro_batches * prepared.spec.data.batch / training, 1) if micro_batches else None,
         "weights": None if status == "failed" else "weights.safetensors",
     }
-
-
-def _rate(trainer: Trainer) -> float | None:
-    samples = sum(report.samples_per_second for report in trainer.epochs)
-    return round(samples / len(trainer.epochs), 1) if trainer.epochs else None

@@ -7,16 +7,13 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 
-import attrs
-
 from petra_graph.errors import RunFailed
 from petra_graph.executor.cells import HeadResult
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.inline import InlineRuntime
-from petra_graph.session.diagnose import not_finite
+from petra_graph.session.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.session.interrupt import StopRequest
-from petra_graph.session.loader import MicroBatches
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.totals import Totals
 
@@ -37,6 +34,8 @@ class Trainer:
         """Seen by the head since the run's start."""
         self.seconds = 0.0
         """Spent in training, evaluations left out."""
+        self.train: Mapping[str, float] | None = None
+        """Means over the latest epoch that was trained to its end."""
 
     @property
     def updates(self) -> int:
@@ -52,17 +51,15 @@ class Trainer:
         """
         spec = self.prepared.spec
         for epoch in range(1, spec.run.epochs + 1):
-            began, done = time.perf_counter(), self.micro_batches
-            train = self._train(epoch)
-            seconds = time.perf_counter() - began
-            self.seconds += seconds
+            seconds, done = self.seconds, self.micro_batches
+            self.train = self._train(epoch)
             due = epoch % spec.run.evaluate_every == 0 or epoch == spec.run.epochs
             test = self._evaluate(epoch) if due else None
             report = EpochEnded(
                 epoch=epoch,
-                train=train,
+                train=self.train,
                 test=test,
-                samples_per_second=(self.micro_batches - done) * spec.data.batch / seconds,
+                samples_per_second=(self.micro_batches - done) * spec.data.batch / (self.seconds - seconds),
                 learning_rate=self._learning_rate(),
             )
             self.epochs.append(report)
@@ -77,8 +74,7 @@ class Trainer:
         def observe(result: HeadResult) -> None:
             self.stop.obey()
             if not math.isfinite(float(result.loss)):
-                again = next(iter(self._from(epoch, result.micro_batch - first)))
-                raise RunFailed(not_finite(self.runtime, result, again, epoch))
+                raise RunFailed(loss_not_finite(self.runtime.executors, result, epoch))
             totals.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
@@ -88,8 +84,12 @@ class Trainer:
             self.listener.trained(epoch, done, totals.means())
 
         # What ends the training holds on to this frame; without closing, loader processes would live as long.
-        with closing(iter(batches)) as source:
-            self.runtime.train(source, range(first, first + len(batches)), observe)
+        began = time.perf_counter()
+        try:
+            with closing(iter(batches)) as source:
+                self.runtime.train(source, range(first, first + len(batches)), observe)
+        finally:
+            self.seconds += time.perf_counter() - began
         return totals.means()
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
@@ -100,14 +100,8 @@ class Trainer:
             totals.add(result)
         means = totals.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise RunFailed(
-                f"the evaluation loss is {means['loss']} after epoch {epoch}, though training losses are finite",
-                hint="running statistics or activations overflow in evaluation: lower the learning rate",
-            )
+            raise RunFailed(evaluation_not_finite(self.runtime.executors, means["loss"], epoch))
         return means
-
-    def _from(self, epoch: int, start: int) -> MicroBatches:
-        return attrs.evolve(self.prepared.training_batches(epoch - 1), start=start, workers=0)
 
     def _learning_rate(self) -> float:
         """Return the rate of the head's latest update."""

@@ -94,7 +94,8 @@ def test_the_resolved_spec_repeats_the_run(spec, call, here):
 
 def test_a_loss_that_is_not_finite(spec, call):
     code, out, err = call(spec, "--json", "--set", "optimizer.options.lr=1e30")
-    assert (code, out) == (1, "")
+    assert code == 1
+    assert json.loads(out) == summary_of(only_run())
     last = err.splitlines()[-2:]
     assert re.match(r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\); .*stage [1-4]", last[0])
     assert last[1].startswith("    help: lower the learning rate, ")

@@ -6,7 +6,9 @@ import pytest
 
 from petra_graph.compiler.choice import check_depths, method_and_schedule
 from petra_graph.errors import Problem, SpecError
+from petra_graph.program.partition import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
+from tests.pipelines import BRANCHES, built_graph, node
 
 
 def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
@@ -113,19 +115,50 @@ def test_schedules_that_contradict_the_method(spec, said):
     assert problem.path == ("method", "schedule")
 
 
+def stages_of(graph, distances) -> Partition:
+    stages = [Stage(nodes=(name,), device="cpu", distance=d) for name, d in zip(graph.order, distances, strict=True)]
+    return Partition(stages=tuple(stages))
+
+
+THREE = built_graph(
+    (node("stem", "linear-stem", features=4), node("rev", "rev-mlp", hidden=3), node("head", "pool-linear", outputs=5))
+)
+FORKED = built_graph(BRANCHES)
+
+
 @pytest.mark.parametrize(
     ("depths", "said"),
     [
         ((2, 1), "2 depths for 3 stages"),
-        ((1, 2, 1), "must be non-increasing and end in 1"),
-        ((3, 2, 2), "must be non-increasing and end in 1"),
+        ((1, 2, 1), "stage 2 would wait for ever: its depth is 2, and stage 1, which feeds it, has 1"),
+        ((3, 2, 2), "the last stage differentiates at once, so its depth is 1 (got 2)"),
     ],
 )
 def test_depths_that_would_wait_for_ever(depths, said):
-    with pytest.raises(SpecError, match=said):
-        check_depths(depths, 3)
+    with pytest.raises(SpecError) as caught:
+        check_depths(depths, THREE, stages_of(THREE, (2, 1, 0)))
+    (problem,) = caught.value.problems
+    assert problem.message == said
+    assert "1f1b has [3, 2, 1] here" in problem.hint
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", (5, 3, 1), (3, 3, 1)])
 def test_depths_that_do_not(schedule):
-    check_depths(schedule, 3)
+    check_depths(schedule, THREE, stages_of(THREE, (2, 1, 0)))
+
+
+def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
+    """The right branch is shorter than the left one, so its stage runs fewer forwards ahead than the one listed next."""
+    distances = dict(zip(FORKED.order, (4, 3, 2, 2, 1, 0), strict=True))
+    depths = tuple(distances[name] + 1 for name in FORKED.order)
+    check_depths(depths, FORKED, stages_of(FORKED, distances.values()))
+    uneven = tuple(
+        3 if name == "left1" else 2 if name == "right" else depth
+        for name, depth in zip(FORKED.order, depths, strict=True)
+    )
+    check_depths(uneven, FORKED, stages_of(FORKED, distances.values()))
+
+
+def test_a_global_scope_has_no_meaning_for_values():
+    (problem,) = refused(MethodSpec(name="backprop"), ClipSpec(by="value", limit=1.0, scope="global"))
+    assert problem.message == 'scope = "global" means one norm over all stages, and by = "value" clips no norm'

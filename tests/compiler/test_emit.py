@@ -207,6 +207,7 @@ def keep_gradients(executor, found: dict[str, torch.Tensor]) -> None:
     step = executor.updater.step
 
     def keeping(norm=None):
+        executor.updater.average()
         for name, module in executor.modules.items():
             found.update({f"{name}/{key}": p.grad.clone() for key, p in module.named_parameters()})
         step(norm)

@@ -292,22 +292,3 @@ def test_an_evaluation_between_two_trainings_does_not_change_them():
             evaluated(built, data)
         built.train(data[4:], start=4)
     assert relative_error(with_one.parameters(), without.parameters()) == 0.0
-
-
-# --- looking for what is not finite ----------------------------------------------------------------------------------
-
-
-def test_the_outputs_are_walked_through_in_order():
-    built = pipeline(BRANCHES, (8,))
-    found = list(built.runtime.outputs_finite(0, batches((8,), 1)[0]))
-    assert found == [(j, name, True) for j, name in enumerate(built.compiled.graph.order, start=1)]
-
-
-def test_the_first_output_that_is_not_finite_is_found():
-    built = pipeline(BRANCHES, (8,))
-    with torch.no_grad():
-        next(built.executors[2].modules["left1"].parameters()).fill_(float("inf"))
-    found = {name: finite for _, name, finite in built.runtime.outputs_finite(0, batches((8,), 1)[0])}
-    assert next(name for name, finite in found.items() if not finite) == "left1"
-    assert found["left0"]
-    assert found["right"]

@@ -5,16 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.executor.cells import HeadResult
-from petra_graph.session.diagnose import not_finite
+from petra_graph.errors import RunFailed
+from petra_graph.session.diagnose import evaluation_not_finite, loss_not_finite
 from tests.pipelines import CHAIN, batches, pipeline
 
 NAN, INF = float("nan"), float("inf")
 
 
-def told(built, batch, loss=NAN) -> str:
-    result = HeadResult(micro_batch=17, samples=4, loss=torch.tensor(loss), metrics={})
-    return not_finite(built.runtime, result, batch, epoch=2).message
+def told(built, data) -> str:
+    """Train until the loss is not finite, and say what is said then."""
+
+    def observe(result):
+        if not torch.isfinite(result.loss):
+            raise RunFailed(loss_not_finite(built.executors, result, epoch=2))
+
+    with pytest.raises(RunFailed) as caught:
+        built.runtime.train(data, range(len(data)), observe)
+    (problem,) = caught.value.problems
+    return problem.message
 
 
 @pytest.fixture
@@ -23,8 +31,8 @@ def built():
 
 
 @pytest.fixture
-def batch():
-    return batches((8,), 1)[0]
+def data():
+    return batches((8,), 8)
 
 
 def break_one(built, stage: int) -> str:
@@ -32,44 +40,53 @@ def break_one(built, stage: int) -> str:
     key, parameter = next(iter(module.named_parameters()))
     with torch.no_grad():
         parameter.flatten()[0] = NAN
-    built.executors[stage - 1].updater.updates = 5
     return key
 
 
-def test_a_parameter_is_named(built, batch):
+def test_a_parameter_is_named_with_the_stage_whose_output_it_broke(built, data):
     key = break_one(built, 3)
-    assert told(built, batch) == (
-        f'the loss is nan at micro-batch 17 (epoch 2); stage 3, node "rev1": {key} is not finite after update 5'
+    assert told(built, data) == (
+        "the loss is nan at micro-batch 0 (epoch 2); it began in the output of stage 3 (rev1), "
+        f'where {key} of node "rev1" in stage 3 is not finite after 0 updates'
     )
 
 
-def test_of_several_the_one_nearest_to_the_head_was_first(built, batch):
-    for stage in (1, 2, 4):
+def test_of_several_broken_stages_the_first_that_the_micro_batch_met(built, data):
+    for stage in (2, 4):
         break_one(built, stage)
-    assert 'stage 4, node "rev2"' in told(built, batch)
+    assert "began in the output of stage 2 (rev0)" in told(built, data)
 
 
-def test_an_output_is_named(built, batch):
-    """All parameters are finite, and so large that an output is not."""
+def test_an_output_overflows_though_parameters_are_finite(built, data):
     with torch.no_grad():
         for parameter in built.executors[1].updater.parameters:
             parameter.fill_(1e308)
-    assert told(built, batch, INF) == (
-        'the loss is inf at micro-batch 17 (epoch 2); it appeared in the output of stage 2, node "rev0"'
+    assert told(built, data).endswith("it began in the output of stage 2 (rev0)")
+
+
+def test_what_the_micro_batch_saw_counts_not_what_parameters_are_now(built, data):
+    """One micro-batch is broken when it comes in; all parameters are finite, then and now."""
+    samples, target = data[3]
+    data[3] = (samples.clone().fill_(NAN), target)
+    assert told(built, data) == "the loss is nan at micro-batch 3 (epoch 2); it began in the output of stage 1 (stem)"
+
+
+def test_the_loss_itself(built, data):
+    with torch.no_grad():
+        built.executors[-1].modules["head"].linear.bias[0] = INF
+    said = told(built, data)
+    assert "it began in the loss of stage 5 (head), where linear.bias" in said
+
+
+def test_an_evaluation_names_a_broken_parameter(built):
+    key = break_one(built, 4)
+    problem = evaluation_not_finite(built.executors, NAN, 3)
+    assert problem.message == (
+        f'the evaluation loss is nan after epoch 3: {key} of node "rev2" in stage 4 is not finite after 0 updates'
     )
 
 
-def test_a_sample_that_is_not_finite_appears_in_the_first_stage(built, batch):
-    samples, target = batch
-    assert told(built, (samples.clone().fill_(NAN), target)).endswith('in the output of stage 1, node "stem"')
-
-
-def test_the_loss_itself(built, batch):
-    assert told(built, batch).endswith("(epoch 2); it appeared in the loss itself, in stage 5")
-
-
-def test_looking_changes_nothing(built, batch):
-    before = built.parameters()
-    told(built, batch)
-    after = built.parameters()
-    assert all(torch.equal(before[key], after[key]) for key in before)
+def test_an_evaluation_whose_parameters_are_finite(built):
+    problem = evaluation_not_finite(built.executors, INF, 3)
+    assert problem.message == "the evaluation loss is inf after epoch 3, though all parameters are finite"
+    assert problem.hint.startswith("running statistics")

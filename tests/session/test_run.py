@@ -14,8 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.record.listener import Silence
+from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.session.run import run
 from tests.runs import (
     FILES,
@@ -222,10 +223,9 @@ def test_a_resolved_spec_resolves_to_itself(spec):
 # --- failures --------------------------------------------------------------------------------------------------------
 
 WHERE = re.compile(
-    r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\); "
-    r"(stage [1-4], node \"[a-z.0-9]+\": \S+ is not finite after update \d+"
-    r"|it appeared in the output of stage [1-4], node \"[a-z.0-9]+\""
-    r"|it appeared in the loss itself, in stage 4)"
+    r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\); it began in the "
+    r"(output of stage [1-3] \([a-z.0-9]+\)|loss of stage 4 \(head\))"
+    r"(, where \S+ of node \"[a-z.0-9]+\" in stage [1-4] is not finite after \d+ updates)?"
 )
 
 
@@ -246,6 +246,54 @@ def test_a_loss_that_is_not_finite_stops_the_run(spec, schedule):
     assert problem.message in (directory / "failure.txt").read_text()
     assert listener.calls[-1] == "stopped"
     events(directory)
+
+
+def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
+    """The network did not fit into memory, say: the directory is there already."""
+
+    def no_memory(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("petra_graph.session.prepare.executors", no_memory)
+    with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
+        run(spec, (), Silence())
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["micro_batches"], summary["weights"]) == ("failed", 0, None)
+    assert caught.value.summary == summary
+    assert "no_memory" in (only_run() / "failure.txt").read_text()
+
+
+def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypatch):
+    from petra_graph.catalog.blocks.reversible import RevMlp
+
+    residual = RevMlp.residual
+
+    def training_only(self, x):
+        if not self.training:
+            raise ValueError("not now")
+        return residual(self, x)
+
+    monkeypatch.setattr(RevMlp, "residual", training_only)
+    with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation: ValueError: not now"):
+        run(spec, (), Silence())
+    assert summary_of(only_run())["train"]["loss"] > 0
+
+
+@pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
+def test_a_plugin_that_cannot_be_built_is_told_before_anything_is_written(spec, monkeypatch, here, table):
+    from petra_graph.session import prepare
+
+    load = prepare.load
+
+    def broken(plugin):
+        if plugin.group != TABLE_GROUPS[table]:
+            return load(plugin)
+        return lambda *_: {}["x"]
+
+    monkeypatch.setattr(prepare, "load", broken)
+    with pytest.raises(PluginError, match="cannot be built: KeyError"):
+        run(spec, (), Silence())
+    assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(("size", "file"), [(2000, "metrics.jsonl"), (8000, "weights.safetensors")])
@@ -297,7 +345,8 @@ def test_an_interruption_leaves_everything_written(spec, number):
 def test_an_interruption_before_the_first_epoch_ends(spec):
     run(spec, (), Interrupts("trained 1/2"))
     summary = summary_of(only_run())
-    assert (summary["train"], summary["test"], summary["samples_per_second"]) == (None, None, None)
+    assert (summary["train"], summary["test"]) == (None, None)
+    assert summary["samples_per_second"] > 0
 
 
 def test_a_second_interruption_stops_at_once(spec):
