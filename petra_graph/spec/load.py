@@ -71,4 +71,4 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
 
 def default_name(path: str) -> str:
     """Return the name of a run whose specification gives none: the file's, without its ending."""
-    return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem) or "run"
+    return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"

@@ -7,11 +7,14 @@ Field metadata `help` and `unit` feed `petra-graph schema`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
+
+from petra_graph.errors import shown
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -39,6 +42,14 @@ def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
         raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
 
 
+def _file_name(_: object, __: object, value: str) -> None:
+    """Names become parts of paths, and of the keys of weights, where "/" separates."""
+    if not re.fullmatch(r"[\w-][\w.-]*", value):
+        raise ValueError(
+            f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
+        )
+
+
 @frozen(kw_only=True)
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
@@ -59,7 +70,7 @@ class InputSpec:
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=min_len(1))
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), _file_name))
     block: str = required('a block plugin, or "module:Class"')
     kind: Kind | None = key(None, "what the node keeps; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
@@ -186,7 +197,7 @@ class RunSpec:
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key("run", "names the run directory; default: the file's name")
+    name: str = key("run", "names the run directory; default: the file's name", validator=and_(min_len(1), _file_name))
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
     loss: LossSpec = field(factory=LossSpec, metadata={"help": LossSpec.__doc__})

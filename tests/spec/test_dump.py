@@ -11,6 +11,7 @@ from petra_graph.spec.dump import dump
 from petra_graph.spec.structure import structure
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
+names = st.from_regex(r"[\w-][\w.-]{0,7}", fullmatch=True)
 rates = st.floats(0.001, 1e6)
 values = st.recursive(
     st.integers(-100, 100) | st.booleans() | rates | words,
@@ -27,7 +28,7 @@ def table(cls, **given):
 
 nodes = table(
     model.NodeSpec,
-    name=words,
+    name=names,
     block=words,
     kind=st.sampled_from([None, "reversible", "buffered", "head"]),
     inputs=st.none() | st.lists(words, max_size=3).map(tuple),
@@ -42,7 +43,7 @@ specs = st.builds(
     lambda network, **rest: model.Spec(**network, **rest),
     network=graphs.map(lambda graph: {"graph": graph})
     | table(model.PluginSpec, name=words, options=options).map(lambda plugin: {"architecture": plugin}),
-    name=words,
+    name=names,
     loss=table(model.LossSpec, name=words, options=options),
     method=table(
         model.MethodSpec, name=words, schedule=st.sampled_from([None, "1f1b"]), accumulation=st.integers(1, 9)

@@ -23,7 +23,8 @@ def test_what_a_loaded_spec_keeps(write):
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [("-", "stdin"), ("specs/a.toml", "a"), ("a b.c.toml", "a-b.c"), ("/x/RevNet.toml", "RevNet")]
+    ("path", "name"),
+    [("-", "stdin"), ("specs/a.toml", "a"), ("a b.c.toml", "a-b.c"), ("/x/RevNet.toml", "RevNet"), (".a.toml", "a")],
 )
 def test_default_name(path, name):
     assert default_name(path) == name
