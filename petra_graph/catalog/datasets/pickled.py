@@ -85,8 +85,9 @@ def _read(path: Path, form: BatchFormat, row: int) -> tuple[NDArray[np.uint8], N
     try:
         with path.open("rb") as file:
             entry = _load(file)
-    except (pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, AttributeError, IndexError) as error:
-        raise problem(f"{path} cannot be read as a pickled batch: {error}", form.hint) from error
+    except Exception as error:  # damage leads anywhere: unknown codecs, lengths beyond memory, calls without arguments
+        reason = str(error) or type(error).__name__
+        raise problem(f"{path} cannot be read as a pickled batch: {reason}", form.hint) from error
     if not isinstance(entry, dict):
         raise problem(f"{path} must hold a dictionary (got {type(entry).__name__})", form.hint)
     key = next((key for key in form.label_keys if key in entry), None)

@@ -138,9 +138,20 @@ def test_a_batch_of_another_make_is_refused(message, batch, cifar10_root, write_
     assert message in problem.message
 
 
-@pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x02}q\x00("])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        b"\x80\x02}q\x00(",
+        b"c_codecs\nencode\n(Vx\nVno-such-codec\ntR.",  # LookupError
+        b"cbuiltins\nbytearray\n(I9223372036854775807\ntR.",  # MemoryError, which says nothing
+        b"cbuiltins\nbytearray\n(I99999999999999999999\ntR.",  # OverflowError
+    ],
+)
 def test_a_broken_file_is_refused(content, cifar10_root):
     path = cifar10_root / "cifar-10-batches-py" / "data_batch_3"
     path.write_bytes(content)
     problem = refused(cifar10, Cifar10Options(root=str(cifar10_root)))
     assert problem.message.startswith(f"{path} cannot be read as a pickled batch: ")
+    assert not problem.message.endswith(": ")
