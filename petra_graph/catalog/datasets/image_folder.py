@@ -12,6 +12,7 @@ from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, ImageFolderOptio
 from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
 from petra_graph.catalog.datasets.places import expanded
 from petra_graph.catalog.datasets.splits import PixelStore, image_halves
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import DataSet
 
 
@@ -19,8 +20,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
 
     Raises:
-        SpecError: Folders are missing or do not fit together.
-        RunFailed: `cache` is set and a file cannot be decoded.
+        SpecError: Folders are missing or do not fit together, or `cache` is set and a file cannot be decoded.
     """
     hint = (
         f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
@@ -39,4 +39,9 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
 def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
     # One thread: for small images the interpreter, which threads share, takes longer than the decoder.
     files = ImageFiles(files=folders.files, size=options.size)
-    return files[np.arange(len(folders.files))] if options.cache else files
+    if not options.cache:
+        return files
+    try:
+        return files[np.arange(len(folders.files))]
+    except RunFailed as error:  # Nothing runs yet.
+        raise SpecError(error.problems) from error

@@ -109,8 +109,7 @@ def test_a_broken_image_is_named(content, folder_root):
     path.write_bytes(path.read_bytes()[:400] if content is None else content)
     with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
         opened(folder_root).train.fetch(np.arange(5), seed=0, epoch=0)
-    with pytest.raises(RunFailed, match=f"{path} cannot be decoded"):
-        opened(folder_root, cache=True)
+    assert refused(folder_root, cache=True).message.startswith(f"{path} cannot be decoded")
 
 
 @given(
