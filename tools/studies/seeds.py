@@ -1,9 +1,10 @@
 """A specification under several seeds and variants: means and spreads of the test accuracy.
 
-    python tools/studies/seeds.py specs/quickstart.toml --seeds 5 \
+    python tools/studies/seeds.py specs/quickstart.toml --seeds 5 --output seeds.json \
         --variant "" --variant "method.name=backprop"
 
-A variant is a list of KEY=VALUE, separated by blanks. Runs that a former invocation finished are not repeated.
+A variant is a list of KEY=VALUE, separated by blanks. Runs that a former invocation with the same specification and
+--set finished are not repeated.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import statistics
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,7 +29,12 @@ from petra_graph.session.run import run
 @click.option("--set", "overrides", multiple=True, help="An override of all variants.")
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="JSON file of the results.")
 def main(spec: str, seeds: int, variants: tuple[str, ...], overrides: tuple[str, ...], output: Path) -> None:
-    done = json.loads(output.read_text()) if output.exists() else {"spec": spec, "overrides": overrides, "runs": {}}
+    asked: dict[str, Any] = {"spec": spec, "overrides": list(overrides)}
+    done = json.loads(output.read_text()) if output.exists() else asked | {"runs": {}}
+    for key, value in asked.items():
+        if done.get(key) != value:
+            message = f"{output} holds results with {key} = {done.get(key)!r} (asked for: {value!r})"
+            raise click.ClickException(f"{message}; name another --output, or remove the file")
     for variant in variants:
         for seed in range(seeds):
             key = f"{variant or 'as it is'}; seed {seed}"
