@@ -106,6 +106,29 @@ reversible, schedule
     )
 
 
+def test_an_option_beside_the_table_of_options(told):
+    assert told(SPEC, "--set", "optimizer.lr=0.2") == (
+        2,
+        """\
+--set optimizer.lr=0.2: unknown key "lr" in [optimizer]
+    help: did you mean optimizer.options.lr? lr is an option of optimizer "sgd"
+""",
+    )
+
+
+def test_an_option_of_the_default_plugin_beside_its_options(told):
+    """Without a name it is still the default plugin's option."""
+    plain = SPEC.replace('name = "sgd"\noptions = { lr = 0.1 }', "lr = 0.1")
+    assert told(plain) == (
+        2,
+        """\
+a.toml:5:1: unknown key "lr" in [optimizer]
+    lr = 0.1
+    help: did you mean optimizer.options.lr? lr is an option of optimizer "sgd"
+""",
+    )
+
+
 def test_wrong_type(told):
     assert told(SPEC.replace("accumulation = 2", 'accumulation = "2"')) == (
         2,

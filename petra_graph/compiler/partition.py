@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import networkx as nx
@@ -54,11 +55,14 @@ def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Pro
             yield Problem(message=f"stage {index + 1} is empty", hint="remove it", path=(*_PATH, index))
         for name in names:
             if name not in graph.nodes:
+                copies = _copies(graph, name)
                 yield Problem(
                     message=f'stage {index + 1} names "{name}", which is no node',
-                    hint=suggestion(name, graph.nodes),
+                    hint=f"{name} is repeated: name {', '.join(copies)}" if copies else suggestion(name, graph.nodes),
                     path=(*_PATH, index),
                 )
+                for copy in copies:  # That these are missing is no news.
+                    seen.setdefault(copy, index)
             elif name in seen:
                 yield Problem(
                     message=f'node "{name}" is in {_both(seen[name] + 1, index + 1)}',
@@ -71,6 +75,13 @@ def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Pro
         yield Problem(
             message=f"no stage holds {', '.join(missing)}", hint="every node belongs to one stage", path=_PATH
         )
+
+
+def _copies(graph: StageGraph, name: str) -> list[str]:
+    """Return the nodes that a repeated node was unrolled to."""
+    if all(node.first_of != name for node in graph.nodes.values()):
+        return []
+    return [copy for copy in graph.nodes if re.fullmatch(rf"{re.escape(name)}\.\d+", copy)]
 
 
 def _backward_edges(graph: StageGraph, place: dict[str, int]) -> Iterator[Problem]:

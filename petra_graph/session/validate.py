@@ -17,7 +17,7 @@ from attrs import frozen
 
 from petra_graph.compiler.choice import method_and_schedule
 from petra_graph.compiler.partition import partition
-from petra_graph.errors import Path, Problem, shown
+from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.registry.architecture import expand
@@ -28,7 +28,7 @@ from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discov
 from petra_graph.registry.trust import guarded
 from petra_graph.session.findings import Findings
 from petra_graph.spec.load import LoadedSpec, load
-from petra_graph.spec.merge import PLUGIN_TABLES
+from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, Spec
 
 
@@ -98,6 +98,7 @@ def check_spec(
     check = _Check(
         loaded=loaded, registry=registry or discover(), findings=findings, import_local=import_local, resolved={}
     )
+    check.misplaced_options()
     chosen = {table: check.choose(table) for table in PLUGIN_TABLES}
     facts = check.facts(chosen["data"])
     nodes = check.nodes(chosen["architecture"], facts)
@@ -131,6 +132,21 @@ class _Check:
     import_local: bool
     resolved: dict[tuple[str, str], Plugin | None]
     """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
+
+    def misplaced_options(self) -> None:
+        """Where an unknown key of a table is an option of the plugin that the table names, say so."""
+        for index, problem in enumerate(self.findings.wrong):
+            if not problem.at_key or len(problem.path) != 2 or problem.path[0] not in PLUGIN_TABLES:  # noqa: PLR2004
+                continue
+            table, key = map(str, problem.path)
+            name = plugin_name(table, self.loaded.values[table])
+            try:
+                plugin = self.registry.resolve(TABLE_GROUPS[table], name) if isinstance(name, str) else None
+            except PetraGraphError:  # told where the plugin is chosen
+                plugin = None
+            if plugin is not None and key in attrs.fields_dict(plugin.declaration.options):
+                hint = f"did you mean {table}.options.{key}? {key} is an option of {plugin}"
+                self.findings.wrong[index] = attrs.evolve(problem, hint=hint)
 
     def choose(self, table: str) -> Chosen | None:
         """Resolve a top-level table's plugin and read its options."""

@@ -7,8 +7,10 @@ options and the graph are checked in the same pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
+import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
@@ -93,10 +95,17 @@ def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
                 message="both [graph] and [architecture] are given", hint=hint, path=("architecture",), at_key=True
             ),
         )
-    if "graph" not in values and "architecture" not in values:
+    if "graph" not in values and "architecture" not in values and not _misspelt_network(values):
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
         return (Problem(message="neither [graph] nor [architecture] is given", hint=hint),)
     return ()
+
+
+def _misspelt_network(values: Mapping[str, Any]) -> bool:
+    """Tell whether an unknown key means one of the two tables, which is told already."""
+    tables = [attribute.name for attribute in attrs.fields(Spec)]
+    meant = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
+    return bool(meant & {"graph", "architecture"})
 
 
 def _nodes(values: Mapping[str, Any]) -> list[Path]:

@@ -5,6 +5,7 @@ import tomllib
 import attrs
 import pytest
 
+from petra_graph.errors import shown
 from petra_graph.spec.merge import PLUGIN_TABLES
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec, PluginSpec, Spec
 from petra_graph.spec.structure import structure
@@ -67,12 +68,30 @@ def kinds(annotation):
             ],
         ),
         (BASE + "[optimizr]\n", ['unknown key "optimizr" in the specification']),
+        ("[architectur]\nname = 'x'\n[data]\nname = 'x'", ['unknown key "architectur" in the specification']),
+        (BASE.replace("graph.", "grph."), ['unknown key "grph" in the specification']),
         (BASE + "[optimizer.clip]\n", ["limit is missing in [optimizer.clip]"]),
         ("data = 'digits'\n[architecture]\nname = 'x'", ['data must be a table (got "digits")']),
     ],
 )
 def test_problems(text, expected):
     assert messages(text) == expected
+
+
+@pytest.mark.parametrize("name", ["a/b", "../../evil", "..", ".hidden", "a b", "a\\b", "a\n"])
+def test_names_cannot_leave_the_folders_that_they_name(name):
+    rule = 'must consist of letters, digits, "_", "-" and ".", and not begin with "."'
+    values = tomllib.loads(BASE)
+    values["name"] = values["graph"]["node"][0]["name"] = name
+    found = [problem.message for problem in structure(values).problems]
+    assert found == [f"name {rule} (got {shown(name)})", f"name in node {shown(name)} {rule} (got {shown(name)})"]
+
+
+@pytest.mark.parametrize("name", ["a", "layer1.0", "RevNet-18_b", "größe", "_", "-"])
+def test_names_that_are_allowed(name):
+    values = tomllib.loads(BASE)
+    values["name"] = values["graph"]["node"][0]["name"] = name
+    assert structure(values).problems == ()
 
 
 def test_a_table_by_its_name_alone_is_an_understandable_mistake():
