@@ -9,6 +9,8 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar
@@ -115,9 +117,14 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f'"{value}"'
+        # JSON's escapes are TOML's, but for DEL.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {shown(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{_shown_key(key)} = {shown(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return str(value)
+
+
+def _shown_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else shown(key)
