@@ -76,7 +76,7 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
             )
         elif (node.kind == "head") != (able == "head"):
             yield Problem(
-                message=f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is {_a(able)} block',
+                message=f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {able} block',
                 hint=f'leave out `kind`, or set kind = "{able}"',
                 path=path,
             )
@@ -158,7 +158,3 @@ def every_node_counts(graph: StageGraph) -> Iterator[Problem]:
 
 WIRING: tuple[WiringRule, ...] = (names_are_unique, inputs_exist, kinds_fit_blocks)
 GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head, every_node_counts)
-
-
-def _a(kind: str) -> str:
-    return f"a {kind}"

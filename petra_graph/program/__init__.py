@@ -1,1 +1,1 @@
-"""Values that compiler, executors and simulators share; no behaviour, no torch."""
+"""What compiler, executors and simulators share: values, and pure functions of them; no torch."""
