@@ -54,6 +54,7 @@ def test_declaration_names_code_that_is_there(declaration):
     module, attribute = declaration.build.split(":")
     assert callable(getattr(import_module(module), attribute))
     assert declaration.summary.endswith(".")
+    assert not declaration.options.__doc__.startswith("Options of"), "`show` prints it below the name, which it repeats"
     for field in attrs.fields(declaration.options):
         assert field.kw_only
         assert field.metadata["help"]

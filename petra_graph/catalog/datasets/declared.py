@@ -20,7 +20,7 @@ from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
 
 @frozen(kw_only=True)
 class Cifar10Options:
-    """Options of `cifar10`."""
+    """Where CIFAR-10 is, and how its images are varied and normalised."""
 
     root: str = shared.root("cifar-10-batches-py, or that folder itself")
     download: bool = shared.download()
@@ -32,7 +32,7 @@ class Cifar10Options:
 
 @frozen(kw_only=True)
 class Cifar100Options:
-    """Options of `cifar100`."""
+    """Where CIFAR-100 is, and how its images are varied and normalised; targets are the 100 fine classes."""
 
     root: str = shared.root("cifar-100-python, or that folder itself")
     download: bool = shared.download()
@@ -44,7 +44,7 @@ class Cifar100Options:
 
 @frozen(kw_only=True)
 class FashionMnistOptions:
-    """Options of `fashion-mnist`."""
+    """Where Fashion-MNIST is, and how its grey images are varied and normalised."""
 
     root: str = shared.root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
     download: bool = shared.download()
@@ -56,7 +56,7 @@ class FashionMnistOptions:
 
 @frozen(kw_only=True)
 class ImageNet32Options:
-    """Options of `imagenet32`."""
+    """Where the downsampled ImageNet is, and how its images are varied and normalised."""
 
     root: str = shared.root("train_data_batch_1 to _10 and val_data")
     crop_padding: int = shared.crop_padding(4)
@@ -67,7 +67,7 @@ class ImageNet32Options:
 
 @frozen(kw_only=True)
 class ImageNetOptions:
-    """Options of `imagenet`."""
+    """Where ImageNet's folders are, and how images are cropped from their full size."""
 
     root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
@@ -93,7 +93,7 @@ class ImageNetOptions:
 
 @frozen(kw_only=True)
 class ImageFolderOptions:
-    """Options of `image-folder`."""
+    """Where the images are, the one size that all are brought to, and how they are varied and normalised."""
 
     root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
@@ -113,7 +113,7 @@ class ImageFolderOptions:
 
 @frozen(kw_only=True)
 class DigitsOptions:
-    """Options of `digits`."""
+    """How scikit-learn's 1797 digits are split, varied and normalised; there are no files."""
 
     test_share: float = option(
         "share of each class that is kept for the test, whatever the run's seed",
@@ -127,7 +127,7 @@ class DigitsOptions:
 
 @frozen(kw_only=True)
 class RandomOptions:
-    """Options of `random`."""
+    """The shape, type and number of the samples; no augmentation and no files."""
 
     shape: tuple[int, ...] = option(
         "shape of one sample", default=(3, 32, 32), validator=and_(min_len(1), deep_iterable(ge(1)))

@@ -10,7 +10,7 @@ from petra_graph.registry.contracts import LossDeclaration, option
 
 @frozen(kw_only=True)
 class CrossEntropyOptions:
-    """Options of `cross-entropy`."""
+    """How the targets are softened."""
 
     label_smoothing: float = option(
         "share of the target that is spread evenly over all classes", default=0.0, validator=and_(ge(0), lt(1))

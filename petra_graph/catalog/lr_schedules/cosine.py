@@ -14,7 +14,7 @@ from petra_graph.registry.contracts import Horizon, LrScheduleDeclaration, optio
 
 @frozen(kw_only=True)
 class CosineOptions:
-    """Options of `cosine`."""
+    """Where the curve ends."""
 
     final: float = option(
         "share of the base learning rate that the run's end comes to", default=0.0, validator=and_(ge(0), le(1))

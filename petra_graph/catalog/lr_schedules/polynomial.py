@@ -13,7 +13,7 @@ from petra_graph.registry.contracts import Horizon, LrScheduleDeclaration, optio
 
 @frozen(kw_only=True)
 class PolynomialOptions:
-    """Options of `polynomial`."""
+    """The curve's exponent, and where it ends."""
 
     power: float = option("exponent; 1 is a straight line", default=2.0, validator=gt(0))
     final: float = option(

@@ -21,7 +21,7 @@ def _increasing(_: Any, __: Attribute[Any], value: tuple[float, ...]) -> None:
 
 @frozen(kw_only=True)
 class StepOptions:
-    """Options of `step`."""
+    """When the learning rate drops, and by how much."""
 
     milestones: tuple[float, ...] = option(
         "when the learning rate drops, counted from the run's start, warm-up included; fractions are allowed",

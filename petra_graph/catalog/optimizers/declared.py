@@ -36,7 +36,7 @@ def _eps() -> Any:
 
 @frozen(kw_only=True)
 class SgdOptions:
-    """Options of `sgd`."""
+    """Learning rate, momentum (Nesterov's or plain) and weight decay."""
 
     lr: float = _lr(0.1)
     momentum: float = _momentum()
@@ -50,7 +50,7 @@ class SgdOptions:
 
 @frozen(kw_only=True)
 class AdamOptions:
-    """Options of `adam`."""
+    """Step and averages; the weight decay is added to the gradient, and so scaled with it (AdamW's is not)."""
 
     lr: float = _lr(1e-3)
     betas: tuple[float, ...] = _betas()
@@ -60,7 +60,7 @@ class AdamOptions:
 
 @frozen(kw_only=True)
 class AdamWOptions:
-    """Options of `adamw`."""
+    """Step and averages; the weight decay shrinks parameters by lr * weight_decay, beside the gradient's step."""
 
     lr: float = _lr(1e-3)
     betas: tuple[float, ...] = _betas()
@@ -70,7 +70,7 @@ class AdamWOptions:
 
 @frozen(kw_only=True)
 class LarsOptions:
-    """Options of `lars`."""
+    """Step, momentum and trust; each decayed tensor's step is in proportion to its own norm."""
 
     lr: float = _lr(1.0)
     momentum: float = _momentum()
