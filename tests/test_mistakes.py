@@ -129,6 +129,21 @@ a.toml:5:1: unknown key "lr" in [optimizer]
     )
 
 
+def test_a_blocks_option_beside_its_options(told):
+    assert told(SPEC.replace("options = { features = 16 }", "features = 16")) == (
+        2,
+        """\
+a.toml:8:1: features is missing in the options of block "linear-stem"
+    [[graph.node]]
+    help: features: features of each output stream
+a.toml:11:1: unknown key "features" in node "stem"
+    features = 16
+    help: did you mean options.features? features is an option of block "linear-stem"
+2 problems
+""",
+    )
+
+
 def test_wrong_type(told):
     assert told(SPEC.replace("accumulation = 2", 'accumulation = "2"')) == (
         2,

@@ -136,16 +136,25 @@ class _Check:
     def misplaced_options(self) -> None:
         """Where an unknown key of a table is an option of the plugin that the table names, say so."""
         for index, problem in enumerate(self.findings.wrong):
-            if not problem.at_key or len(problem.path) != 2 or problem.path[0] not in PLUGIN_TABLES:  # noqa: PLR2004
+            if not problem.at_key:
                 continue
-            table, key = map(str, problem.path)
-            name = plugin_name(table, self.loaded.values[table])
+            match problem.path:
+                case (str(table), str(key)) if table in PLUGIN_TABLES:
+                    group, name = TABLE_GROUPS[table], plugin_name(table, self.loaded.values[table])
+                    meant = f"{table}.options.{key}"
+                case ("graph", "node", int(number), str(key)):
+                    group, name = BLOCKS, self.loaded.values["graph"]["node"][number].get("block")
+                    meant = f"options.{key}"
+                case _:
+                    continue
+            if not isinstance(name, str) or (group == BLOCKS and self.registry.is_local(name)):
+                continue
             try:
-                plugin = self.registry.resolve(TABLE_GROUPS[table], name) if isinstance(name, str) else None
-            except PetraGraphError:  # told where the plugin is chosen
-                plugin = None
-            if plugin is not None and key in attrs.fields_dict(plugin.declaration.options):
-                hint = f"did you mean {table}.options.{key}? {key} is an option of {plugin}"
+                plugin = self.registry.resolve(group, name)
+            except PetraGraphError:  # It is told where the plugin is chosen.
+                continue
+            if key in attrs.fields_dict(plugin.declaration.options):
+                hint = f"did you mean {meant}? {key} is an option of {plugin}"
                 self.findings.wrong[index] = attrs.evolve(problem, hint=hint)
 
     def choose(self, table: str) -> Chosen | None:
