@@ -18,6 +18,12 @@ SHELL = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for
 COMMANDS = [shlex.split(line, comments=True) for line in SHELL if line]
 
 
+def test_nothing_is_left_to_be_filled_in():
+    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b", re.sub(r"```.*?```", "", README, flags=re.DOTALL))
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
 def test_the_readme_shows_commands():
     assert len(COMMANDS) > 8
     assert {command[0] for command in COMMANDS} == {"make", "petra-graph"}

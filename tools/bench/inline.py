@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import torch
@@ -71,7 +72,7 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
 
     limit = statistics.median(whole / (whole + f0) for whole, f0 in zip(seconds["plain"], seconds["f0"], strict=True))
     result = {
-        "spec": spec,
+        "spec": Path(spec).name,
         "batch": batch,
         "threads": threads,
         "rounds": rounds,
