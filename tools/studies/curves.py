@@ -1,17 +1,18 @@
 """Curves of finished runs, side by side: one JSON file and one picture.
 
-python tools/studies/curves.py RUN... --output tools/studies/results/cifar10-ten-epochs
+python -m tools.studies.curves RUN... --output tools/studies/results/cifar10-ten-epochs
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-COLOURS = ("#1b6ca8", "#c8553d", "#3a7d44", "#7a5195")
-DASHES = ("-", "--", "-.", ":")
+from tools.studies.drawing import COLOURS, DASHES, panels
+from tools.studies.study import series
 
 
 @click.command()
@@ -27,14 +28,9 @@ def main(runs: tuple[Path, ...], output: Path, title: str) -> None:
         click.echo(f"{curve['label']}: {curve['test accuracy, %'][-1]:.2f} %")
 
 
-def _curve(run: Path) -> dict[str, object]:
+def _curve(run: Path) -> dict[str, Any]:
     summary = json.loads((run / "summary.json").read_text())
     environment = json.loads((run / "env.json").read_text())
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-    def series(name: str, scale: float = 1.0) -> list[float]:
-        return [round(scale * event["value"], 4) for event in events if event["name"] == name]
-
     return {
         "label": f"{summary['method']}, {summary['schedule']}",
         "status": summary["status"],
@@ -44,36 +40,23 @@ def _curve(run: Path) -> dict[str, object]:
         "parameters": summary["parameters"],
         "epochs": summary["epochs"],
         "updates": summary["updates"],
-        "test accuracy, %": series("test/top1", 100),
-        "test loss": series("test/loss"),
-        "training accuracy, %": series("train/top1", 100),
-        "training loss": series("train/loss"),
+        "test accuracy, %": series(run, "test/top1", 100),
+        "test loss": series(run, "test/loss"),
+        "training accuracy, %": series(run, "train/top1", 100),
+        "training loss": series(run, "train/loss"),
         "environment": {key: value for key, value in environment.items() if key != "command"},
     }
 
 
-def _draw(curves: list[dict], path: Path, title: str) -> None:  # type: ignore[type-arg]
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for axis, key, name in (
-        (axes[0], "test accuracy, %", "test accuracy, %"),
-        (axes[1], "training loss", "training loss"),
-    ):
-        for curve, colour, dash in zip(curves, COLOURS, DASHES, strict=False):
-            epochs = range(1, len(curve[key]) + 1)
-            axis.plot(epochs, curve[key], dash, color=colour, marker="o", markersize=3.5, label=curve["label"])
-        axis.set_xlabel("epoch")
-        axis.set_title(name, fontsize=10)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(frameon=False)
-    if title:
-        figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=130)
+def _draw(curves: list[dict[str, Any]], path: Path, title: str) -> None:
+    with panels(path, 2, title=title, width=9, height=3.6) as axes:
+        for axis, key in zip(axes, ("test accuracy, %", "training loss"), strict=True):
+            for curve, colour, dash in zip(curves, COLOURS, DASHES, strict=False):
+                epochs = range(1, len(curve[key]) + 1)
+                axis.plot(epochs, curve[key], dash, color=colour, marker="o", markersize=3.5, label=curve["label"])
+            axis.set_xlabel("epoch")
+            axis.set_title(key, fontsize=10)
+        axes[0].legend(frameon=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,145 @@
+"""Studies go on where they stopped, take no results of other settings, and write what they found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from petra_graph.cli.main import main as petra_graph
+from petra_graph.errors import SpecError
+from tests.runs import SPEC
+from tools.studies import figure4, seeds, study, table4
+from tools.studies.study import Case, Study
+
+
+@pytest.fixture(autouse=True)
+def processes(monkeypatch):
+    """Runs as they would be, inside this process; the list says which were started."""
+    started = []
+
+    def run(command, *, stdout, **_):
+        started.append(command[command.index("run") + 2 :])
+        code = petra_graph(command[command.index("run") :])
+        stdout.write(f"ended with {code}")
+        return subprocess.CompletedProcess(command, code)
+
+    monkeypatch.setattr(study, "subprocess", SimpleNamespace(run=run))
+    return started
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def a_study(spec, tmp_path, *overrides):
+    return Study(spec=spec, overrides=("run.epochs=1", *overrides), output=tmp_path / "study")
+
+
+CASES = [Case(name=f"seed{seed}", overrides=(f"run.seed={seed}",)) for seed in range(2)]
+
+
+def test_finished_runs_are_not_repeated(spec, tmp_path, processes):
+    first = a_study(spec, tmp_path).carry_out(CASES[:1])
+    assert len(processes) == 1
+    both = a_study(spec, tmp_path).carry_out(CASES)
+    assert len(processes) == 2
+    assert both["seed0"].directory == first["seed0"].directory
+    assert len(both["seed1"].accuracies()) == 1
+
+
+def test_a_run_that_was_interrupted_is_repeated(spec, tmp_path, processes):
+    done = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
+    summary = done.directory / "summary.json"
+    summary.write_text(summary.read_text().replace('"done"', '"interrupted"'))
+    again = a_study(spec, tmp_path).carry_out(CASES[:1])["seed0"]
+    assert again.directory != done.directory
+    assert len(processes) == 2
+
+
+def test_results_of_other_settings_are_not_taken(spec, tmp_path):
+    a_study(spec, tmp_path).carry_out(CASES[:1])
+    with pytest.raises(click.ClickException, match="finished run of other settings; name another --output"):
+        a_study(spec, tmp_path, "optimizer.options.lr=0.1").carry_out(CASES[:1])
+
+
+def test_a_case_that_is_wrong_starts_nothing(spec, tmp_path, processes):
+    with pytest.raises(SpecError):
+        a_study(spec, tmp_path).carry_out([*CASES, Case(name="wrong", overrides=("run.epoch=2",))])
+    assert not processes
+
+
+def test_a_run_that_fails_is_named_after_the_others_have_ended(spec, tmp_path, processes):
+    failing = Case(name="failing", overrides=("optimizer.options.lr=1e30", "run.epochs=3"))
+    with pytest.raises(click.ClickException, match=r"not finished: failing \(exit code 1, .*output.txt\)"):
+        a_study(spec, tmp_path).carry_out([failing, *CASES])
+    assert len(processes) == 3
+    assert (tmp_path / "study/runs/failing/output.txt").read_text() == "ended with 1"
+
+
+def invoke(command, *arguments):
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_table_4_has_five_rows(spec, tmp_path, processes):
+    done = invoke(
+        table4.main, "--spec", spec, "--set", "run.epochs=1", "--seeds", "2", "--output", str(tmp_path / "out")
+    )
+    results = json.loads((tmp_path / "out/table4.json").read_text())
+    assert [row["method"] for row in results["rows"]] == list(table4.ROWS)
+    assert all(len(row["each"]) == 2 for row in results["rows"])
+    assert len(processes) == 10
+    assert all("method.accumulation=1" in command for command in processes)
+    assert (tmp_path / "out/table4.png").stat().st_size > 1000
+    assert "delayed-reconstructed" in done.stdout
+
+
+def test_figure_4_has_three_curves(spec, tmp_path, processes):
+    done = invoke(
+        figure4.main,
+        "--spec",
+        spec,
+        "--set",
+        "run.epochs=1",
+        "--accumulation",
+        "4,1",
+        "--output",
+        str(tmp_path / "out"),
+    )
+    results = json.loads((tmp_path / "out/figure4.json").read_text())
+    assert [curve["curve"] for curve in results["curves"]] == ["backprop", "petra, 1f1b", "petra, lockstep"]
+    assert all(curve["accumulation"] == [1, 4] and len(curve["mean"]) == 2 for curve in results["curves"])
+    assert len(processes) == 6
+    assert (tmp_path / "out/figure4.png").stat().st_size > 1000
+    assert ["k", "1", "4"] in [line.split() for line in done.stdout.splitlines()]
+
+
+def test_an_accumulation_that_is_no_number_is_refused():
+    done = CliRunner().invoke(figure4.main, ["--accumulation", "1,x"])
+    assert done.exit_code == 2
+    assert "--accumulation takes positive numbers, separated by commas, as in 1,4,16 (got '1,x')" in done.output
+
+
+def test_variants_are_compared_over_seeds(spec, tmp_path):
+    arguments = ["--set", "run.epochs=1", "--seeds", "2", "--variant", "", "--variant", "method.name=backprop"]
+    invoke(seeds.main, spec, *arguments, "--output", str(tmp_path / "out"))
+    results = json.loads((tmp_path / "out/seeds.json").read_text())
+    spreads = results["test accuracy, %"]
+    assert list(spreads) == ["as it is", "method.name=backprop"]
+    assert all(len(spread["each"]) == 2 for spread in spreads.values())
+
+
+@pytest.mark.parametrize("size", study.SIZES)
+def test_sizes_are_specifications_that_exist(size):
+    from petra_graph.spec.load import load
+
+    assert load(study.SIZES[size].spec, study.SIZES[size].overrides).problems == ()

@@ -1,0 +1,89 @@
+"""The paper's Table 4: what delay, stored inputs and stored parameters each do to the accuracy, at k = 1.
+
+    python -m tools.studies.table4                                    # two minutes, handwritten digits
+    python -m tools.studies.table4 --size small --seeds 2 --jobs 2 \
+        --set data.options.root=~/data/cifar10-images                 # an hour and a half on two cores
+    python -m tools.studies.table4 --size paper --set data.name=cifar100 --set architecture.options.classes=100
+
+Five rows: plain backpropagation, and the four delayed methods under the paper's lockstep. Same micro-batch, epochs and
+learning rate for all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tools.studies.drawing import figure_of
+from tools.studies.study import Case, Done, Study, study_options, write_results
+
+# row: delayed, input buffer, parameter buffer, as the paper's table has them
+ROWS = {
+    "backprop": ("no", "-", "-"),
+    "pipedream": ("yes", "yes", "yes"),
+    "dsp": ("yes", "yes", "no"),
+    "delayed-reconstructed": ("yes", "no", "yes"),
+    "petra": ("yes", "no", "no"),
+}
+
+
+@click.command()
+@study_options("table4")
+def main(size: str, spec: str | None, overrides: tuple[str, ...], seeds: int, jobs: int, output: Path) -> None:
+    """Train the five rows of Table 4, and write table4.json and table4.png to --output."""
+    study = Study.of(size, spec, overrides, output, jobs)
+    cases = {(method, seed): _case(method, seed) for seed in range(seeds) for method in ROWS}
+    done = study.carry_out(list(cases.values()))
+    rows = [_row(method, [done[cases[method, seed].name] for seed in range(seeds)]) for method in ROWS]
+    write_results(output, "table4", {**study.facts(), "accumulation": 1, "seeds": seeds, "rows": rows})
+    _draw(rows, output / "table4.png")
+    for row in rows:
+        spread = "" if row["standard deviation"] is None else f" (sd {row['standard deviation']:.2f})"
+        click.echo(f"{row['method']:22} {row['mean']:6.2f} %{spread}")
+
+
+def _case(method: str, seed: int) -> Case:
+    schedule = "sequential" if method == "backprop" else "lockstep"
+    settings = (f"method.name={method}", f"method.schedule={schedule}", "method.accumulation=1", f"run.seed={seed}")
+    return Case(name=f"{method}-{schedule}-k1-seed{seed}", overrides=settings)
+
+
+def _row(method: str, runs: list[Done]) -> dict[str, Any]:
+    delayed, inputs, parameters = ROWS[method]
+    last = [run.accuracies()[-1] for run in runs]
+    return {
+        "method": method,
+        "delayed": delayed,
+        "input buffer": inputs,
+        "parameter buffer": parameters,
+        "mean": round(statistics.mean(last), 2),
+        "standard deviation": round(statistics.stdev(last), 2) if len(last) > 1 else None,
+        "each": [round(value, 2) for value in last],
+        "test accuracy by epoch, %": [run.accuracies() for run in runs],
+    }
+
+
+def _draw(rows: list[dict[str, Any]], path: Path) -> None:
+    with figure_of(path, title="Table 4: delay, and what is stored", width=7.5) as axis:
+        for index, row in enumerate(reversed(rows)):
+            axis.plot(row["mean"], index, "|", color="#1b6ca8", markersize=18, markeredgewidth=2)
+            axis.plot(row["each"], [index] * len(row["each"]), "o", color="#1b6ca8", alpha=0.6, markersize=5)
+        labels = [
+            row["method"] if row["delayed"] == "no" else f"{row['method']}\n{_stored(row)}" for row in reversed(rows)
+        ]
+        axis.set_yticks(range(len(rows)), labels)
+        axis.grid(visible=False, axis="y")
+        axis.set_ylim(-0.6, len(rows) - 0.4)
+        axis.set_xlabel("test accuracy, % (dots: seeds; bar: mean)")
+
+
+def _stored(row: dict[str, Any]) -> str:
+    stored = [name for name in ("input", "parameter") if row[f"{name} buffer"] == "yes"]
+    return f"stores {' and '.join(f'{name}s' for name in stored)}" if stored else "stores nothing"
+
+
+if __name__ == "__main__":
+    main()
