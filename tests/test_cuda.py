@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.pipelines import REVNET, SHAPES, batches, pipeline, relative_error
+from petra_graph.executor.cells import KeepInput
+from petra_graph.executor.storage import OnHost, Storage, restore
+from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -34,3 +36,95 @@ def test_same_seed_gives_the_same_bits_on_a_gpu():
         torch.use_deterministic_algorithms(False)
     one, other = (built.parameters() for built in runs)
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("stored", ["as-streams", "bfloat16", "int8"])
+@pytest.mark.parametrize("schedule", ["sequential", "1f1b", "lockstep"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_where_buffers_wait_changes_no_bit(graph, schedule, stored):
+    """With the prefetch after a forward (depth above 1) and without; several segments a stage in the second case."""
+    data = batches(SHAPES[graph], 12)
+    names = tuple(table.name for table in GRAPHS[graph])
+    for stages in ("per-block", (names[:-1], names[-1:])):
+        precision = {"buffer_dtype": stored, "wire_dtype": stored}
+        here, there = (
+            pipeline(
+                GRAPHS[graph],
+                SHAPES[graph],
+                schedule=schedule,
+                stages=stages,
+                devices=("cuda:0",),
+                precision={**precision, "buffer_device": device},
+            )
+            for device in ("stage", "cpu")
+        )
+        for built in (here, there):
+            built.train(data)
+        expected = here.parameters()
+        assert all(torch.equal(value, expected[key]) for key, value in there.parameters().items())
+
+
+def test_offloaded_buffers_are_pinned_host_memory_and_leave_the_device():
+    built = pipeline(
+        REVNET, SHAPES["revnet"], schedule="lockstep", devices=("cuda:0",), precision={"buffer_device": "cpu"}
+    )
+    seen = 0
+
+    def observe(_):
+        nonlocal seen
+        for executor in built.executors:
+            for _, cell in executor._steps:
+                for _, held in cell.buffer if isinstance(cell, KeepInput) else ():
+                    assert isinstance(held, OnHost)
+                    assert all(host.is_pinned() for host in held.host)
+                    seen += 1
+
+    built.runtime.train(batches(SHAPES["revnet"], 14), range(14), observe)
+    assert seen > 10
+
+
+@pytest.mark.parametrize("stored", ["as-streams", "float16", "int8"])
+def test_offloading_survives_memory_that_is_used_again_at_once(stored):
+    """Inputs are freed and their blocks overwritten while copies may still be under way, many times over."""
+    device = torch.device("cuda:0")
+    storage = Storage(stored=stored, copies=torch.cuda.Stream(device))
+    on_device = Storage(stored=stored, copies=None)
+    expected, held = [], []
+    for seed in range(24):
+        generator = torch.Generator(device).manual_seed(seed)
+        stream = torch.randn(8, 16, 64, 64, device=device, generator=generator).to(memory_format=torch.channels_last)
+        expected.append(restore(on_device.keep((stream.clone(memory_format=torch.preserve_format),)))[0].cpu())
+        held.append(storage.keep((stream,)))
+        del stream
+        torch.full((8, 16, 64, 64), float("nan"), device=device)
+    for one, value in zip(held, expected, strict=True):
+        (found,) = restore(one)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(found.cpu(), value)
+
+
+def test_an_offloaded_buffer_leaves_the_device():
+    device = torch.device("cuda:0")
+    storage = Storage(stored="as-streams", copies=torch.cuda.Stream(device))
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(device)
+    held = storage.keep((torch.randn(1 << 20, device=device),))
+    torch.cuda.synchronize()
+    torch.empty(1, device=device)  # Blocks that other streams have used are given back at the next allocation.
+    assert torch.cuda.memory_allocated(device) - before < 1 << 20
+    assert restore(held)[0].device == device
+
+
+@pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0")])
+def test_wires_across_devices_are_the_cpus(devices, stored):
+    """What differs in its last bits in float64 is next to never rounded another way."""
+    data = batches(SHAPES["chain"], 6)
+    one, other = (
+        pipeline(GRAPHS["chain"], SHAPES["chain"], devices=on, precision={"wire_dtype": stored})
+        for on in (("cpu",), devices)
+    )
+    for built in (one, other):
+        built.train(data)
+    on_cpu = {key: value.cpu() for key, value in other.parameters().items()}
+    assert relative_error(on_cpu, one.parameters()) < FLOAT64_ACROSS_DEVICES

@@ -14,12 +14,13 @@ from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 from torch import Tensor
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.storage import Held, Storage, fetch, restore
 from petra_graph.executor.versions import Parameters, ParameterVersions, credit, leaves
 from petra_graph.registry.contracts import Loss
 
@@ -146,16 +147,17 @@ class ReconstructAtStored(KeepNothing):
 class KeepInput(BodyCell):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
-    buffer: InFlight[Streams] = field(factory=InFlight, init=False)
+    storage: Storage = field(default=Factory(lambda cell: Storage.of(cell.evaluation), takes_self=True), init=False)
+    buffer: InFlight[Held] = field(factory=InFlight, init=False)
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.put(micro_batch, inputs)
+        self.buffer.put(micro_batch, self.storage.keep(inputs))
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
-        inputs = self.buffer.take(micro_batch)
+        inputs = restore(self.buffer.take(micro_batch))
         parameters = self.stored(micro_batch)
         at = tuple(leaf(stream) for stream in inputs)
         again = self.run(micro_batch, at, parameters)
@@ -163,6 +165,11 @@ class KeepInput(BodyCell):
         if parameters is not None:
             credit(parameters, self.modules)
         return Reversed(inputs, through)
+
+    def fetch(self) -> None:
+        """Begin to bring back, from wherever it waits, what the next backward will take."""
+        if self.buffer:
+            fetch(self.buffer[0][1])
 
 
 @define(eq=False, slots=False)

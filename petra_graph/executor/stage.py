@@ -5,6 +5,13 @@
 
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
+
+Decision: what crosses between two stages in training is encoded (`precision.wire_dtype`) here, by the stage that sends it, and
+decoded by the one that receives it, so that no runtime and no placement changes the bits; the cuts do, since edges
+inside a stage are not encoded. Neither are samples and targets, nor anything in an evaluation, whose result must not
+depend on the batch's size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from what its consumer
+returns, which has been encoded on the way there and again on the way back: from a consumer that stores its input the second
+time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
 """
 
 from __future__ import annotations
@@ -28,13 +35,14 @@ from petra_graph.executor.cells import (
     KeepNothing,
     ReconstructAtStored,
 )
+from petra_graph.executor.compress import Carried, decode, encode, total
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import Updater
 from petra_graph.executor.versions import ParameterVersions
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.stage_program import Edge, Segment, StageProgram
 from petra_graph.registry.contracts import Loss
-from petra_graph.spec.model import Keeps, Uses
+from petra_graph.spec.model import Keeps, StoredDtype, Uses
 
 _BODY: Mapping[tuple[Keeps, Uses], type[BodyCell]] = {
     ("nothing", "current"): KeepNothing,
@@ -50,8 +58,8 @@ _BODY: Mapping[tuple[Keeps, Uses], type[BodyCell]] = {
 class BackwardMessage:
     """What a consumer sends back along an edge."""
 
-    gradients: Streams
-    activation: Streams | None
+    gradients: Carried
+    activation: Carried | None
     """The producer's output, for a producer that reconstructs from it."""
 
 
@@ -59,7 +67,7 @@ class BackwardMessage:
 class Forwarded:
     """What a stage's forward gives."""
 
-    sent: Mapping[Edge, Streams]
+    sent: Mapping[Edge, Carried]
     result: HeadResult | None
     """From the stage that holds the head."""
 
@@ -78,6 +86,7 @@ class StageExecutor:
         self.program = program
         self.modules = modules
         self.updater = updater
+        self.precision = evaluation.precision
         self._inside = set(program.nodes)
         self.versions = _versions(program, modules)
         self._sent: InFlight[tuple[Tensor, ...]] = InFlight()
@@ -86,7 +95,7 @@ class StageExecutor:
             (segment, _cell(segment, modules, evaluation, loss, self.versions)) for segment in program.segments
         ]
 
-    def forward(self, micro_batch: int, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
+    def forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         """Run the forward of a training micro-batch.
 
         Args:
@@ -94,7 +103,7 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets, for the stage that holds the head.
         """
-        sent: dict[Edge, Streams] = {}
+        sent: dict[Edge, Carried] = {}
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
@@ -105,9 +114,11 @@ class StageExecutor:
                 result = cell.learn(micro_batch, inputs, target)
             else:
                 assert isinstance(cell, BodyCell)
-                self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent)
+                self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent, self.precision.wire_dtype)
             del inputs
-        self._sent.put(micro_batch, tuple(stream.sum() for streams in sent.values() for stream in streams))
+        self._sent.put(micro_batch, tuple(total(value) for carried in sent.values() for value in carried))
+        if 1 < self.program.depth <= len(self._sent):  # A backward is next; it is not of this micro-batch.
+            self._fetch()
         return Forwarded(sent=sent, result=result)
 
     def backward(
@@ -124,10 +135,11 @@ class StageExecutor:
         """
         sent: dict[Edge, BackwardMessage] = {}
         self._sent.take(micro_batch)
+        self._fetch()
         for segment, cell in reversed(self._steps):
             messages = [received.pop(edge) for edge in segment.outputs]
-            gradients = _summed([message.gradients for message in messages])
-            outputs = next((message.activation for message in messages if message.activation is not None), None)
+            gradients = _summed([decode(message.gradients) for message in messages])
+            outputs = next((decode(message.activation) for message in messages if message.activation is not None), None)
             del messages
             found = cell.backward(micro_batch, outputs, gradients)
             first = 0
@@ -135,9 +147,11 @@ class StageExecutor:
                 own = slice(first, first := first + entry.streams)
                 if entry.edge.producer == INPUT:
                     continue
-                activation = found.inputs[own] if entry.returns_activation else None
-                message = BackwardMessage(gradients=found.gradients[own], activation=activation)
-                (received if entry.edge.producer in self._inside else sent)[entry.edge] = message
+                inside = entry.edge.producer in self._inside
+                stored = "as-streams" if inside else self.precision.wire_dtype
+                activation = encode(found.inputs[own], stored) if entry.returns_activation else None
+                message = BackwardMessage(gradients=encode(found.gradients[own], stored), activation=activation)
+                (received if inside else sent)[entry.edge] = message
         self.updater.accumulated()
         if self.versions is not None:
             self.versions.end(micro_batch)
@@ -149,9 +163,9 @@ class StageExecutor:
             self.versions.before_step()
         self.updater.step(norm)
 
-    def evaluate(self, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
+    def evaluate(self, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
-        sent: dict[Edge, Streams] = {}
+        sent: dict[Edge, Carried] = {}
         result: HeadResult | None = None
         with torch.no_grad():
             for segment, cell in self._steps:
@@ -160,7 +174,7 @@ class StageExecutor:
                     assert target is not None
                     result = cell.judge(inputs, target)
                 else:
-                    self._hand_on(segment, cell.evaluate(inputs), received, sent)
+                    self._hand_on(segment, cell.evaluate(inputs), received, sent, "as-streams")
         return Forwarded(sent=sent, result=result)
 
     def sent_finite(self, micro_batch: int) -> bool:
@@ -176,11 +190,20 @@ class StageExecutor:
         self,
         segment: Segment,
         outputs: Streams,
-        inside: MutableMapping[Edge, Streams],
-        sent: MutableMapping[Edge, Streams],
+        inside: MutableMapping[Edge, Carried],
+        sent: MutableMapping[Edge, Carried],
+        wire_dtype: StoredDtype,
     ) -> None:
         for edge in segment.outputs:
-            (inside if edge.consumer in self._inside else sent)[edge] = outputs
+            if edge.consumer in self._inside:
+                inside[edge] = outputs
+            else:
+                sent[edge] = encode(outputs, wire_dtype)
+
+    def _fetch(self) -> None:
+        for _, cell in self._steps:
+            if isinstance(cell, KeepInput):
+                cell.fetch()
 
 
 def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:
@@ -210,8 +233,8 @@ def _cell(
     return cell(own, evaluation, reads_samples=reads_samples, versions=asked)
 
 
-def _take(segment: Segment, received: MutableMapping[Edge, Streams]) -> Streams:
-    return tuple(stream for entry in segment.inputs for stream in received.pop(entry.edge))
+def _take(segment: Segment, received: MutableMapping[Edge, Carried]) -> Streams:
+    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
 
 def _summed(gradients: list[Streams]) -> Streams:

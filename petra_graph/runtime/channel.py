@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from petra_graph.blocks import Streams
+from petra_graph.executor.compress import Carried
 from petra_graph.executor.stage import BackwardMessage
 
 Message = TypeVar("Message")
@@ -35,12 +35,12 @@ class LocalChannel(Generic[Message]):
         return self._queue.popleft()
 
 
-def moved(streams: Streams, device: torch.device) -> Streams:
-    """Bring streams to `device`, in their layout; those that are there are not copied.
+def moved(carried: Carried, device: torch.device) -> Carried:
+    """Bring streams to `device`, in their layout and as they are encoded; those that are there are not copied.
 
     A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it.
     """
-    return tuple(stream.to(device, non_blocking=device.type == "cuda") for stream in streams)
+    return tuple(value.to(device, non_blocking=device.type == "cuda") for value in carried)
 
 
 def moved_back(message: BackwardMessage, device: torch.device) -> BackwardMessage:

@@ -14,9 +14,9 @@ import torch
 from attrs import define
 from torch import Tensor
 
-from petra_graph.blocks import Streams
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.compress import Carried
 from petra_graph.executor.stage import BackwardMessage, StageExecutor
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.schedule import Action, order
@@ -71,7 +71,7 @@ class InlineRuntime:
     def __init__(self, executors: Sequence[StageExecutor], *, global_clip: bool = False) -> None:
         self.executors = executors
         self._devices = [torch.device(executor.program.device) for executor in executors]
-        self._forward = {edge: LocalChannel[Streams]() for executor in executors for edge in executor.program.receives}
+        self._forward = {edge: LocalChannel[Carried]() for executor in executors for edge in executor.program.receives}
         self._backward = {edge: LocalChannel[BackwardMessage]() for edge in self._forward if edge.producer != INPUT}
         self._targets = LocalChannel[Tensor]()
         self._source = next(edge for edge in self._forward if edge.producer == INPUT)
@@ -125,7 +125,7 @@ class InlineRuntime:
 
     def _evaluate(self, batch: MicroBatch) -> HeadResult:
         samples, targets = batch
-        edges: dict[Edge, Streams] = {self._source: (samples,)}
+        edges: dict[Edge, Carried] = {self._source: (samples,)}
         result = None
         for executor, device in zip(self.executors, self._devices, strict=True):
             received = {edge: moved(edges.pop(edge), device) for edge in executor.program.receives}

@@ -10,6 +10,7 @@ from attrs import frozen
 from petra_graph.compiler.choice import check_depths, method_and_schedule
 from petra_graph.compiler.emit import emit
 from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.precision import check_precision
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.stage_graph import INPUT, StageGraph
 from petra_graph.measure.shapes import NodeShapes, measure_shapes
@@ -55,6 +56,7 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
     shapes = findings.attempt(lambda: measure_shapes(graph, facts.shape, sample_dtype), (), inside=True)
     devices = findings.attempt(lambda: device_names(spec), (), inside=True)
     chosen = findings.attempt(lambda: method_and_schedule(spec.method, spec.optimizer.clip), (), inside=True)
+    findings.attempt(lambda: check_precision(spec.precision), (), inside=True)
     stages = spec.partition.stages
     cuts = per_block(graph) if stages == "per-block" else stages
     made = findings.attempt(lambda: partition(graph, cuts, devices or ("cpu",)), (), inside=True)

@@ -34,7 +34,10 @@ def loss_not_finite(executors: Sequence[StageExecutor], result: HeadResult, epoc
         f"it began in the {what} of stage {stage.program.index} ({nodes})"
     )
     broken = broken_parameter([stage])
-    return Problem(message=f"{message}, where {broken}" if broken else message, hint=_HINT)
+    precision = stage.precision
+    narrow = [name for name in ("buffer_dtype", "wire_dtype") if getattr(precision, name) == "float16"]
+    hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
+    return Problem(message=f"{message}, where {broken}" if broken else message, hint=hint)
 
 
 def evaluation_not_finite(executors: Sequence[StageExecutor], loss: float, epoch: int) -> Problem:

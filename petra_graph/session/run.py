@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 from attrs import define, field, frozen
 
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed
@@ -148,6 +149,7 @@ def _summary(attempt: _Attempt, status: str) -> dict[str, Any]:
         "accumulation": prepared.spec.method.accumulation,
         "stages": len(prepared.compiled.programs),
         "parameters": prepared.compiled.parameters,
+        "precision": attrs.asdict(prepared.spec.precision),
         "seed": prepared.spec.run.seed,
         "epochs": len(epochs),
         "micro_batches": micro_batches,

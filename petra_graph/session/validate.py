@@ -17,6 +17,7 @@ from attrs import frozen
 
 from petra_graph.compiler.choice import method_and_schedule
 from petra_graph.compiler.partition import partition
+from petra_graph.compiler.precision import check_precision
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.stage_graph import StageGraph
@@ -105,6 +106,7 @@ def check_spec(
     graph = check.graph(nodes)
     check.input(facts)
     check.method()
+    check.precision()
     check.stages(graph)
     findings.raise_any(loaded)
     assert loaded.spec is not None
@@ -261,6 +263,12 @@ class _Check:
         if method is not None:
             clip = optimizer.clip if optimizer is not None else None
             self.findings.attempt(lambda: method_and_schedule(method, clip), (), inside=True)
+
+    def precision(self) -> None:
+        """Check that the number formats go together."""
+        precision = self.loaded.parts.get(("precision",))
+        if precision is not None:
+            self.findings.attempt(lambda: check_precision(precision), (), inside=True)
 
     def stages(self, graph: StageGraph | None) -> None:
         """Cut the graph where the specification says so by hand; only a graph without fault can be cut."""

@@ -25,6 +25,8 @@ BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
+StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
+"""What floating-point tensors are brought to where that is smaller than their own type."""
 
 
 def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
@@ -157,7 +159,7 @@ class LossSpec(PluginSpec):
 
 @frozen(kw_only=True)
 class PrecisionSpec:
-    """Number formats."""
+    """Number formats, in arithmetic, memory and between stages."""
 
     compute: Literal["float32", "float64", "bfloat16"] = key(
         "float32", "bfloat16 is autocast inside blocks, with float32 parameters and streams"
@@ -167,6 +169,15 @@ class PrecisionSpec:
     )
     grid_bits: int = key(16, "streams must stay below 2^(24 - grid_bits) in float32", validator=and_(ge(1), le(22)))
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
+    buffer_dtype: StoredDtype = key(
+        "as-streams", "what inputs are stored in until their backward, where that is smaller; int8: one scale a tensor"
+    )
+    buffer_device: Literal["stage", "cpu"] = key(
+        "stage", 'where inputs wait for their backward: on the stage\'s device, or ("cpu") in host memory'
+    )
+    wire_dtype: StoredDtype = key(
+        "as-streams", "what crosses between stages in training, where that is smaller; int8: one scale a tensor"
+    )
 
 
 @frozen(kw_only=True)

@@ -16,7 +16,16 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.explain import Place, explain
 from petra_graph.spec.merge import PLUGIN_TABLES
-from petra_graph.spec.model import InputSpec, LossSpec, LrScheduleSpec, MethodSpec, NodeSpec, OptimizerSpec, Spec
+from petra_graph.spec.model import (
+    InputSpec,
+    LossSpec,
+    LrScheduleSpec,
+    MethodSpec,
+    NodeSpec,
+    OptimizerSpec,
+    PrecisionSpec,
+    Spec,
+)
 from petra_graph.spec.strict import converter
 
 T = TypeVar("T")
@@ -49,7 +58,7 @@ def structure(values: Mapping[str, Any]) -> Structured:
     spec, problems = structure_as(Spec, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in PLUGIN_TABLES.items()} | {("graph", "input"): InputSpec}
-    tables |= {("method",): MethodSpec} | dict.fromkeys(_nodes(values), NodeSpec)
+    tables |= {("method",): MethodSpec, ("precision",): PrecisionSpec} | dict.fromkeys(_nodes(values), NodeSpec)
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     parts |= {(name,): cls() for name, cls in DEFAULTED.items() if name not in values}
     present = {path: part for path, part in parts.items() if part is not None}

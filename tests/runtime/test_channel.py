@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from petra_graph.executor.compress import encode
 from petra_graph.executor.stage import BackwardMessage
 from petra_graph.runtime.channel import LocalChannel, moved, moved_back
 
@@ -35,6 +36,14 @@ def test_a_message_moves_whole():
     found = moved_back(message, meta)
     assert [stream.device for stream in (*found.gradients, *found.activation)] == [meta, meta]
     assert moved_back(BackwardMessage(gradients=(), activation=None), meta).activation is None
+
+
+def test_an_encoded_message_moves_as_it_is():
+    meta = torch.device("meta")
+    message = BackwardMessage(gradients=encode((torch.zeros(2), torch.arange(2)), "int8"), activation=None)
+    value, integers = moved_back(message, meta).gradients
+    assert (value.payload.dtype, value.payload.device, value.scale.device) == (torch.int8, meta, meta)
+    assert integers.device == meta
 
 
 def test_layout_moves_along():

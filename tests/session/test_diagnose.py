@@ -15,6 +15,10 @@ NAN, INF = float("nan"), float("inf")
 def told(built, data) -> str:
     """Train until the loss is not finite, and say what is said then."""
 
+    return problem_of(built, data).message
+
+
+def problem_of(built, data):
     def observe(result):
         if not torch.isfinite(result.loss):
             raise RunFailed(loss_not_finite(built.executors, result, epoch=2))
@@ -22,7 +26,7 @@ def told(built, data) -> str:
     with pytest.raises(RunFailed) as caught:
         built.runtime.train(data, range(len(data)), observe)
     (problem,) = caught.value.problems
-    return problem.message
+    return problem
 
 
 @pytest.fixture
@@ -69,6 +73,16 @@ def test_what_the_micro_batch_saw_counts_not_what_parameters_are_now(built, data
     samples, target = data[3]
     data[3] = (samples.clone().fill_(NAN), target)
     assert told(built, data) == "the loss is nan at micro-batch 3 (epoch 2); it began in the output of stage 1 (stem)"
+
+
+@pytest.mark.parametrize("name", ["wire_dtype", "buffer_dtype"])
+def test_where_float16_may_have_overflowed_that_is_said(name):
+    """The stem's output is finite, and more than float16 holds; the buffer's infinity shows one update later."""
+    built = pipeline(CHAIN, (8,), schedule="sequential", compute="float32", precision={name: "float16"})
+    data = [(x.float() * 1e6, target) for x, target in batches((8,), 8)]
+    problem = problem_of(built, data)
+    assert "it began in the output of stage 1 (stem)" in problem.message
+    assert problem.hint.startswith(f'{name} = "float16" ends at 65504: try "bfloat16"; or lower the learning rate')
 
 
 def test_the_loss_itself(built, data):

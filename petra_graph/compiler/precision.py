@@ -1,0 +1,29 @@
+"""Number formats that exclude one another."""
+
+from __future__ import annotations
+
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.program.encoding import encoded_dtype
+from petra_graph.spec.model import PrecisionSpec
+
+
+def check_precision(precision: PrecisionSpec) -> None:
+    """Check that streams on a grid are stored and sent as they are.
+
+    Raises:
+        SpecError: a type for buffers or wires would round what the grid makes exact. Paths count from the whole.
+    """
+    if precision.streams != "grid":
+        return
+    own = "float64" if precision.compute == "float64" else "float32"
+    problems = [
+        Problem(
+            message=f'{name} = {shown(stored)} rounds streams once more, and streams = "grid" is there to reconstruct them to the bit',
+            hint=f'leave out {name}, or set precision.streams = "float"',
+            path=("precision", name),
+        )
+        for name, stored in (("buffer_dtype", precision.buffer_dtype), ("wire_dtype", precision.wire_dtype))
+        if encoded_dtype(stored, own) != own
+    ]
+    if problems:
+        raise SpecError(problems)
