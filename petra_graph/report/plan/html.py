@@ -1,0 +1,219 @@
+"""A plan as one page that needs nothing else: no script, style, font or picture is fetched.
+
+The page's own policy forbids fetching, so that a hostile name could not make it fetch either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+from petra_graph import __version__
+from petra_graph.report.plan.document import PARTS, Document, parts_of
+from petra_graph.report.plan.figures import memory_rows, paper_rows, timing_rows, title_lines
+from petra_graph.report.plan.graph_svg import graph_svg
+from petra_graph.report.plan.html_tables import (
+    device_table,
+    field_table,
+    node_table,
+    pair_table,
+    stage_table,
+    wire_table,
+)
+from petra_graph.report.plan.memory_svg import device_bars, stage_bars
+from petra_graph.report.plan.palette import DEVICE_COLOURS, device_colours
+from petra_graph.report.plan.svg import tag
+from petra_graph.report.plan.timeline_svg import full_timeline, too_thin, whole_timeline
+from petra_graph.report.plan.units import (
+    memory,
+    number,
+    one_line,
+    paper_memory,
+    percent,
+    plural,
+    rate,
+    seconds,
+    times,
+)
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_SECTIONS = (("graph", "Graph"), ("memory", "Memory"), ("timeline", "Timeline"), ("tables", "Tables"))
+_ZOOM = (("0.8", "-"), ("1.25", "+"), ("1", "100 %"), ("fit", "fit"))
+
+
+def html(document: Document) -> str:
+    """Write a plan as a page."""
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en">',
+            f"<head>{''.join(_head(document))}</head>",
+            f"<body>{''.join(_body(document))}<script>{_resource('page.js')}</script></body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+@cache
+def _resource(name: str) -> str:
+    return files("petra_graph.report.plan").joinpath(name).read_text(encoding="utf-8")
+
+
+def _head(document: Document) -> Iterator[str]:
+    yield '<meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield tag("title", f"plan of {escape(one_line(document['name']))}")
+    yield f"<style>{_resource('page.css')}</style>"
+
+
+def _body(document: Document) -> Iterator[str]:
+    network, training = title_lines(document)
+    yield tag("h1", escape(one_line(document["name"])))
+    yield _paragraph(network.removeprefix(f"{one_line(document['name'])}: "), "soft")
+    yield _paragraph(training, "soft")
+    yield tag("nav", "".join(tag("a", label, href=f"#{name}") for name, label in _SECTIONS))
+    yield _notes("warnings", "Warnings", document["warnings"])
+    yield _figures(document)
+    yield _notes("assumptions", "Assumptions", document["assumptions"])
+    yield from _graph(document)
+    yield from _memory(document)
+    yield from _timeline(document)
+    yield from _tables(document)
+    yield tag("footer", escape(f"Predicted by petra-graph {__version__} plan; nothing here was measured by a run."))
+
+
+def _paragraph(text: str, kind: str = "note") -> str:
+    return tag("p", escape(text), class_=kind)
+
+
+def _heading(name: str) -> str:
+    return tag("h2", dict(_SECTIONS)[name], id=name)
+
+
+def _notes(kind: str, heading: str, notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    items = "".join(tag("li", escape(note)) for note in notes)
+    return tag("section", f"<strong>{heading}</strong>{tag('ul', items)}", class_=kind)
+
+
+def _figures(document: Document) -> str:
+    timing, devices = document["timing"], document["devices"]
+    fullest = max(devices, key=lambda device: device["bytes"]["total"])
+    limit = fullest["memory_bytes"]
+    of = f"{fullest['name']}, which has {memory(limit)}" if limit is not None else fullest["name"]
+    stalest = max(stage["staleness"] for stage in document["stages"])
+    return _cards(
+        [
+            (
+                "throughput",
+                f"{rate(timing['samples_per_second']).removesuffix(' samples/s')}",
+                f"samples/s; a tick takes {seconds(timing['tick_seconds'])}",
+            ),
+            ("speed-up", times(timing["speedup_over_reversible_backprop"]), "over the same stages in turn"),
+            ("bubble", percent(timing["bubble_fraction"]), "of the devices' time is idle"),
+            ("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}"),
+            ("memory, all stages", memory(document["totals"]["bytes"]["total"]), _paper_note(document)),
+            ("staleness at most", _updates(stalest), f"accumulation {document['accumulation']}"),
+        ]
+    )
+
+
+def _paper_note(document: Document) -> str:
+    return f"{paper_memory(document['paper_accounting']['total'])} as the paper counts"
+
+
+def _updates(staleness: float) -> str:
+    return f"{number(staleness)} update{'s' * (staleness != 1)}"
+
+
+def _cards(figures: Iterable[tuple[str, str, str]]) -> str:
+    cards = (
+        tag("div", f"{tag('dt', escape(name))}<dd>{escape(value)}{tag('small', escape(note))}</dd>")
+        for name, value, note in figures
+    )
+    return tag("dl", "".join(cards), class_="figures")
+
+
+def _legend(entries: Iterable[tuple[str, str, str]]) -> str:
+    """Return a legend of names, colours and classes."""
+    items = (
+        tag("li", f"{tag('i', style=f'background:{colour}', class_=kind)}{escape(name)}")
+        for name, colour, kind in entries
+    )
+    return tag("ul", "".join(items), class_="legend")
+
+
+def _zoomed(note: str, drawing: str) -> str:
+    buttons = "".join(tag("button", label, type="button", data_by=by) for by, label in _ZOOM)
+    return tag("div", tag("div", buttons, class_="zoom") + note + tag("div", drawing, class_="scroll"))
+
+
+def _graph(document: Document) -> Iterator[str]:
+    colours = device_colours(document)
+    shown = list(colours.items())[: len(DEVICE_COLOURS)]
+    kinds = [
+        ("reversible", "transparent", "reversible"),
+        ("buffered", "transparent", "buffered"),
+        ("head", "transparent", "head"),
+    ]
+    legend = _legend([*((one_line(name), colour, "") for name, colour in shown), *kinds])
+    yield _heading("graph")
+    note = (
+        "Boxes are nodes, coloured by device; grounds are stages; a wire's width is what a micro-batch sends forward."
+    )
+    if len(colours) > len(shown):
+        note += f" Colours repeat: {plural(len(colours), 'device')}, {len(shown)} colours."
+    yield _paragraph(f"{note} Rest the pointer on anything for its numbers.")
+    yield _zoomed(legend, graph_svg(document))
+
+
+def _memory(document: Document) -> Iterator[str]:
+    counts = [parts_of(stage["bytes"]) for stage in document["stages"]]
+    used = [part for part in PARTS if any(parts[part.key] for parts in counts)]
+    legend = _legend((part.name, part.colour, "") for part in used)
+    yield _heading("memory")
+    yield tag("h3", "Stages") + legend + tag("div", stage_bars(document), class_="scroll")
+    if any(len(device["stages"]) > 1 for device in document["devices"]):
+        yield tag("h3", "Devices") + legend + tag("div", device_bars(document), class_="scroll")
+
+
+def _timeline(document: Document) -> Iterator[str]:
+    yield _heading("timeline")
+    if not document["timeline"]:
+        yield _paragraph("Nothing was simulated.")
+        return
+    legend = _legend((verb, f"var(--{verb})", verb) for verb in ("forward", "backward", "update"))
+    yield tag("h3", "From the start")
+    if too_thin(document):
+        yield _paragraph(
+            "There are too many blocks for one drawing: a row's upper half is where forwards are, its lower half where backwards are."
+        )
+    yield legend + tag("div", whole_timeline(document), class_="scroll")
+    if detail := full_timeline(document):
+        yield tag("h3", "Several ticks, once every stage works")
+        note = "F and B are the forward and the backward of a micro-batch, by its number."
+        yield _zoomed(_paragraph(note), detail)
+
+
+def _tables(document: Document) -> Iterator[str]:
+    yield _heading("tables")
+    unit, rows = memory_rows(document)
+    pairs = (
+        (f"memory, all stages, {unit}", rows),
+        ("as the paper counts (Table 3), GB", paper_rows(document)),
+        ("time", timing_rows(document)),
+    )
+    yield tag("div", "".join(pair_table(title, rows) for title, rows in pairs), class_="pairs")
+    for label, table, opened in (
+        ("stages", stage_table(document), True),
+        ("devices", device_table(document), True),
+        ("nodes", node_table(document), False),
+        ("wires", wire_table(document), False),
+    ):
+        head = f"<details{' open' * opened}>{tag('summary', label.capitalize())}"
+        yield f"{head}{tag('div', field_table(table), class_='scroll')}</details>"

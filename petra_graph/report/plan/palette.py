@@ -1,0 +1,16 @@
+"""Colours of devices: Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind.
+
+Colours repeat where devices outnumber them; so a picture always names the device as well.
+"""
+
+from __future__ import annotations
+
+from petra_graph.report.plan.document import Document
+
+DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
+
+
+def device_colours(document: Document) -> dict[str, str]:
+    """Return each device's colour, in the devices' order."""
+    names = [device["name"] for device in document["devices"]]
+    return {name: DEVICE_COLOURS[place % len(DEVICE_COLOURS)] for place, name in enumerate(names)}
