@@ -51,11 +51,12 @@ def test_every_stage_of_eighteen_is_shown_with_its_memory(width):
         assert re.search(rf"^ *{stage['index']} .* {re.escape(total)}$", text, re.MULTILINE), stage["index"]
 
 
-def test_the_environment_changes_nothing(monkeypatch):
-    before = all_texts(80)
+@pytest.mark.parametrize("colour", [False, True])
+def test_the_environment_changes_nothing(monkeypatch, colour):
+    before = plan_text(revnet50(), width=80, colour=colour)
     for name, value in {"COLUMNS": "40", "FORCE_COLOR": "1", "TERM": "dumb", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert all_texts(80) == before
+    assert plan_text(revnet50(), width=80, colour=colour) == before
 
 
 def test_names_are_taken_as_they_are():
