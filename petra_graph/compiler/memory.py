@@ -1,7 +1,7 @@
 """What every stage holds at most, found by going through the very order of operations that the runtimes execute.
 
     where      the order of `program.schedule`, turn by turn as the inline runtime gives them
-    what       each operation as `executor` does it, with tensors as numbers of bytes (`compiler.stage_books`)
+    what       each operation as `executor` does it, with tensors as numbers of bytes (`stage_books`, `cell_books`)
     how much   `program.costs`, which comes from running the executor's cells
 
 Every stage is taken to have a device of its own: what it receives is its own copy, and what it has sent is its own until it
@@ -20,7 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define
 
-from petra_graph.compiler.stage_books import Message, StageBooks, Transport
+from petra_graph.compiler.cell_books import Transport
+from petra_graph.compiler.stage_books import Message, StageBooks
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes, summed
