@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
+import attrs
 from torch import Tensor
 
-from petra_graph.blocks import Streams
+from petra_graph.executor.compress import Carried, Compressed
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.measure.live_bytes import LiveBytes, storages
 from petra_graph.program.stage_program import Edge
@@ -78,7 +79,7 @@ class _Watched(StageExecutor):
         vars(self).update(vars(executor))
         self._peaks = peaks
 
-    def forward(self, micro_batch: int, received: MutableMapping[Edge, Streams], target: Tensor | None) -> Forwarded:
+    def forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         """Do it as the stage."""
         with self._peaks.owned_by(self.program.index):
             for edge in received:
@@ -100,8 +101,13 @@ class _Watched(StageExecutor):
             super().update(norm)
 
 
-def _copies(streams: Streams) -> Streams:
-    return tuple(stream.clone() for stream in streams)
+def _copies(carried: Carried) -> Carried:
+    return tuple(value.clone() if isinstance(value, Tensor) else _copied_whole(value) for value in carried)
+
+
+def _copied_whole(value: Compressed) -> Compressed:
+    scale = None if value.scale is None else value.scale.clone()
+    return attrs.evolve(value, payload=value.payload.clone(), scale=scale)
 
 
 def _copied(message: BackwardMessage) -> BackwardMessage:
