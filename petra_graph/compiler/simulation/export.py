@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from petra_graph.compiler.simulation.describe import pipeline
 from petra_graph.compiler.simulation.events import simulate
-from petra_graph.compiler.simulation.model import StageSeconds, pipeline
+from petra_graph.compiler.simulation.model import StageSeconds
 from petra_graph.program.stage_program import StageProgram
 
 _UNITS = StageSeconds(forward=1, backward=2)

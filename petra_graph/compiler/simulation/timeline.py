@@ -2,14 +2,15 @@
 
 Drawn with `Timeline.lines`, three stages under `1f1b` where a forward is 1 and a backward 2, one column a second:
 
-    stage 1   F0 F1 F2 .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
-    stage 2   .  F0 F1 B0 -- F2 B1 -- F3 B2 -- .  B3 --
-    stage 3   .  .  F0 B0 -- ...
+    stage 1   F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
+    stage 2   .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 -- .  .
+    stage 3   .  .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- .  .  .  .
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from attrs import frozen
@@ -92,20 +93,32 @@ class Timeline:
         return busy
 
     def lines(self, unit_seconds: float, until_seconds: float | None = None) -> Iterator[str]:
-        """Yield a line a stage, as the module's docstring draws it; operations shorter than a unit may hide others.
+        """Yield a line a stage, as the module's docstring draws it; two where forwards and backwards overlap.
+
+        Operations that take less than half a unit are left out.
 
         Args:
             unit_seconds: what one column stands for.
             until_seconds: where the drawing ends; default: with the run.
         """
         columns = round((until_seconds or self.seconds) / unit_seconds)
-        stages = sorted({event.stage for event in self.events})
         width = max((len(str(event.action)) for event in self.events), default=1) + 1
+        stages = sorted({event.stage for event in self.events})
         for stage in stages:
-            cells = ["."] * columns
-            for event in self.events:
-                if event.stage == stage and event.end > event.start:
+            title = f"stage {stage:<{len(str(stages[-1]))}}"
+            for row in _rows([event for event in self.events if event.stage == stage]):
+                cells = ["."] * columns
+                for event in row:
                     first, end = round(event.start / unit_seconds), round(event.end / unit_seconds)
-                    drawn = [str(event.action), *["--"] * (end - first - 1)]
+                    drawn = [str(event.action), *["--"] * (end - first - 1)] if end > first else []
                     cells[first:end] = drawn[: max(0, columns - first)]
-            yield f"stage {stage:<{len(str(stages[-1]))}}   " + "".join(f"{cell:<{width}}" for cell in cells).rstrip()
+                yield f"{title}   " + "".join(f"{cell:<{width}}" for cell in cells).rstrip()
+                title = " " * len(title)
+
+
+def _rows(events: Sequence[Event]) -> tuple[Sequence[Event], ...]:
+    """Return a stage's operations; forwards apart from the others, where some run at the same time."""
+    if all(before.end <= after.start for before, after in pairwise(events)):
+        return (events,)
+    forwards = [event for event in events if event.verb == "forward"]
+    return forwards, [event for event in events if event.verb != "forward"]
