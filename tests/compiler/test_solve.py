@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from petra_graph.compiler.solve import search
 from petra_graph.compiler.solve.evaluate import Costs, evaluate
 from petra_graph.compiler.solve.search import find
 from petra_graph.compiler.solve.solver import merging_saves, solve
@@ -42,6 +43,16 @@ def test_no_cut_of_a_chain_is_better(task):
         assert found.value == best[0]
         assert found.bound <= found.value
         assert found.guarantee.startswith("optimal")
+
+
+@settings(max_examples=100, deadline=None)
+@given(tasks(most=14))
+def test_guessed_limits_change_nothing(task):
+    """Large tasks are solved within guessed limits."""
+    direct = find(task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "_SMALL", 0)
+        assert find(task) == direct
 
 
 @settings(max_examples=100, deadline=None)

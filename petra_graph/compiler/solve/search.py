@@ -31,8 +31,10 @@ from petra_graph.compiler.solve.task import Item, Task
 
 INFINITY = float("inf")
 _GUESSES = (1.0, 1.003, 1.01, 1.05, 1.2, 1.6, 2.5, 6.0, INFINITY)
-_MOST_STEPS = 3e9
-"""Of a dynamic program; about a minute."""
+_SMALL = 64
+"""Up to so many items, guessing costs more than it saves."""
+_MOST_STEPS = 3e5
+"""Steps of a dynamic program over numbers of stages a device, each over many items; some ten seconds at most."""
 
 
 @frozen(kw_only=True)
@@ -51,15 +53,18 @@ class Solution:
 def find(task: Task) -> Solution | None:
     """Return the best cut of `task`, None where none was found that keeps the limits."""
     tried, exact = orders(task), has_one_order(task)
+    variants = list(_variants(task, exact=exact))
     narrowed = False
     best: Costs | None = None
-    for variant in _variants(task, exact=exact):
-        for order in tried:
+    for order in tried:
+        for variant in variants:
             one = _Search(table=intervals(variant, order))
             found = one.best()
             narrowed |= one.narrowed
-            if found is not None and _fits(task, found) and (best is None or _rank(task, found) < _rank(task, best)):
-                best = found
+            if found is not None and _fits(task, found):
+                if best is None or _rank(task, found) < _rank(task, best):
+                    best = found
+                break
     if best is None:
         return None
     value = best.tick_seconds if task.objective == "balanced" else float(best.peak_bytes)
@@ -69,14 +74,18 @@ def find(task: Task) -> Solution | None:
 
 
 def _variants(task: Task, *, exact: bool) -> Iterator[Task]:
-    """Yield the task, and where its limits may look tighter than they are, the task without them.
+    """Yield the task, or where limits may look tighter than they are, what may keep them, the best for its value first.
 
-    With branches, a stage's real distance may be less than its place from the end, by which an order counts bytes.
+    With branches, a stage's real distance may be less than its place from the end, by which an order counts bytes. So
+    first the limits are left out: if the best cut keeps them in fact, no other of its order is better.
     """
+    if exact or min(task.limits) == INFINITY:
+        yield task
+        return
+    free = [evolve(device, memory_bytes=None) for device in task.devices]
+    yield evolve(task, devices=free)
     yield task
-    if not exact and min(task.limits) < INFINITY:
-        free = [evolve(device, memory_bytes=None) for device in task.devices]
-        yield evolve(task, devices=free, objective="balanced")
+    if task.objective != "memory":
         yield evolve(task, devices=free, objective="memory")
 
 
@@ -154,6 +163,8 @@ class _Search:
         return cut
 
     def _least(self, criterion: Literal["seconds", "bytes"], limits: Limits, *, with_bytes: bool = True) -> Cut | None:
+        if self.table.count <= _SMALL:
+            return best_cut(self.table, criterion, limits, with_bytes=with_bytes)
         bound = least_relaxed(self.table, criterion, limits)
         if bound is None:
             return None
@@ -185,7 +196,7 @@ class _Search:
         """Return how many stages each device may have: any number, or those near an even one if that is too many."""
         stages, count = self.task.stage_count, len(self.task.devices)
         spare = stages - count
-        steps = count * self.table.count * min(self.table.count, 8 * self.table.count / count)
+        steps = 2 * self.table.count * (1 + self.table.count / 1000)
         even = [(device + 1) * stages // count - device * stages // count for device in range(count)]
         for width in (spare, 8, 4, 2, 1):
             if steps * min(spare + 1, 2 * width * count + 1) * min(spare + 1, 2 * width + 1) <= _MOST_STEPS:
