@@ -1,8 +1,10 @@
 """Operations whose implementation without memory (meta device, fake tensors) is wrong about bytes, or slow.
 
-convolution             torch's answers in the contiguous layout whatever comes; the CPU's and cuDNN's follow input and
-                        weight into channels-last, and a wrong layout would cost a copy at every node's end
-batch normalisation     torch's runs the arithmetic step by step, over a hundred times slower than any other operation
+convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
+                        input and weight into channels-last, and a wrong layout costs a copy at every node's end
+batch normalisation     torch's runs the arithmetic step by step, which took most of the time of all, and keeps
+                        statistics of bfloat16 in bfloat16, where the CPU has float32
+attention               on the meta device whole matrices are multiplied, where devices have kernels that keep none
 """
 
 from __future__ import annotations
