@@ -16,9 +16,9 @@ from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
 from tests.pipelines import REVNET, built_graph
 
-# Every stream is 100 bytes; a node has 10 bytes of parameters and holds 50 while it works. Gradients are of one byte, so that
-# the largest moment is one with all copies of parameters.
-STREAM, PARAMETERS, GRADIENTS, WORKING = 100, 10, 1, 50
+# Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
+# all copies of parameters.
+STREAM, PARAMETERS, GRADIENTS, WORKING = 100, 1000, 1, 50
 
 
 def work(*shares: int | None, fresh: int) -> Work:
