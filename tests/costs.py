@@ -63,7 +63,7 @@ def predicted_and_measured(
         built.compiled.graph,
         conditions(shape, batch=batch, optimizer=optimizer, precision=PrecisionSpec(compute=compute)),
     )
-    count = max(program.depth for program in programs) + 3 * programs[0].accumulation
+    count = 2 * max(program.depth for program in programs) + 3 * programs[0].accumulation
     predicted = stage_memory(programs, table, micro_batches=count)
     peaks = StagePeaks(built.executors)
     with peaks:

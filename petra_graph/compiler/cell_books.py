@@ -106,8 +106,14 @@ class CellBooks:
                     segment.nodes, graph, gradients, stored=segment.backward == "stored"
                 )
             case "input":
-                inputs = self._restored(segment, self._buffers.pop(at))
-                return inputs, self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                kept = self._buffers.pop(at)
+                inputs = self._restored(segment, kept)
+                if inputs is not kept:
+                    self.ledger.drop(kept, "input_buffer")
+                through = self._rerun(segment.nodes, inputs, gradients, stored=stored)
+                if inputs is kept:
+                    self.ledger.drop(kept, "input_buffer")
+                return inputs, through
             case "nothing" if stored:
                 (name,) = segment.nodes
                 node = self._nodes[name]
@@ -186,11 +192,9 @@ class CellBooks:
     def _restored(self, segment: Segment, kept: Streams) -> Streams:
         if self._buffer_share(segment) == 1:
             self.ledger.hold(kept)
-            inputs = kept
-        else:
-            inputs = self.ledger.made([size for name in segment.nodes[:1] for size in self._nodes[name].input_bytes])
-            self.ledger.see()
-        self.ledger.drop(kept, "input_buffer")
+            return kept  # It counts as buffered until it has been used.
+        inputs = self.ledger.made(self._nodes[segment.nodes[0]].input_bytes)
+        self.ledger.see()
         return inputs
 
     def _buffer_share(self, segment: Segment) -> float:

@@ -29,7 +29,7 @@ from petra_graph.program.schedule import Action, order
 from petra_graph.program.stage_program import Edge, StageProgram
 
 _WINDOWS = 3
-"""Windows of accumulation after the pipeline is full, until nothing new happens."""
+"""Windows of accumulation beyond those."""
 
 
 def stage_memory(
@@ -48,7 +48,8 @@ def stage_memory(
         transport: in how many bytes tensors wait and travel; None: as they are.
     """
     if micro_batches is None:
-        micro_batches = max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
+        # As many again as are in flight: then each of these may have seen parameters of its own.
+        micro_batches = 2 * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
     pipeline = _Pipeline(
         books=[StageBooks(program, costs, transport or Transport()) for program in programs],
         turns=[order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs],

@@ -2,7 +2,7 @@
 
     compute             where it runs
     float32, float64    the meta device
-    bfloat16            fake tensors of the CPU, which autocast knows
+    bfloat16, attention fake tensors of the CPU, which autocast knows and which choose kernels as the CPU does
     a block that        the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
     reads values        part in proportion to the batch, so these two give any other
 
@@ -12,6 +12,7 @@ Nodes of one block, with one set of options and one kind of input, cost the same
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -25,6 +26,7 @@ from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.evaluation import Normalisation, place
 from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
 from petra_graph.measure.live_bytes import distinct_bytes
+from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.operations import Subject, WithoutValues, faked, operate
 from petra_graph.measure.optimizer import measure_update
 from petra_graph.measure.shapes import build_block
@@ -160,7 +162,8 @@ def _run_nowhere(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions
     on_meta = _evaluation(conditions, "meta")
     module = _built(node, inputs, on_meta)
     if conditions.precision.compute != "bfloat16":
-        return _run(node, module, inputs, conditions, on_meta)
+        with suppress(NotOnMeta):
+            return _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
         return _run(node, faked(module), inputs, conditions, _evaluation(conditions, "cpu"))
 

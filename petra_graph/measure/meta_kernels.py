@@ -1,8 +1,10 @@
-"""Operations on the meta device whose own implementation there is wrong about layouts, or slow.
+"""Operations whose implementation without memory (meta device, fake tensors) is wrong about bytes, or slow.
 
-convolution             torch's answers in the contiguous layout whatever comes; the CPU's and cuDNN's follow input and
-                        weight into channels-last, and a wrong layout would cost a copy at every node's end
-batch normalisation     torch's runs the arithmetic step by step, over a hundred times slower than any other operation
+convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
+                        input and weight into channels-last, and a wrong layout costs a copy at every node's end
+batch normalisation     torch's runs the arithmetic step by step, which took most of the time of all, and keeps
+                        statistics of bfloat16 in bfloat16, where the CPU has float32
+attention               on the meta device whole matrices are multiplied, where devices have kernels that keep none
 """
 
 from __future__ import annotations
@@ -13,14 +15,24 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
 
 _IMAGE = 4
 """Dimensions of a batch of images."""
 
 
+class NotOnMeta(Exception):
+    """The meta device does something else than devices with memory do."""
+
+
 def call(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call an operation, on the meta device as those below say."""
-    replaced = _ON_META.get(func) if args and isinstance(args[0], Tensor) and args[0].is_meta else None
+    """Call an operation; without memory, those below in their own way."""
+    first = args[0] if args else None
+    replaced = None
+    if isinstance(first, FakeTensor):
+        replaced = _ANYWHERE.get(func)
+    elif isinstance(first, Tensor) and first.is_meta:
+        replaced = _ANYWHERE.get(func) or _ON_META.get(func)
     return func(*args, **kwargs) if replaced is None else replaced(*args, **kwargs)
 
 
@@ -47,12 +59,19 @@ def _batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, Tensor | None,
     )
 
 
+def _attention(*_: Any) -> Tensor:
+    raise NotOnMeta("scaled_dot_product_attention")
+
+
 def _statistics_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-_ON_META: Mapping[Any, Callable[..., Any]] = {
-    torch.ops.aten.convolution.default: _convolution,
+_ANYWHERE: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _batch_norm,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
+}
+_ON_META: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.convolution.default: _convolution,
+    torch.ops.aten._safe_softmax.default: _attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
 }

@@ -41,7 +41,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
         if formula is not None:
             self._flops += int(formula(*args, **(kwargs or {}), out_val=result))
-        if not (func.is_view or _only_allocates(func)):
+        if not (func.is_view or _moves_nothing(func)):
             self._traffic += _bytes((args, kwargs)) + _bytes(result)
         return result
 
@@ -62,8 +62,9 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         return lap
 
 
-def _only_allocates(func: Any) -> bool:
-    return str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
+def _moves_nothing(func: Any) -> bool:
+    """Whether an operation only allocates, or only asks (fake tensors ask for devices)."""
+    return func.namespace == "prim" or str(func).removeprefix("aten.").startswith(("empty", "new_empty"))
 
 
 def _bytes(tree: Any) -> int:

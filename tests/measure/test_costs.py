@@ -6,6 +6,7 @@ import attrs
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.measure import costs as module
@@ -32,18 +33,18 @@ RESNETS = (
 )
 
 
+def refuse(*_):
+    raise NotImplementedError
+
+
 def on_cpu(monkeypatch, nodes, shape, batch, **changes):
     """The same table, run with values."""
     monkeypatch.setattr(module, "_SMALL", (batch, batch + 1))
-
-    def refuse(*_):
-        raise NotImplementedError
-
     monkeypatch.setattr(module, "_run_nowhere", refuse)
     return costs(nodes, shape, batch=batch, **changes)
 
 
-@pytest.mark.parametrize("compute", ["float32", "float64"])
+@pytest.mark.parametrize("compute", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
 @pytest.mark.parametrize(
     ("nodes", "shape"),
@@ -143,6 +144,19 @@ class Passing(AdditiveCoupling):
         return x.view_as(x)
 
 
+class Attending(AdditiveCoupling):
+    """Attention over four steps of a quarter of the features."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], 8)
+        self.back = nn.Linear(8, inputs[0][0])
+
+    def residual(self, x):
+        steps = self.linear(x).view(len(x), 1, 4, 2)
+        return self.back(functional.scaled_dot_product_attention(steps, steps, steps, is_causal=True).flatten(1))
+
+
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
@@ -170,6 +184,14 @@ def test_a_block_that_reads_values_is_scaled_and_says_so(batch):
 def test_a_function_that_hands_its_input_through():
     table = measure_costs(with_block("Passing"), conditions((8,)))
     assert table.nodes["rev1"].work["reverse"].shares == (1, None, None, 2)
+
+
+def test_attention_is_what_the_cpu_does(monkeypatch):
+    expected = measure_costs(with_block("Attending"), conditions((8,)))
+    assert not [text for text in expected.assumptions if "rev1" in text]
+    monkeypatch.setattr(module, "_SMALL", (4, 5))
+    monkeypatch.setattr(module, "_run_nowhere", refuse)
+    assert expected.nodes == measure_costs(with_block("Attending"), conditions((8,))).nodes
 
 
 def test_nothing_is_drawn_and_nothing_allocated():

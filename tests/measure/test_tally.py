@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.tally import Tally
 
 
@@ -33,6 +34,13 @@ def test_flops_are_those_of_torch(work, device):
         with Tally() as tally:
             run()
     assert tally.lap().flops == counter.get_total_flops() > 0
+
+
+def test_attention_is_not_for_the_meta_device():
+    with torch.device("meta"):
+        run = attended()
+    with Tally(), pytest.raises(NotOnMeta):
+        run()
 
 
 def test_traffic_is_inputs_and_outputs_of_what_is_no_view():

@@ -6,19 +6,24 @@ flushing methods): micro-batches in flight times the graph, the input, or nothin
     in flight    depth(j) of the schedule; with a flush never more than k
     copies       ceil(staleness / k) where the backward uses the forward's parameters
 
-All run with the same k. Peaks are each stage's own, summed: every stage as if on a device of its own.
+All run with the same k. Peaks are each stage's own, summed: every stage as if on a device of its own. They also have
+what theory leaves out: what an operation holds while it runs, and what waits on wires, which grows with the distance
+between stages that a schedule allows. So besides the whole order, the inequalities that no such part can turn are checked,
+and the two parts are printed.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import click
 import torch
 from network import costs_of, prepared, save, stage_peaks
 
 from petra_graph.compiler.memory import stage_memory
 from petra_graph.program.costs import CostTable
+from petra_graph.program.memory import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 
 METHODS = {
@@ -63,7 +68,7 @@ def main(spec: str, batch: int, accumulation: int, threads: int, write: bool) ->
         click.echo(
             f"{method:22} {row['schedule']:10} measured {row['measured'] / 2**20:8.1f} MiB   "
             f"predicted {row['predicted'] / 2**20:8.1f}   theory {row['theory'] / 2**20:8.1f}   "
-            f"largest stage {row['largest stage'] / 2**20:7.1f}"
+            f"working {row['predicted parts']['working'] / 2**20:6.1f}   wires {row['predicted parts']['wires'] / 2**20:6.1f}"
         )
     broken = [pair for pair in ALWAYS if rows[pair[0]]["measured"] > rows[pair[1]]["measured"]]
     click.echo(f"theory's order:   {' < '.join(by_theory)}")
@@ -98,13 +103,15 @@ def _row(spec: str, batch: int, accumulation: int, *, method: str, schedule: str
         f"method.accumulation={accumulation}",
     )
     programs, costs = ready.compiled.programs, costs_of(ready)
-    micro_batches = max(program.depth for program in programs) + 3 * accumulation
+    micro_batches = 2 * max(program.depth for program in programs) + 3 * accumulation
     measured = stage_peaks(ready, micro_batches)
+    predicted = summed(stage_memory(programs, costs, micro_batches=micro_batches))
     return {
         "schedule": schedule,
         "measured": sum(measured),
         "largest stage": max(measured),
-        "predicted": sum(stage.total for stage in stage_memory(programs, costs, micro_batches=micro_batches)),
+        "predicted": predicted.total,
+        "predicted parts": attrs.asdict(predicted),
         "theory": sum(_theory(program, costs) for program in programs),
     }
 

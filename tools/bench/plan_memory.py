@@ -25,7 +25,7 @@ NETWORKS = {
 PIPELINED = list(product(("pipedream", "dsp", "delayed-reconstructed", "petra"), ("lockstep", "1f1b")))
 SEQUENTIAL = [("backprop", "sequential"), ("reversible-backprop", "sequential")]
 AFTER_FULL = 3
-"""Micro-batches after the pipeline is full."""
+"""Micro-batches after the pipeline is full and each in flight has seen parameters of its own."""
 RANDOM = ("data.name=random", "data.options.shape=[3, 32, 32]", "data.options.classes=10", "data.options.train=1024")
 
 
@@ -54,7 +54,7 @@ def _rows() -> Iterator[dict[str, Any]]:
             chosen = (f"method.name={method}", f"method.schedule={schedule}", "method.accumulation=1")
             ready = prepared(spec, *RANDOM, f"data.batch={batch}", *chosen)
             programs = ready.compiled.programs
-            micro_batches = max(program.depth for program in programs) + AFTER_FULL
+            micro_batches = 2 * max(program.depth for program in programs) + AFTER_FULL
             predicted = stage_memory(programs, costs_of(ready), micro_batches=micro_batches)
             measured = stage_peaks(ready, micro_batches)
             yield {
