@@ -15,9 +15,10 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
 
 from petra_graph.errors import shown
+from petra_graph.spec.sizes import byte_count
 
 Kind = Literal["reversible", "buffered", "head"]
-ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
+ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
 Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
 Keeps = Literal["nothing", "input", "graph"]
@@ -42,6 +43,16 @@ def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
 def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
     if (value if isinstance(value, int) else len(value)) < 1:
         raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
+
+
+def _some_stage(_: object, __: object, value: str | int | tuple[tuple[str, ...], ...]) -> None:
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"at least one is needed (got {value})")
+
+
+def _sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
+    for size in (value,) if isinstance(value, str) else value or ():
+        byte_count(size)
 
 
 def _file_name(_: object, __: object, value: str) -> None:
@@ -114,11 +125,30 @@ class MethodSpec:
 class PartitionSpec:
     """Nodes to stages, stages to devices."""
 
-    stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = key(
-        "per-block", 'one stage a node ("per-block"), or the stages by hand as lists of node names'
+    stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
+        "per-block",
+        'one stage a node ("per-block"), how many to cut by cost, or the stages by hand as lists of node names',
+        validator=_some_stage,
+    )
+    strategy: Literal["balanced", "memory"] = key(
+        "balanced", "what cutting and placing make least: the slowest device's time, or the fullest device's memory"
     )
     devices: int | tuple[str, ...] = key(
         1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
+    )
+    device_type: str | tuple[str, ...] | None = key(
+        None, "what plans take the devices for, one for all or each its own; default: what is here"
+    )
+    memory: str | tuple[str, ...] | None = key(
+        None, 'what a device may hold, as in "40GiB", one for all or each its own; default: no limit', validator=_sizes
+    )
+    link_latency: float | None = key(
+        None, "of a message between two devices, for plans; default: the device type's", unit="seconds",
+        validator=optional(ge(0)),
+    )
+    link_bandwidth: float | None = key(
+        None, "between two devices, for plans; default: the device type's", unit="bytes a second",
+        validator=optional(gt(0)),
     )
 
 
