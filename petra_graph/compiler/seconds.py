@@ -12,11 +12,10 @@ What a segment does for a micro-batch follows from what it keeps (see `executor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from petra_graph.compiler.simulation.model import StageSeconds
-from petra_graph.program.costs import CostTable, NodeCost, Operation
+from petra_graph.program.costs import CostTable, Operation
 from petra_graph.program.devices import EFFICIENCY, DeviceType
 from petra_graph.program.profile import Profile
 from petra_graph.program.stage_program import Segment, StageProgram
@@ -82,36 +81,37 @@ def profiled(profile: Profile) -> Clock:
 
 def stage_seconds(program: StageProgram, clock: Clock) -> StageSeconds:
     """Return what a stage's operations take."""
-    delayed = program.depth > 1 and program.flush == "drain"
+    nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
-        forward=sum(
-            clock(name, operation)
-            for segment in program.segments
-            for operation in forward_operations(segment)
-            for name in segment.nodes
-        ),
-        backward=sum(
-            clock(name, operation)
-            for segment in program.segments
-            for operation in backward_operations(segment, delayed=delayed)
-            for name in segment.nodes
-        ),
-        update=sum(clock(name, "update") for name in program.nodes),
+        forward=sum(node.forward for node in nodes),
+        backward=sum(node.backward for node in nodes),
+        update=sum(node.update for node in nodes),
+    )
+
+
+def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Clock) -> StageSeconds:
+    """Return what one of its nodes' operations take."""
+    return StageSeconds(
+        forward=sum(clock(name, operation) for operation in forward_operations(segment)),
+        backward=sum(clock(name, operation) for operation in _backward(program, segment)),
+        update=clock(name, "update"),
     )
 
 
 def flops(program: StageProgram, costs: CostTable) -> tuple[int, int]:
     """Return the floating-point operations of a stage's forward and of its backward."""
-    delayed = program.depth > 1 and program.flush == "drain"
-    forward = [(segment, forward_operations(segment)) for segment in program.segments]
-    backward = [(segment, backward_operations(segment, delayed=delayed)) for segment in program.segments]
-    return _flops(forward, costs.nodes), _flops(backward, costs.nodes)
+    nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
+    return sum(forward for forward, _ in nodes), sum(backward for _, backward in nodes)
 
 
-def _flops(parts: Sequence[tuple[Segment, tuple[Operation, ...]]], nodes: Mapping[str, NodeCost]) -> int:
-    return sum(
-        nodes[name].work[operation].flops
-        for segment, operations in parts
-        for operation in operations
-        for name in segment.nodes
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> tuple[int, int]:
+    """Return those of one of its nodes."""
+    work = costs.nodes[name].work
+    return (
+        sum(work[operation].flops for operation in forward_operations(segment)),
+        sum(work[operation].flops for operation in _backward(program, segment)),
     )
+
+
+def _backward(program: StageProgram, segment: Segment) -> tuple[Operation, ...]:
+    return backward_operations(segment, delayed=program.depth > 1 and program.flush == "drain")

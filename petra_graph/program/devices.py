@@ -7,9 +7,11 @@ better than any table. `cpu` is one core of a present-day server.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.validators import ge, gt
 
 EFFICIENCY = 0.5
 """The part of a data sheet's rates that convolutions and matrix products are taken to reach."""
@@ -17,10 +19,10 @@ EFFICIENCY = 0.5
 
 @frozen(kw_only=True)
 class Link:
-    """A connection between two devices."""
+    """What one device has to another: each direction has its own bandwidth."""
 
-    latency_seconds: float
-    bytes_per_second: float
+    latency_seconds: float = field(default=0.0, validator=ge(0))
+    bytes_per_second: float = field(default=inf, validator=gt(0))
 
     def seconds(self, size: int) -> float:
         """Return how long a message of `size` bytes takes."""
@@ -55,13 +57,25 @@ class DeviceType:
                 return self.float32_flops
 
 
-def _gpu(name: str, float32: float, bfloat16: float, bandwidth: float, memory: int, link: float) -> DeviceType:
-    """Make a GPU from its data sheet's units: Tflop/s, Tflop/s, GB/s, GB, GB/s one way."""
+@frozen(kw_only=True)
+class Device:
+    """A device of a plan, which need not exist."""
+
+    name: str
+    type: DeviceType
+    memory_bytes: int | None
+    """What may be used of it; None: no limit."""
+    link: Link
+    """To its neighbours."""
+
+
+def _gpu(name: str, tflops: tuple[float, float], bandwidth: float, memory: int, link: float) -> DeviceType:
+    """Make a GPU from its data sheet's units: Tflop/s of float32 and bfloat16, GB/s, GB, GB/s one way."""
     return DeviceType(
         name=name,
         kind="cuda",
-        float32_flops=float32 * 1e12,
-        bfloat16_flops=bfloat16 * 1e12,
+        float32_flops=tflops[0] * 1e12,
+        bfloat16_flops=tflops[1] * 1e12,
         memory_bandwidth=bandwidth * 1e9,
         memory_bytes=memory * 10**9,
         link=Link(latency_seconds=1e-5, bytes_per_second=link * 1e9),
@@ -82,15 +96,15 @@ DEVICE_TYPES = {
     device.name: device
     for device in (
         _CPU,
-        _gpu("v100", 15.7, 125.0, 900, 32, 150),
-        _gpu("t4", 8.1, 65.0, 320, 16, 16),
-        _gpu("l4", 30.3, 121.0, 300, 24, 32),
-        _gpu("l40s", 91.6, 362.0, 864, 48, 32),
-        _gpu("rtx3090", 35.6, 71.0, 936, 24, 32),
-        _gpu("rtx4090", 82.6, 165.0, 1008, 24, 32),
-        _gpu("a100-40gb", 19.5, 312.0, 1555, 40, 300),
-        _gpu("a100-80gb", 19.5, 312.0, 2039, 80, 300),
-        _gpu("h100", 67.0, 989.0, 3350, 80, 450),
-        _gpu("h200", 67.0, 989.0, 4800, 141, 450),
+        _gpu("v100", (15.7, 125.0), 900, 32, 150),
+        _gpu("t4", (8.1, 65.0), 320, 16, 16),
+        _gpu("l4", (30.3, 121.0), 300, 24, 32),
+        _gpu("l40s", (91.6, 362.0), 864, 48, 32),
+        _gpu("rtx3090", (35.6, 71.0), 936, 24, 32),
+        _gpu("rtx4090", (82.6, 165.0), 1008, 24, 32),
+        _gpu("a100-40gb", (19.5, 312.0), 1555, 40, 300),
+        _gpu("a100-80gb", (19.5, 312.0), 2039, 80, 300),
+        _gpu("h100", (67.0, 989.0), 3350, 80, 450),
+        _gpu("h200", (67.0, 989.0), 4800, 141, 450),
     )
 }

@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.program.devices import DEVICE_TYPES, DeviceType, Link
+from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType, Link
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.spec.sizes import byte_count
 
 _DEVICES = ("partition", "devices")
-
-
-@frozen(kw_only=True)
-class PlannedDevice:
-    """A device as the planner sees it."""
-
-    name: str
-    type: DeviceType
-    memory_bytes: int | None
-    """What the specification allows; None: no limit."""
-    link: Link
-    """To its neighbours."""
 
 
 def present_devices(partition: PartitionSpec) -> tuple[str, ...]:
@@ -57,7 +44,7 @@ def present_devices(partition: PartitionSpec) -> tuple[str, ...]:
     return tuple(asked)
 
 
-def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[PlannedDevice, ...]:
+def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
     """Return the devices with their types, limits and links.
 
     Args:
@@ -67,16 +54,16 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     Raises:
         SpecError: a type is not known, or lists do not match in length.
     """
-    count = len(names) if names is not None else _count(partition)
-    problems = list(_problems(partition, count))
+    problems = list(_problems(partition, _count(partition)))
     if problems:
         raise SpecError(problems)
+    count = len(names) if names is not None else _count(partition)
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count)) or _found(names, count)
     asked = names or _names(partition, types)
     limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
-        PlannedDevice(name=name, type=device, memory_bytes=limit, link=_link(partition, device.link))
-        for name, device, limit in zip(asked, types, limits, strict=True)
+        Device(name=name, type=device, memory_bytes=limit, link=_link(partition, device.link))
+        for name, device, limit in zip(asked, types[:count], limits[:count], strict=True)
     )
 
 
@@ -88,12 +75,12 @@ def _exists(name: str, available: int) -> bool:
 
 
 def _count(partition: PartitionSpec) -> int:
-    return partition.devices if isinstance(partition.devices, int) else len(partition.devices)
+    return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
 
 def _names(partition: PartitionSpec, types: tuple[DeviceType, ...]) -> tuple[str, ...]:
     if not isinstance(partition.devices, int):
-        return partition.devices
+        return tuple(dict.fromkeys(partition.devices))
     if len(types) == 1 and types[0].kind == "cpu":
         return ("cpu",)
     return tuple(f"{device.kind}:{index}" for index, device in enumerate(types))
@@ -128,7 +115,9 @@ def _found(names: tuple[str, ...] | None, count: int) -> tuple[DeviceType, ...]:
     if not torch.cuda.is_available() or (names is not None and not any(name.startswith("cuda") for name in names)):
         return (DEVICE_TYPES["cpu"],) * count
     named = torch.cuda.get_device_name(0).lower().replace(" ", "").replace("-", "")
-    likely = [device for device in DEVICE_TYPES.values() if device.kind == "cuda" and device.name.split("-")[0] in named]
+    likely = [
+        device for device in DEVICE_TYPES.values() if device.kind == "cuda" and device.name.split("-")[0] in named
+    ]
     return ((likely or [DEVICE_TYPES["a100-80gb"]])[-1],) * count
 
 

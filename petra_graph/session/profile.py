@@ -15,7 +15,7 @@ import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 
 import torch
@@ -41,8 +41,16 @@ _WAYS: tuple[tuple[str, str, dict[Kind, tuple[Operation, Operation | None]]], ..
         "sequential",
         {"reversible": ("forward", "reverse"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
     ),
-    ("dsp", "sequential", {"reversible": ("forward", "rerun"), "buffered": ("forward", "rerun"), "head": ("learn", None)}),
-    ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("learn", None)}),
+    (
+        "dsp",
+        "sequential",
+        {"reversible": ("forward", "rerun"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
+    ),
+    (
+        "backprop",
+        "sequential",
+        {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("learn", None)},
+    ),
     ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert")}),
 )
 
@@ -153,7 +161,7 @@ def _watched(executor: StageExecutor) -> _Stopwatch:
     return watch
 
 
-def _endless(setting: Prepared) -> Iterator[MicroBatch]:
+def _endless(setting: Prepared) -> Generator[MicroBatch]:
     """Yield micro-batches as training would, epoch after epoch."""
     epoch = 0
     while True:

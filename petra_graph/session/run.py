@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 from attrs import define, field, frozen
 
-from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed
+from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.environment import environment
 from petra_graph.record.listener import Listener, Started
@@ -20,6 +20,7 @@ from petra_graph.record.run_directory import create_run_directory, write_json, w
 from petra_graph.record.weights import save_weights, weights_of
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.session.interrupt import stop_requests
+from petra_graph.session.plan import planned
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.session.resolve import resolved
 from petra_graph.session.train import Trainer
@@ -69,6 +70,8 @@ class _Attempt:
     directory: Path
     trainer: Trainer | None = None
     """None before the network is built."""
+    predicted: Mapping[str, Any] | None = None
+    """What the plan says; None where none could be made."""
     began: float = field(factory=time.perf_counter)
 
 
@@ -78,6 +81,7 @@ def _train(attempt: _Attempt, listener: Listener) -> Interrupted | None:
     write_text(directory / "spec.toml", prepared.checked.loaded.text)
     write_text(directory / "resolved.toml", dump(resolved(prepared)))
     write_json(directory / "env.json", environment())
+    _plan(attempt)
     interrupted = None
     with stop_requests() as stop, Metrics(directory) as metrics:
         clip = prepared.spec.optimizer.clip
@@ -94,6 +98,23 @@ def _train(attempt: _Attempt, listener: Listener) -> Interrupted | None:
         modules = [pair for executor in runtime.executors for pair in executor.modules.items()]
         save_weights(directory / "weights.safetensors", weights_of(modules))
     return interrupted
+
+
+def _plan(attempt: _Attempt) -> None:
+    """Write the plan of what will run; a run that cannot be planned is run all the same, and says why."""
+    prepared = attempt.prepared
+    try:
+        plan = planned(prepared.spec, prepared.compiled, prepared.costs)
+    except SpecError as error:
+        attempt.predicted = {"not planned": [str(problem) for problem in error.problems]}
+        return
+    document = plan.document(with_timeline=False)
+    write_json(attempt.directory / "plan.json", document)
+    attempt.predicted = {
+        "samples_per_second": round(document["timing"]["samples_per_second"], 1),
+        "memory_bytes": document["totals"]["bytes"]["total"],
+        "from": "profile" if prepared.spec.partition.profile else "data sheet",
+    }
 
 
 def _summarise(attempt: _Attempt, status: str, **more: Any) -> Summary:
@@ -158,5 +179,6 @@ def _summary(attempt: _Attempt, status: str) -> dict[str, Any]:
         "test": dict(tests[-1]) if tests else None,
         "seconds": {"total": round(time.perf_counter() - attempt.began, 3), "training": round(training, 3)},
         "samples_per_second": round(micro_batches * prepared.spec.data.batch / training, 1) if micro_batches else None,
+        "predicted": attempt.predicted,
         "weights": None if status == "failed" else "weights.safetensors",
     }

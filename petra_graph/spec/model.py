@@ -18,9 +18,12 @@ from petra_graph.errors import shown
 from petra_graph.spec.sizes import byte_count
 
 Kind = Literal["reversible", "buffered", "head"]
-ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
+ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
 Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
+AskedName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
+AskedSchedule = AskedName | tuple[int, ...]
+"""What a specification may say: "auto" becomes a list of depths once the stages' times are known."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
@@ -104,8 +107,10 @@ class MethodSpec:
     """How gradients are computed."""
 
     name: str = key("petra", "training method")
-    schedule: Schedule | None = key(
-        None, "order of forwards and backwards, or each stage's depth as a list; default: the method's own"
+    schedule: AskedSchedule | None = key(
+        None,
+        "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
+        '("auto"); default: the method\'s own',
     )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
     reversible: Keeps | None = key(None, "what reversible nodes keep for the backward; default: the method's own")
@@ -133,6 +138,9 @@ class PartitionSpec:
     strategy: Literal["balanced", "memory"] = key(
         "balanced", "what cutting and placing make least: the slowest device's time, or the fullest device's memory"
     )
+    profile: str | None = key(
+        None, "file of times that `petra-graph profile` took, for cuts and predictions; default: estimates"
+    )
     devices: int | tuple[str, ...] = key(
         1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
     )
@@ -143,11 +151,15 @@ class PartitionSpec:
         None, 'what a device may hold, as in "40GiB", one for all or each its own; default: no limit', validator=_sizes
     )
     link_latency: float | None = key(
-        None, "of a message between two devices, for plans; default: the device type's", unit="seconds",
+        None,
+        "of a message between two devices, for plans; default: the device type's",
+        unit="seconds",
         validator=optional(ge(0)),
     )
     link_bandwidth: float | None = key(
-        None, "between two devices, for plans; default: the device type's", unit="bytes a second",
+        None,
+        "between two devices, for plans; default: the device type's",
+        unit="bytes a second",
         validator=optional(gt(0)),
     )
 

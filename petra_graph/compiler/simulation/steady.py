@@ -54,6 +54,9 @@ def tick(pipeline: Pipeline) -> Tick:
     Raises:
         Deadlock: it would never reach one.
     """
+    if _never_idle(pipeline):
+        seconds = sum(work_seconds(pipeline).values())
+        return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
     if not pipeline.one_stage_a_device:
         found = repeated(pipeline, at_least=max(work_seconds(pipeline).values()))
         return Tick(seconds=found.seconds, exact=found.exact, stages=_busiest(pipeline, found.seconds))
@@ -66,6 +69,16 @@ def tick(pipeline: Pipeline) -> Tick:
     seconds = critical.seconds / graph.period_micro_batches
     stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
     return Tick(seconds=seconds, exact=True, stages=stages)
+
+
+def _never_idle(pipeline: Pipeline) -> bool:
+    """Whether one device does everything, one operation at a time: some stage can always go on, as depths descend."""
+    depth = {stage.index: stage.depth for stage in pipeline.stages}
+    return (
+        len(pipeline.hosted) == 1
+        and not pipeline.overlaps(pipeline.head)
+        and all(depth[wire.producer] >= depth[wire.consumer] for wire in pipeline.wires)
+    )
 
 
 def full_seconds(pipeline: Pipeline) -> float:
