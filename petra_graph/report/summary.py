@@ -15,7 +15,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
     predicted = (summary.get("predicted") or {}).get("samples_per_second")
-    if summary["samples_per_second"] and predicted:
+    if predicted and summary["samples_per_second"]:
         source = summary["predicted"]["from"]
         lines.append(f"{summary['samples_per_second']:,} samples/s; the plan said {predicted:,}, from a {source}")
     lines.append(f"results: {summary['directory']}")

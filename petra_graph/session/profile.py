@@ -144,7 +144,7 @@ def _timed(setting: Prepared, micro_batches: int) -> tuple[dict[str, _Stopwatch]
     watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
     asked = range(WARM_UP + micro_batches)
     starts: list[float] = []
-    with closing(_endless(setting)) as data:
+    with closing(endless(setting)) as data:
         InlineRuntime(executors).train(data, asked, lambda _: starts.append(time.perf_counter()))
     # From the head's result of the last warm micro-batch to that of the last one: as many whole micro-batches.
     seconds = (starts[-1] - starts[WARM_UP - 1]) / micro_batches
@@ -161,7 +161,7 @@ def _watched(executor: StageExecutor) -> _Stopwatch:
     return watch
 
 
-def _endless(setting: Prepared) -> Generator[MicroBatch]:
+def endless(setting: Prepared) -> Generator[MicroBatch]:
     """Yield micro-batches as training would, epoch after epoch."""
     epoch = 0
     while True:
