@@ -6,7 +6,7 @@ import re
 
 from petra_graph.errors import shown
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)?")
 _UNITS = {"B": 1} | {
     f"{letter}{infix}B": base**power
     for power, letter in enumerate("KMGT", start=1)
@@ -23,4 +23,4 @@ def byte_count(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f'a size is a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
-    return int(float(found[1]) * _UNITS[found[2] or "B"])
+    return int(float(found[1]) * _UNITS[(found[2] or "B").replace("k", "K")])
