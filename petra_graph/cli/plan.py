@@ -141,6 +141,8 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text.rstrip("\n"))
         return
-    from petra_graph.record.run_directory import write_text
+    from petra_graph.record.run_directory import make_folder_of, write_text
 
+    make_folder_of(output)
     write_text(output, text if text.endswith("\n") else f"{text}\n")
+    click.echo(str(output))

@@ -12,7 +12,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
 from petra_graph.record.environment import environment
-from petra_graph.record.run_directory import write_json
+from petra_graph.record.run_directory import make_folder_of, write_json
 
 FORMAT = 1
 
@@ -23,6 +23,7 @@ def write_profile(path: Path, profile: Profile) -> None:
     Raises:
         RunFailed: the disk refuses.
     """
+    make_folder_of(path)
     write_json(path, {"format": FORMAT, **attrs.asdict(profile), "environment": environment()})
 
 

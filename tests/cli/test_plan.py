@@ -69,11 +69,11 @@ def test_formats(told, spec, form, start):
 
 
 def test_a_file_instead_of_the_screen(told, spec, here):
-    assert printed(told, "plan", spec, "--format", "html", "--output", "plan.html") == ""
-    assert (here / "plan.html").read_text().lower().startswith("<!doctype html>")
-    code, _, err = told("plan", spec, "--output", "nowhere/plan.txt")
+    assert printed(told, "plan", spec, "--format", "html", "--output", "new/plan.html") == "new/plan.html\n"
+    assert (here / "new/plan.html").read_text().lower().startswith("<!doctype html>")
+    code, _, err = told("plan", spec, "--output", "small.toml/plan.txt")
     assert code == 1
-    assert "nowhere/plan.txt" in err
+    assert "small.toml/plan.txt" in err
 
 
 def test_devices_to_scale(told, spec):
