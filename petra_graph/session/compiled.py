@@ -10,6 +10,7 @@ from attrs import frozen
 from petra_graph.compiler.choice import check_depths, method_and_schedule
 from petra_graph.compiler.emit import emit
 from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.placement import process_devices, ranks
 from petra_graph.compiler.precision import check_precision
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.stage_graph import INPUT, StageGraph
@@ -39,13 +40,14 @@ class Compiled:
         return sum(node.parameters for node in self.shapes.values())
 
 
-def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
+def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts, processes: int = 1) -> Compiled:
     """Measure, cut and emit.
 
     Args:
         graph: the network; every node's declaration is known.
         spec: the rest of the specification.
         facts: what the data set's samples look like.
+        processes: how many share the stages; each is a device.
 
     Raises:
         SpecError: everything that is wrong with shapes, stages, devices or method.
@@ -54,7 +56,7 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
     findings = Findings()
     sample_dtype = torch.int64 if facts.dtype == "int64" else torch.float32
     shapes = findings.attempt(lambda: measure_shapes(graph, facts.shape, sample_dtype), (), inside=True)
-    devices = findings.attempt(lambda: device_names(spec), (), inside=True)
+    devices = findings.attempt(lambda: device_names(spec, processes), (), inside=True)
     chosen = findings.attempt(lambda: method_and_schedule(spec.method, spec.optimizer.clip), (), inside=True)
     findings.attempt(lambda: check_precision(spec.precision), (), inside=True)
     stages = spec.partition.stages
@@ -62,6 +64,8 @@ def compile_graph(graph: StageGraph, spec: Spec, facts: DataFacts) -> Compiled:
     made = findings.attempt(lambda: partition(graph, cuts, devices or ("cpu",)), (), inside=True)
     if made is not None and chosen is not None:
         findings.attempt(lambda: check_depths(chosen[1], graph, made), (), inside=True)
+    if made is not None:
+        findings.attempt(lambda: ranks(len(made.stages), processes), (), inside=True)
     if shapes is not None and spec.precision.streams == "grid":
         findings.add(_not_exact(graph, shapes))
     findings.raise_unlocated()
@@ -101,16 +105,18 @@ def _not_exact(graph: StageGraph, shapes: Mapping[str, NodeShapes]) -> list[Prob
     ]
 
 
-def device_names(spec: Spec) -> tuple[str, ...]:
+def device_names(spec: Spec, processes: int = 1) -> tuple[str, ...]:
     """Return the devices, in order.
 
-    A number means the first CUDA devices, or where torch sees none, the CPU.
+    A number means the first CUDA devices, or where torch sees none, the CPU. Several processes have one device each.
 
     Raises:
         SpecError: a device does not exist here.
     """
     asked = spec.partition.devices
     available = torch.cuda.device_count()
+    if processes > 1:
+        return process_devices(spec.partition, processes, "cuda" if available else "cpu")
     if isinstance(asked, int):
         if available == 0:
             return ("cpu",)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 import torch
 from attrs import frozen
 
@@ -19,7 +20,7 @@ from petra_graph.registry.trust import guarded
 from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
 from petra_graph.session.findings import Findings
-from petra_graph.session.loader import MicroBatches
+from petra_graph.session.loader import MicroBatches, Part
 from petra_graph.session.validate import Checked, Chosen, check_spec
 from petra_graph.spec.model import Spec
 
@@ -33,6 +34,8 @@ class Prepared:
     data: DataSet
     training: Training
     horizon: Horizon
+    part: Part = "all"
+    """What this process reads of the data."""
 
     @property
     def spec(self) -> Spec:
@@ -44,13 +47,19 @@ class Prepared:
         """What the opened data set's samples look like."""
         return self.data.facts
 
+    @property
+    def global_clip(self) -> bool:
+        """Whether all stages are clipped by one norm."""
+        clip = self.spec.optimizer.clip
+        return clip is not None and clip.scope == "global"
+
     def executors(self) -> tuple[StageExecutor, ...]:
         """Build all stages: this allocates the network."""
-        return executors(self.compiled, self.spec, self.facts, self.training)
+        return executors(self.compiled.programs, self.compiled, self.spec, self.facts, self.training)
 
     def training_batches(self, epoch: int) -> MicroBatches:
         """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return training_batches(self.data, self.spec, epoch)
+        return attrs.evolve(training_batches(self.data, self.spec, epoch), part=self.part)
 
     def test_batches(self) -> MicroBatches:
         """Return the evaluation batches: every sample, in order."""
@@ -63,11 +72,17 @@ class Prepared:
             workers=data.workers,
             shuffle=False,
             drop_last=False,
+            part=self.part,
         )
 
 
-def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
+def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Prepared:
     """Check a specification to the end: plugins, graph, shapes, stages, devices, and the data set's files.
+
+    Args:
+        path: of the specification.
+        overrides: values set on the command line.
+        processes: how many share the stages; all of them prepare the same.
 
     Raises:
         SpecError: all that is wrong, located.
@@ -75,7 +90,9 @@ def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
     """
     checked = check_spec(path, overrides, import_local=True)
     findings = Findings()
-    compiled = findings.attempt(lambda: compile_graph(checked.graph, checked.spec, checked.facts), (), inside=True)
+    compiled = findings.attempt(
+        lambda: compile_graph(checked.graph, checked.spec, checked.facts, processes), (), inside=True
+    )
     data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
     if compiled is not None:
         findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Protocol
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
-from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.runtime.inline import MicroBatch, Observer
 from petra_graph.session.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.session.interrupt import StopRequest
+from petra_graph.session.loader import MicroBatches
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.totals import Totals
 
 
+class Runtime(Protocol):
+    """What trains and evaluates, wherever the stages are."""
+
+    @property
+    def executors(self) -> Sequence[StageExecutor]:
+        """The stages of this process, the one nearest to the head last."""
+        ...
+
+    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
+        """Train on `micro_batches`, and drain; `observe` is told of the head's results."""
+        ...
+
+    def evaluate(self, data: MicroBatches) -> Iterator[HeadResult]:
+        """Evaluate batches of any size; yield the head's results."""
+        ...
+
+
 class Trainer:
-    """Trains a prepared run; `epochs` holds what was reached, also after an interruption."""
+    """Trains a prepared run in the process that hosts the head; `epochs` holds what was reached, also after an interruption."""
 
     def __init__(
-        self, prepared: Prepared, runtime: InlineRuntime, metrics: Metrics, listener: Listener, stop: StopRequest
+        self, prepared: Prepared, runtime: Runtime, metrics: Metrics, listener: Listener, stop: StopRequest
     ) -> None:
         self.prepared = prepared
         self.runtime = runtime
@@ -53,8 +73,7 @@ class Trainer:
         for epoch in range(1, spec.run.epochs + 1):
             seconds, done = self.seconds, self.micro_batches
             self.train = self._train(epoch)
-            due = epoch % spec.run.evaluate_every == 0 or epoch == spec.run.epochs
-            test = self._evaluate(epoch) if due else None
+            test = self._evaluate(epoch) if evaluation_due(self.prepared, epoch) else None
             report = EpochEnded(
                 epoch=epoch,
                 train=self.train,
@@ -68,7 +87,7 @@ class Trainer:
 
     def _train(self, epoch: int) -> Mapping[str, float]:
         batches = self.prepared.training_batches(epoch - 1)
-        first, every = self.micro_batches, self.prepared.spec.run.log_every
+        first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
         totals = Totals()
 
         def observe(result: HeadResult) -> None:
@@ -112,3 +131,28 @@ class Trainer:
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
+
+
+def follow(prepared: Prepared, runtime: Runtime) -> None:
+    """Train all epochs in a process that does not host the head: its `Trainer` says what comes of it.
+
+    Raises:
+        Interrupted, RunFailed: as `Trainer.run`.
+    """
+    for epoch in range(1, prepared.spec.run.epochs + 1):
+        batches = prepared.training_batches(epoch - 1)
+        first = (epoch - 1) * len(batches)
+        with closing(iter(batches)) as source:
+            runtime.train(source, range(first, first + len(batches)), _unseen)
+        if evaluation_due(prepared, epoch):
+            for result in runtime.evaluate(prepared.test_batches()):
+                _unseen(result)
+
+
+def evaluation_due(prepared: Prepared, epoch: int) -> bool:
+    """Whether an evaluation follows an epoch, counted from 1."""
+    return epoch % prepared.spec.run.evaluate_every == 0 or epoch == prepared.spec.run.epochs
+
+
+def _unseen(result: HeadResult) -> None:
+    raise AssertionError(result)

@@ -1,0 +1,58 @@
+"""Which process hosts which stage, and on what kind of device."""
+
+from __future__ import annotations
+
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.spec.model import PartitionSpec
+
+
+def ranks(stages: int, processes: int) -> tuple[int, ...]:
+    """Return the rank that hosts each stage: consecutive ones together, none with two more than another.
+
+    Where stages are changes when things happen and no number: this is the one place that decides it.
+
+    Raises:
+        SpecError: a process would have none.
+    """
+    if processes > stages:
+        raise SpecError(
+            Problem(
+                message=f"{processes} processes cannot share {stages} stage{'s' if stages > 1 else ''}",
+                hint=f"start at most {stages}, or cut the network into more stages",
+                path=("partition", "stages"),
+            )
+        )
+    return tuple(index * processes // stages for index in range(stages))
+
+
+def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:
+    """Return the device of each process, in the order of ranks, named as if all were on one machine.
+
+    On CUDA each process has the device of its local rank.
+
+    Args:
+        partition: what the specification asks for.
+        processes: how many there are.
+        available: the kind of device that is used where none is asked for, "cpu" or "cuda".
+
+    Raises:
+        SpecError: the specification asks for other devices than processes, or for different kinds.
+    """
+    asked = partition.devices
+    if isinstance(asked, int):
+        if asked not in {1, processes}:
+            raise _contradiction(asked, f"there are {processes} processes, and each is a device", "leave it out")
+        return _numbered(available, processes)
+    kinds = {name.partition(":")[0] for name in asked}
+    if len(kinds) != 1 or not kinds <= {"cpu", "cuda"}:
+        raise _contradiction(asked, "all processes run on one kind of device", '["cpu"] or ["cuda"]')
+    return _numbered(kinds.pop(), processes)
+
+
+def _numbered(kind: str, processes: int) -> tuple[str, ...]:
+    return tuple("cpu" if kind == "cpu" else f"cuda:{rank}" for rank in range(processes))
+
+
+def _contradiction(asked: object, rule: str, hint: str) -> SpecError:
+    message = f"partition.devices is {shown(asked)}, but {rule}"
+    return SpecError(Problem(message=message, hint=hint, path=("partition", "devices")))
