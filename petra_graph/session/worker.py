@@ -210,7 +210,7 @@ class _Worker:
         """End from another thread, as the main thread does not; what is to be told is told here."""
         raised = self._conclude(failure, self.lookout.facts)
         if isinstance(raised, PetraGraphError):
-            print("\n".join(map(str, raised.problems)), file=sys.stderr)
+            sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
         leave(failure.exit_code)
 
     def _told(self, error: Exception) -> Failure:
