@@ -90,7 +90,7 @@ def test_misspelt_table(told):
 a.toml:24:2: unknown key "metod" in the specification
     [metod]
     help: did you mean 'method'? allowed: architecture, data, graph, loss, lr_schedule, method, name, optimizer, \
-partition, precision, run
+partition, precision, probe, run
 """,
     )
 

@@ -112,6 +112,6 @@ def _value_and_vjp(function: Callable[[Tensor], Tensor], x: Tensor, gradient: Te
     with torch.enable_grad():
         value = function(at)
     (dx,) = backpropagate([value], [gradient.to(value.dtype)], [at])
-    # A function that only views its input hands the gradient itself through.
-    shared = dx.untyped_storage().data_ptr() == gradient.untyped_storage().data_ptr()
+    # A function that only views its input hands the gradient itself through. Addresses would not tell on the meta device.
+    shared = dx.untyped_storage() is gradient.untyped_storage()
     return value.detach(), dx.clone() if shared else dx

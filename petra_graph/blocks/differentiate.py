@@ -7,6 +7,7 @@ the others in place; input gradients are returned.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -29,9 +30,16 @@ def backpropagate(
     reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
     if reached:
         # Autocast belongs to the evaluation: what a block computes in float32 is differentiated in float32.
-        with torch.autocast(reached[0][0].device.type, enabled=False):
+        with _without_autocast(reached[0][0].device.type):
             torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
     return tuple(_gradient(stream) for stream in inputs)
+
+
+def _without_autocast(device_type: str) -> AbstractContextManager[object]:
+    """Switch autocast off on a type of device; the meta device has none."""
+    if not torch.amp.is_autocast_available(device_type):
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)
 
 
 def _gradient(stream: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "run": Verb("petra_graph.cli.run", "run", "Train what a spec describes."),
+    "report": Verb("petra_graph.cli.report", "report", "Draw figures of a run."),
     "validate": Verb("petra_graph.cli.validate", "validate", "Check specs: keys, types, plugins, options, graph."),
     "list": Verb("petra_graph.cli.list", "list_plugins", "List the plugins that are installed."),
     "show": Verb("petra_graph.cli.show", "show", "Show a plugin's options and a snippet to paste."),

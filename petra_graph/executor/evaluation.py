@@ -99,15 +99,22 @@ class Evaluation:
             return settled
         if not isinstance(module, Reversible):
             settled = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in settled)
+        self.check_range(name, settled, bits)
+        return settled
+
+    def check_range(self, name: str, streams: Streams, bits: int) -> None:
+        """Check that streams are in the range of the grid.
+
+        Raises:
+            RunFailed: one has left it.
+        """
         limit = grid_limit(self.dtype, bits)
-        floating = [stream for stream in settled if stream.is_floating_point() and stream.numel()]
-        largest = torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
+        largest = largest_magnitude(streams)
         if not largest < limit:
             raise RunFailed(
                 f'node "{name}": a stream has reached {float(largest):.4g}, and sums on the grid are exact below {limit:g}',
                 hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
             )
-        return settled
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the layout of a stream of so many dimensions."""
@@ -128,6 +135,12 @@ class Evaluation:
             std = scaled.new_tensor(self.normalisation.std).view(per_channel)
             return scaled.sub_(mean).div_(std)
         return self._settle(sample)
+
+
+def largest_magnitude(streams: Streams) -> Tensor | float:
+    """Return the largest absolute value in floating-point streams."""
+    floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
+    return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
 
 
 def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_format:

@@ -17,13 +17,14 @@ time changes nothing (but an int8 scale's last bit), along a chain of reversible
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from contextlib import ExitStack
 from functools import reduce
 
 import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks import Block, Streams
+from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.executor.cells import (
     BodyCell,
     Cell,
@@ -38,7 +39,8 @@ from petra_graph.executor.cells import (
 from petra_graph.executor.compress import Carried, decode, encode, total
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import Updater
-from petra_graph.executor.versions import ParameterVersions
+from petra_graph.executor.versions import Parameters, ParameterVersions
+from petra_graph.executor.watch import Watcher
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.stage_program import Edge, Segment, StageProgram
 from petra_graph.registry.contracts import Loss
@@ -72,6 +74,15 @@ class Forwarded:
     """From the stage that holds the head."""
 
 
+@frozen(kw_only=True)
+class Replayed:
+    """What a stage's forward gives that nothing remembers."""
+
+    sent: Mapping[Edge, Carried]
+    loss: Tensor | None
+    """From the stage that holds the head, with its graph."""
+
+
 class StageExecutor:
     """Executes one `StageProgram`."""
 
@@ -94,6 +105,11 @@ class StageExecutor:
         self._steps = [
             (segment, _cell(segment, modules, evaluation, loss, self.versions)) for segment in program.segments
         ]
+        self._watcher = Watcher()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Let somebody look on from now on."""
+        self._watcher = watcher
 
     def forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         """Run the forward of a training micro-batch.
@@ -103,12 +119,17 @@ class StageExecutor:
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
             target: the targets, for the stage that holds the head.
         """
+        with self._watcher.forward(micro_batch, target):
+            return self._forward(micro_batch, received, target)
+
+    def _forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         sent: dict[Edge, Carried] = {}
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
         for segment, cell in self._steps:
             inputs = _take(segment, received)
+            self._watcher.entered(micro_batch, segment, inputs)
             if isinstance(cell, HeadCell):
                 assert target is not None
                 result = cell.learn(micro_batch, inputs, target)
@@ -133,6 +154,12 @@ class StageExecutor:
         Returns:
             A message for each edge of `program.receives` that comes from another stage.
         """
+        with self._watcher.backward(micro_batch):
+            return self._backward(micro_batch, received)
+
+    def _backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
         sent: dict[Edge, BackwardMessage] = {}
         self._sent.take(micro_batch)
         self._fetch()
@@ -142,6 +169,7 @@ class StageExecutor:
             outputs = next((decode(message.activation) for message in messages if message.activation is not None), None)
             del messages
             found = cell.backward(micro_batch, outputs, gradients)
+            self._watcher.left(micro_batch, segment, found)
             first = 0
             for entry in segment.inputs:
                 own = slice(first, first := first + entry.streams)
@@ -159,9 +187,35 @@ class StageExecutor:
 
     def update(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient; `norm` as in `Updater.step`."""
-        if self.versions is not None:
-            self.versions.before_step()
-        self.updater.step(norm)
+        with self._watcher.update():
+            if self.versions is not None:
+                self.versions.before_step()
+            self.updater.step(norm)
+
+    def replay(
+        self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None, parameters: Parameters
+    ) -> Replayed:
+        """Run the forward of a training micro-batch with a graph and other parameters; nothing remembers it.
+
+        Args:
+            micro_batch: whose random numbers are drawn.
+            received: as in `forward`.
+            target: as in `forward`.
+            parameters: of all nodes; the graph ends in those that require gradients.
+        """
+        sent: dict[Edge, Carried] = {}
+        loss: Tensor | None = None
+        with torch.enable_grad(), ExitStack() as frozen:
+            for module in self.modules.values():
+                frozen.enter_context(frozen_statistics(module))
+            for segment, cell in self._steps:
+                outputs = cell.run(micro_batch, _take(segment, received), parameters)
+                if isinstance(cell, HeadCell):
+                    assert target is not None
+                    loss = cell.loss(outputs[0], target)
+                else:
+                    self._hand_on(segment, outputs, received, sent, "as-streams")
+        return Replayed(sent=sent, loss=loss)
 
     def evaluate(self, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from petra_graph.executor.contributions import tell
+
 Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
 
@@ -59,10 +61,15 @@ class ParameterVersions:
 
     def _keep(self) -> None:
         if self.current not in self.copies:
-            self.copies[self.current] = {
-                name: {key: parameter.detach().clone() for key, parameter in module.named_parameters()}
-                for name, module in self.modules.items()
-            }
+            self.copies[self.current] = copied(self.modules)
+
+
+def copied(modules: Mapping[str, nn.Module]) -> Parameters:
+    """Return a copy of what modules hold."""
+    return {
+        name: {key: parameter.detach().clone() for key, parameter in module.named_parameters()}
+        for name, module in modules.items()
+    }
 
 
 def leaves(parameters: Parameters, names: Mapping[str, object]) -> Parameters:
@@ -77,5 +84,6 @@ def credit(parameters: Parameters, modules: Mapping[str, nn.Module]) -> None:
         live = dict(modules[name].named_parameters())
         for key, tensor in of_node.items():
             if tensor.grad is not None and live[key].requires_grad:
+                tell(live[key], tensor.grad)
                 grad = live[key].grad
                 live[key].grad = tensor.grad if grad is None else grad.add_(tensor.grad)

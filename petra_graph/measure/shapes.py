@@ -117,7 +117,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     try:
         block, outputs = _try_out(node, inputs, "meta")
     except SpecError as error:
-        if not _needs_values(error.__cause__):
+        if not needs_values(error.__cause__):
             raise
         with torch.random.fork_rng(devices=[]):
             block, outputs = _try_out(node, inputs, "cpu")
@@ -168,7 +168,7 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
     return result
 
 
-def _needs_values(error: BaseException | None) -> bool:
+def needs_values(error: BaseException | None) -> bool:
     """Whether the meta device is what stopped a block; torch has no one class for that, but each message names it."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +130,15 @@ class Metrics:
         # What ended the run is the first cause; a disk that refuses once more would only hide it.
         with suppress(RunFailed) if error else nullcontext():
             self.close()
+
+
+def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the events of a run that have a value, as they were recorded; the run may still go on."""
+    with (directory / "metrics.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            event = json.loads(line)
+            if event["value"] is not None:
+                yield event
 
 
 def _refused(path: Path, error: OSError) -> RunFailed:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType
 from uuid import uuid4
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.runtime.world import Facts, attempt_name
@@ -34,7 +34,7 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    store = dist.TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    store = TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
     name = uuid4().hex
     config = LaunchConfig(
         min_nodes=1,
@@ -48,7 +48,7 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
         signals_to_handle="SIGHUP,SIGQUIT",
     )
-    facts = Facts(dist.PrefixStore(attempt_name(name, "0"), store))
+    facts = Facts(PrefixStore(attempt_name(name, "0"), store))
     with _requests(facts), _quiet():
         try:
             elastic_launch(config, sys.executable)("-m", "petra_graph", *arguments)

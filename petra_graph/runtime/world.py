@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 from attrs import frozen
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
 
@@ -99,7 +100,7 @@ class World:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._server = _store(place, serves=place.rank == 0 and not place.hosted)
-        self.facts = Facts(dist.PrefixStore(place.attempt, self._server))
+        self.facts = Facts(PrefixStore(place.attempt, self._server))
         self.neighbours: tuple[Neighbour, ...] = ()
 
     @property
@@ -119,7 +120,7 @@ class World:
 
     def another_connection(self) -> Facts:
         """Return the same facts for another thread: one that waits does not hold up the other."""
-        return Facts(dist.PrefixStore(self.place.attempt, _store(self.place, serves=False)))
+        return Facts(PrefixStore(self.place.attempt, _store(self.place, serves=False)))
 
     def meet(self) -> None:
         """Wait for all processes, and learn who they are.
@@ -140,7 +141,7 @@ class World:
 
     def connect(self) -> None:
         """Build the process group that lanes between machines, and a few collectives, go through."""
-        store = dist.PrefixStore(f"{self.place.attempt}/gloo", self._server)
+        store = PrefixStore(f"{self.place.attempt}/gloo", self._server)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=_NEVER)
 
     def wait_for_all(self, where: str, seconds: float = _JOIN_SECONDS) -> None:
@@ -157,7 +158,7 @@ class World:
 class Facts:
     """A store of JSON values by name, which all processes see."""
 
-    def __init__(self, store: dist.Store) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def tell(self, name: str, value: Any) -> None:
@@ -190,9 +191,9 @@ class Facts:
         return int(self._store.add(name, 1))
 
 
-def _store(place: Place, *, serves: bool) -> dist.TCPStore:
+def _store(place: Place, *, serves: bool) -> TCPStore:
     try:
-        return dist.TCPStore(
+        return TCPStore(
             place.address,
             place.port,
             is_master=serves,

@@ -49,7 +49,7 @@ def _executor(
         device=torch.device(program.device),
         precision=spec.precision,
         seed=spec.run.seed,
-        normalisation=_normalisation(facts),
+        normalisation=normalisation(facts),
     )
     modules = {name: place(_initial(name, compiled, spec.run.seed), evaluation) for name in program.nodes}
     return StageExecutor(program, modules, evaluation, _updater(modules, spec, training), training.loss)
@@ -67,7 +67,8 @@ def _updater(modules: Mapping[str, Block], spec: Spec, training: Training) -> Up
     return Updater(parameters, optimizer, training.rate, spec.optimizer.clip)
 
 
-def _normalisation(facts: DataFacts) -> Normalisation | None:
+def normalisation(facts: DataFacts) -> Normalisation | None:
+    """Return how samples are normalised, as the data set says."""
     if facts.mean is None or facts.std is None:
         return None
     return Normalisation(mean=facts.mean, std=facts.std)

@@ -97,7 +97,8 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
     if compiled is not None:
         findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))
     if data is not None:
-        findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
+        batches = findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
+        findings.add(_probe_problems(checked.spec, batches))
     training = findings.attempt(lambda: _training(checked, data), (), inside=True)
     findings.raise_any(checked.loaded)
     assert compiled is not None
@@ -187,6 +188,19 @@ def _built(chosen: Chosen, *arguments: Any) -> Any:
 
 def _some_parameter() -> ParameterGroups:
     return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+
+
+def _probe_problems(spec: Spec, batches: MicroBatches | None) -> list[Problem]:
+    """Compare how often to probe with how often there is something to probe."""
+    if spec.probe is None or batches is None or spec.probe.per_epoch <= len(batches):
+        return []
+    return [
+        Problem(
+            message=f"an epoch has {len(batches)} micro-batches, and {spec.probe.per_epoch} are to be probed",
+            hint=f"make it {len(batches)} or less",
+            path=("probe", "per_epoch"),
+        )
+    ]
 
 
 def _head_problems(compiled: Compiled, facts: DataFacts) -> list[Problem]:

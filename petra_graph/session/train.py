@@ -11,9 +11,11 @@ from typing import Protocol
 from petra_graph.errors import RunFailed
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.inline import MicroBatch, Observer
+from petra_graph.runtime.probe import Probe, spread
 from petra_graph.session.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.session.interrupt import StopRequest
 from petra_graph.session.loader import MicroBatches
@@ -56,6 +58,7 @@ class Trainer:
         """Spent in training, evaluations left out."""
         self.train: Mapping[str, float] | None = None
         """Means over the latest epoch that was trained to its end."""
+        self.probe = None if prepared.spec.probe is None else Probe(runtime.executors, self._probed)
 
     @property
     def updates(self) -> int:
@@ -102,14 +105,22 @@ class Trainer:
                 self.metrics.record(epoch=epoch, step=self.micro_batches, values=step)
             self.listener.trained(epoch, done, totals.means())
 
+        micro_batches = range(first, first + len(batches))
+        if self.probe is not None and self.prepared.spec.probe is not None:
+            self.probe.begin(micro_batches, spread(micro_batches, self.prepared.spec.probe.per_epoch))
         # What ends the training holds on to this frame; without closing, loader processes would live as long.
         began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.runtime.train(source, range(first, first + len(batches)), observe)
+                self.runtime.train(source, micro_batches, observe)
         finally:
             self.seconds += time.perf_counter() - began
         return totals.means()
+
+    def _probed(self, fidelity: Fidelity) -> None:
+        """Record what a probe found; all backwards of an epoch are done before the next one."""
+        epoch = len(self.epochs) + 1
+        self.metrics.record(epoch=epoch, step=fidelity.micro_batch + 1, values=fidelity.values())
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.listener.evaluating(epoch)

@@ -218,6 +218,17 @@ class RunSpec:
 
 
 @frozen(kw_only=True)
+class ProbeSpec:
+    """A look at the gradients' fidelity, as `petra-graph report RUN --figure fidelity` draws it."""
+
+    per_epoch: int = required(
+        "how many micro-batches of an epoch to look at (the paper: 15); each costs up to as many plain forwards and "
+        "backwards of the network as there are stages, and one",
+        validator=ge(1),
+    )
+
+
+@frozen(kw_only=True)
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
@@ -232,3 +243,4 @@ class Spec:
     precision: PrecisionSpec = field(factory=PrecisionSpec, metadata={"help": PrecisionSpec.__doc__})
     data: DataSpec = required("the data set and how it is batched")
     run: RunSpec = field(factory=RunSpec, metadata={"help": RunSpec.__doc__})
+    probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

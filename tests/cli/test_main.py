@@ -11,6 +11,7 @@ from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem
 
 VERBS = """\
 run SPEC --set --dry-run --json
+report RUN --figure --output --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
@@ -54,6 +55,7 @@ Options:
 
 Verbs:
   run       Train what a spec describes.
+  report    Draw figures of a run.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the plugins that are installed.
   show      Show a plugin's options and a snippet to paste.
@@ -71,7 +73,7 @@ def test_version(capsys):
     ("arguments", "error"),
     [
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
-        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, validate, list, show, schema.\n"),
+        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, report, validate, list, show, schema.\n"),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),
         (["list", "blcks"], "Error: No such group 'blcks': did you mean 'blocks'? allowed: "),

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import click
 import torch
-from memory import LiveBytes
 from network import Plain, loss_of, prepared, runtime_of, save
 
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import parameter_groups
+from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.registry.building import load
 from petra_graph.runtime.inline import InlineRuntime, MicroBatch
 

@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from torch import Tensor, nn
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.stage_graph import INPUT, StageGraph
+from petra_graph.measure.costs import Conditions, measure_costs
+from petra_graph.measure.stage_peaks import StagePeaks
+from petra_graph.program.costs import CostTable
 from petra_graph.record.environment import environment
 from petra_graph.registry.building import load
 from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.session.assemble import normalisation
 from petra_graph.session.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
@@ -57,6 +62,33 @@ def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
     """Build its loss."""
     loss: Callable[[Tensor, Tensor], Tensor] = load(ready.checked.loss.plugin)(ready.checked.loss.options)
     return loss
+
+
+def costs_of(ready: Prepared) -> CostTable:
+    """Measure what its nodes cost."""
+    spec, training = ready.spec, ready.training
+    conditions = Conditions(
+        batch=spec.data.batch,
+        sample=ready.facts.shape,
+        sample_dtype=ready.facts.dtype,
+        normalisation=normalisation(ready.facts),
+        precision=spec.precision,
+        loss=training.loss,
+        build_optimizer=training.build_optimizer,
+        optimizer_options=training.optimizer_options,
+        clip=spec.optimizer.clip,
+    )
+    return measure_costs(ready.compiled.graph, conditions)
+
+
+def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
+    """Train on so many micro-batches, and return the most bytes that each stage held."""
+    peaks = StagePeaks(ready.executors())
+    runtime = InlineRuntime(peaks.executors)
+    data = [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
+    with peaks:
+        runtime.train(data, range(micro_batches), lambda _: None)
+    return tuple(peaks.total[program.index] for program in ready.compiled.programs)
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

@@ -92,7 +92,7 @@ def _grounds(document: Document, placed: Layout, places: Places) -> Iterator[str
                 rx=6,
                 class_="ground",
             )
-            text = words(fitted(label, width + 2 * _PAD - 6, _SMALL), x - _PAD + 4, y - 5, class_="small")
+            text = words(fitted(label, width + 2 * _PAD - 4, _SMALL), x - _PAD + 3, y - 5, class_="small")
             yield tag("g", f"{title(_about_stage(stage))}{ground}{text}")
 
 

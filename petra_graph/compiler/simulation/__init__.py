@@ -1,0 +1,1 @@
+"""How long the stages' own orders of operations take, before anything runs."""

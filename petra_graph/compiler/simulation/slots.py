@@ -1,0 +1,102 @@
+"""The fewest slots for each wire that cost neither deadlock nor throughput.
+
+More slots never make a pipeline slower, and as many as the micro-batches that its edge's producer has in flight never
+make it wait. From there all lanes are lowered together as far as it goes, then halves of them, and so on down to single
+ones: where all wires are alike, a few trials tell.
+
+    two stages of depths d and e, joined by one edge, need d - e slots at least in both directions together: so many
+    messages are under way between them before either can go on. A skip edge's ends are further apart in depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import evolve
+
+from petra_graph.compiler.simulation.cycle import CycleFinder
+from petra_graph.compiler.simulation.deadlock import Deadlock
+from petra_graph.compiler.simulation.model import Lane, Pipeline
+from petra_graph.compiler.simulation.steady import tick
+from petra_graph.compiler.simulation.waits import SlotWaits, needs_windows, waits
+
+TOLERANCE = 1e-6
+"""Of throughput."""
+
+
+def fewest_slots(pipeline: Pipeline, tolerance: float = TOLERANCE, at_least: int = 1) -> Mapping[Lane, int]:
+    """Return slots for every lane between two devices, of which none can have one less.
+
+    Args:
+        pipeline: its own slots are not looked at.
+        tolerance: of the throughput without bound, which may be lost.
+        at_least: slots of every lane; more hide what the model does not know.
+
+    Raises:
+        Deadlock: no number of slots makes this order go on.
+    """
+    unbounded = evolve(pipeline, slots={})
+    limit = tick(unbounded).seconds * (1 + tolerance)
+    depth = {stage.index: stage.depth for stage in pipeline.stages}
+    producer = {wire.edge: wire.producer for wire in pipeline.wires}
+    # Backward messages may carry an activation beside the gradient: they come first, and are lowered first.
+    lanes = [lane for lane, hop in reversed(list(pipeline.lanes.items())) if hop.link is not None]
+    slots = {lane: max(at_least, depth[producer[lane.edge]]) for lane in lanes}
+    if not pipeline.one_stage_a_device:
+        _lower(slots, lanes, at_least, lambda tried: _goes_on(evolve(pipeline, slots=tried), limit))
+        return slots
+    if not needs_windows(pipeline) or pipeline.flushes:
+        _lower(slots, lanes, at_least, _Kept(unbounded, limit, windows=needs_windows(pipeline)))
+        return slots
+    # Spreading updates evenly only loosens waits, and the graph is k times smaller: often this says it all.
+    most = dict(slots)
+    _lower(slots, lanes, at_least, _Kept(unbounded, limit, windows=False))
+    exact = _Kept(unbounded, limit, windows=True)
+    if not exact(slots):
+        more = {lane: min(count + 1, most[lane]) for lane, count in slots.items()}
+        slots = more if exact(more) else most
+        _lower(slots, lanes, at_least, exact)
+    return slots
+
+
+class _Kept:
+    """Says whether slots keep a tick, by searching one graph for slower cycles."""
+
+    def __init__(self, unbounded: Pipeline, seconds: float, *, windows: bool) -> None:
+        self._slots = SlotWaits(unbounded, windows=windows)
+        graph = waits(unbounded, windows=windows)
+        self._finder = CycleFinder(graph)
+        self._seconds = seconds * graph.period_micro_batches
+
+    def __call__(self, slots: Mapping[Lane, int]) -> bool:
+        return self._finder.slower_than(self._seconds, self._slots.of(slots)) is None
+
+
+def _goes_on(pipeline: Pipeline, seconds: float) -> bool:
+    try:
+        return tick(pipeline).seconds <= seconds
+    except Deadlock:
+        return False
+
+
+def _lower(
+    slots: dict[Lane, int], lanes: Sequence[Lane], at_least: int, enough: Callable[[Mapping[Lane, int]], bool]
+) -> None:
+    """Lower some lanes to the least common bound, then parts of them further."""
+    low, high = at_least, max((slots[lane] for lane in lanes), default=at_least)
+    while low < high:
+        middle = (low + high) // 2
+        if enough(slots | _capped(slots, lanes, middle)):
+            high = middle
+        else:
+            low = middle + 1
+    slots.update(_capped(slots, lanes, high))
+    lanes = [lane for lane in lanes if slots[lane] > at_least]
+    if len(lanes) > 1:
+        half = len(lanes) // 2
+        _lower(slots, lanes[:half], at_least, enough)
+        _lower(slots, lanes[half:], at_least, enough)
+
+
+def _capped(slots: Mapping[Lane, int], lanes: Sequence[Lane], most: int) -> dict[Lane, int]:
+    return {lane: min(slots[lane], most) for lane in lanes}

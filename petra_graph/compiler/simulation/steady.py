@@ -1,0 +1,154 @@
+"""Seconds a micro-batch takes once the pipeline is full: its tick.
+
+Where each device hosts one stage, the tick is exact: the slowest cycle of waits. Where devices host several, what goes
+first there depends on time itself; then the pipeline is simulated until it repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isclose
+
+from attrs import evolve, frozen
+
+from petra_graph.compiler.simulation.cycle import Critical, CycleFinder, slowest_cycle
+from petra_graph.compiler.simulation.deadlock import Deadlock, Wait, circle
+from petra_graph.compiler.simulation.events import simulate
+from petra_graph.compiler.simulation.model import Pipeline
+from petra_graph.compiler.simulation.waits import Edge, needs_windows, waits
+from petra_graph.program.schedule import Action
+
+_PERIODS = 4
+"""Of so many windows at most may a simulated period consist, before it is taken as a mean."""
+_DEEP = 1_000
+"""A depth at which no stage of an unbounded pipeline waits for its own backwards."""
+_OPERATIONS = 2_000_000
+"""Simulated at most in search of a period."""
+
+
+@frozen(kw_only=True)
+class Tick:
+    """Seconds a micro-batch in the steady state."""
+
+    seconds: float
+    exact: bool
+    """Otherwise a mean over the middle of a long simulation that did not repeat itself."""
+    stages: tuple[int, ...]
+    """Those in the cycle of waits that sets it; one stage alone where its device is never idle."""
+
+
+def work_seconds(pipeline: Pipeline) -> Mapping[str, float]:
+    """Return for each device how long a micro-batch keeps it busy; the longer of its streams where it overlaps."""
+    found: dict[str, float] = {}
+    for device, stages in pipeline.hosted.items():
+        forward = backward = 0.0
+        for stage in stages:
+            seconds = pipeline.seconds(stage)
+            forward += seconds.forward
+            backward += seconds.backward + seconds.update / stage.accumulation
+        overlaps = pipeline.overlaps(stages[0])
+        found[device] = max(forward, backward) if overlaps else forward + backward
+    return found
+
+
+def tick(pipeline: Pipeline) -> Tick:
+    """Return the steady state of a pipeline.
+
+    Raises:
+        Deadlock: it would never reach one.
+    """
+    if not pipeline.one_stage_a_device:
+        return _simulated(pipeline)
+    windows = needs_windows(pipeline)
+    graph = waits(pipeline, windows=windows)
+    least = max(work_seconds(pipeline).values())
+    critical = slowest_cycle(graph, at_least=least * graph.period_micro_batches)
+    if critical.seconds == inf:
+        raise Deadlock(_explained(critical, pipeline))
+    seconds = critical.seconds / graph.period_micro_batches
+    stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
+    return Tick(seconds=seconds, exact=True, stages=stages)
+
+
+def full_seconds(pipeline: Pipeline) -> float:
+    """Return the tick of the same stages if forwards could run ahead without bound, and slots were free."""
+    deep = tuple(evolve(stage, depth=_DEEP) for stage in pipeline.stages[:-1])
+    unbounded = evolve(pipeline, slots={}, stages=(*deep, pipeline.head))
+    if not pipeline.one_stage_a_device:
+        return max(work_seconds(unbounded).values())
+    windows = needs_windows(unbounded)
+    graph = waits(unbounded, windows=windows)
+    free = evolve(graph, edges=tuple(edge for edge in graph.edges if not _is_forward_message(edge)))
+    least = max(work_seconds(unbounded).values())
+    return slowest_cycle(free, at_least=least * graph.period_micro_batches).seconds / graph.period_micro_batches
+
+
+def keeps(pipeline: Pipeline, seconds: float, stages: frozenset[int] | None = None) -> bool:
+    """Whether the tick is no longer than `seconds`; without some stages where `stages` names the others.
+
+    Only for pipelines with one stage a device.
+    """
+    windows = needs_windows(pipeline)
+    graph = waits(pipeline, windows=windows, stages=stages)
+    return CycleFinder(graph).slower_than(seconds * graph.period_micro_batches) is None
+
+
+def _is_forward_message(edge: Edge) -> bool:
+    return edge.before.stage != edge.after.stage and edge.after.verb == "forward"
+
+
+def _simulated(pipeline: Pipeline) -> Tick:
+    """Simulate ever longer until the head's forwards repeat themselves."""
+    least = max(work_seconds(pipeline).values())
+    window = pipeline.accumulation if needs_windows(pipeline) else 1
+    count = 4 * (max(stage.depth for stage in pipeline.stages) + _PERIODS * window)
+    while True:
+        timeline = simulate(pipeline, count)
+        starts = [event.start for event in timeline.of(timeline.head, "forward")]
+        found = _period(starts[: -count // 4], window)
+        if found is not None:
+            return Tick(seconds=found, exact=True, stages=_busiest(pipeline, found))
+        if 4 * count * len(pipeline.stages) > _OPERATIONS:
+            first, last = count // 4 // window * window, 3 * count // 4 // window * window
+            mean = (starts[last] - starts[first]) / (last - first)
+            return Tick(seconds=max(mean, least), exact=False, stages=_busiest(pipeline, mean))
+        count *= 2
+
+
+def _period(starts: list[float], window: int) -> float | None:
+    """Return the mean distance of starts, if the last half of them repeat after a few windows."""
+    half = len(starts) // 2
+    for length in range(window, min(half, max(_PERIODS * window, 12)) + 1, window):
+        steps = [starts[at] - starts[at - length] for at in range(half + length, len(starts))]
+        if len(steps) >= length and all(isclose(step, steps[0], rel_tol=1e-9) for step in steps):
+            return steps[0] / length
+    return None
+
+
+def _busiest(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
+    """Return the stages of the devices that are never idle."""
+    return tuple(
+        stage.index
+        for device, work in work_seconds(pipeline).items()
+        if isclose(work, seconds, rel_tol=1e-6)
+        for stage in pipeline.hosted[device]
+    )
+
+
+def _explained(critical: Critical, pipeline: Pipeline) -> tuple[Wait, ...]:
+    """Tell a cycle that can never begin as who waits for whom."""
+    told = [
+        Wait(
+            stage=edge.after.stage,
+            action=Action(edge.after.verb, edge.after.micro_batch),
+            on=edge.before.stage,
+            lane=None,
+        )
+        for edge in critical.cycle
+        if edge.before.stage != edge.after.stage
+    ]
+    try:  # A run of the pipeline knows wires and micro-batches.
+        simulate(pipeline, 2 * max(stage.depth for stage in pipeline.stages) + 2 * pipeline.accumulation)
+    except Deadlock as deadlock:
+        return deadlock.waits
+    return circle(told)

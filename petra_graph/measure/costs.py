@@ -1,0 +1,271 @@
+"""From a network to its cost table: every node's operations run once, without memory.
+
+    compute             where it runs
+    float32, float64    the meta device
+    bfloat16, attention fake tensors of the CPU, which autocast knows and which choose kernels as the CPU does
+    a block that        the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
+    reads values        part in proportion to the batch, so these two give any other
+
+Nodes of one block, with one set of options and one kind of input, cost the same and are run once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from petra_graph.blocks import Block, Shape
+from petra_graph.errors import PetraGraphError, Problem, SpecError
+from petra_graph.executor.evaluation import Normalisation, place
+from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.measure.live_bytes import distinct_bytes
+from petra_graph.measure.meta_kernels import NotOnMeta
+from petra_graph.measure.operations import Subject, WithoutValues, faked, operate
+from petra_graph.measure.optimizer import measure_update
+from petra_graph.measure.shapes import build_block
+from petra_graph.program.costs import CostTable, NodeCost
+from petra_graph.registry.contracts import BuildOptimizer, Loss
+from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
+
+_SMALL = (2, 4)
+"""Samples in the micro-batches of blocks that need values."""
+
+
+@frozen(kw_only=True)
+class Conditions:
+    """What costs depend on beside the network."""
+
+    batch: int
+    """Samples in a micro-batch."""
+    sample: Shape
+    """One sample, without the batch dimension."""
+    sample_dtype: Dtype
+    """As the data set has it."""
+    normalisation: Normalisation | None
+    precision: PrecisionSpec
+    loss: Loss
+    build_optimizer: BuildOptimizer
+    optimizer_options: Any
+    clip: ClipSpec | None = None
+
+
+def measure_costs(graph: StageGraph, conditions: Conditions) -> CostTable:
+    """Run the operations of all nodes.
+
+    Raises:
+        SpecError: a block can be run neither without values nor on the CPU.
+        PluginError: a block's code cannot be imported.
+    """
+    walk = _Walk(conditions=conditions)
+    found: dict[str, _Measured] = {}
+    streams: dict[str, tuple[_Stream, ...]] = {
+        INPUT: (_Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype)),)
+    }
+    for name in graph.order:
+        node = graph.nodes[name]
+        inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
+        found[name] = walk.measured(node, inputs)
+        streams[name] = found[name].outputs
+    return CostTable(
+        micro_batch=conditions.batch,
+        sample_bytes=streams[INPUT][0].bytes(conditions.batch),
+        target_bytes=_targets(conditions.batch, torch.device("meta"))[0].nbytes,
+        nodes={name: one.cost for name, one in found.items()},
+        assumptions=tuple(_assumptions(conditions, found)),
+    )
+
+
+@frozen(kw_only=True)
+class _Stream:
+    """A stream as shapes say it."""
+
+    shape: Shape
+    """Without the batch dimension."""
+    dtype: torch.dtype
+
+    def values(self, batch: int) -> int:
+        return batch * torch.Size(self.shape).numel()
+
+    def bytes(self, batch: int) -> int:
+        return self.values(batch) * self.dtype.itemsize
+
+    def zeros(self, batch: int, device: torch.device, layout: torch.memory_format) -> Tensor:
+        return torch.zeros(batch, *self.shape, dtype=self.dtype, device=device).contiguous(memory_format=layout)
+
+
+@frozen(kw_only=True)
+class _Measured:
+    cost: NodeCost
+    outputs: tuple[_Stream, ...]
+    needed: str | None
+    """Why the node was run on the CPU."""
+
+
+@define(kw_only=True)
+class _Walk:
+    """What has been measured, by what it depends on."""
+
+    conditions: Conditions
+    _known: list[tuple[Any, _Measured]] = field(factory=list, init=False)
+
+    def measured(self, node: Node, inputs: tuple[_Stream, ...]) -> _Measured:
+        key = (node.plugin, node.options, node.kind, inputs, INPUT in node.inputs)
+        # Options of others need not be hashable.
+        known = next((measured for seen, measured in self._known if seen == key), None)
+        if known is None:
+            known = _measure(node, inputs, self.conditions)
+            self._known.append((key, known))
+        return known
+
+
+def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
+    needed = None
+    try:
+        ran = _run_nowhere(node, inputs, conditions)
+    except PetraGraphError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever stops a block there, the CPU decides
+        needed = f"{type(error).__name__}: {error}".partition("\n")[0]
+        ran = _run_on_cpu(node, inputs, conditions)
+    update = measure_update(ran.module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
+    cost = attrs.evolve(ran.cost, optimizer_bytes=update.state_bytes, work={**ran.cost.work, "update": update.work})
+    return _Measured(cost=cost, outputs=ran.outputs, needed=needed)
+
+
+def _evaluation(conditions: Conditions, device: str) -> WithoutValues:
+    return WithoutValues(
+        device=torch.device(device),
+        precision=conditions.precision,
+        seed=0,
+        normalisation=conditions.normalisation,
+    )
+
+
+@frozen(kw_only=True)
+class _Ran:
+    """A node that has run, its update apart."""
+
+    module: Block
+    cost: NodeCost
+    outputs: tuple[_Stream, ...]
+
+
+def _run_nowhere(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
+    """Run on tensors without memory."""
+    on_meta = _evaluation(conditions, "meta")
+    module = _built(node, inputs, on_meta)
+    if conditions.precision.compute != "bfloat16":
+        with suppress(NotOnMeta):
+            return _run(node, module, inputs, conditions, on_meta)
+    with FakeTensorMode():
+        return _run(node, faked(module), inputs, conditions, _evaluation(conditions, "cpu"))
+
+
+def _built(node: Node, inputs: tuple[_Stream, ...], evaluation: WithoutValues) -> Block:
+    with torch.device(evaluation.device):
+        return place(build_block(node, [stream.shape for stream in inputs]), evaluation)
+
+
+def _run(
+    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, evaluation: WithoutValues
+) -> _Ran:
+    batch = conditions.batch
+    reads_samples = INPUT in node.inputs
+
+    def layout(stream: _Stream) -> torch.memory_format:
+        """Streams come as the evaluation settles them; samples as most loaders have them."""
+        return torch.contiguous_format if reads_samples else evaluation.memory_format(len(stream.shape) + 1)
+
+    subject = Subject(
+        name=node.name,
+        module=module,
+        evaluation=evaluation,
+        reads_samples=reads_samples,
+        inputs=tuple(stream.zeros(batch, evaluation.device, layout(stream)) for stream in inputs),
+    )
+    operated = operate(subject, conditions.loss, _targets(batch, evaluation.device))
+    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in operated.outputs)
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    cost = NodeCost(
+        kind=node.kind,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        parameter_bytes=distinct_bytes(parameters),
+        gradient_bytes=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
+        statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
+        statistics_bytes=distinct_bytes(buffers),
+        optimizer_bytes=0,
+        input_values=tuple(stream.values(batch) for stream in inputs),
+        input_bytes=tuple(stream.bytes(batch) for stream in inputs),
+        output_bytes=tuple(stream.bytes(batch) for stream in outputs),
+        work=operated.work,
+    )
+    return _Ran(module=module, cost=cost, outputs=outputs)
+
+
+def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
+    """Run with few samples, and extrapolate.
+
+    Raises:
+        SpecError: that fails too.
+    """
+    evaluation = _evaluation(conditions, "cpu")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            small, large = (
+                _run(
+                    node,
+                    _built(node, inputs, evaluation),
+                    inputs,
+                    attrs.evolve(conditions, batch=batch),
+                    evaluation,
+                )
+                for batch in _SMALL
+            )
+    except PetraGraphError:
+        raise
+    except Exception as error:
+        message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
+        hint = "petra_graph.testing checks blocks; what it says helps to find the cause"
+        raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
+    share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
+    return attrs.evolve(small, cost=_on_line(small.cost, large.cost, share))
+
+
+def _on_line(small: Any, large: Any, share: float) -> Any:
+    """Extrapolate all numbers of two costs, but for what only names streams."""
+    if isinstance(small, int):
+        return max(0, round(small + (large - small) * share))
+    if isinstance(small, tuple):
+        return tuple(_on_line(one, other, share) for one, other in zip(small, large, strict=True))
+    if isinstance(small, Mapping):
+        return {key: _on_line(one, large[key], share) for key, one in small.items()}
+    if not attrs.has(type(small)):
+        return small
+    names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
+    return attrs.evolve(small, **{name: _on_line(getattr(small, name), getattr(large, name), share) for name in names})
+
+
+def _targets(batch: int, device: torch.device) -> tuple[Tensor, ...]:
+    """Return what targets may be, most usual first: classes; else they are as the head's output."""
+    return (torch.zeros(batch, dtype=torch.int64, device=device),)
+
+
+def _assumptions(conditions: Conditions, found: Mapping[str, _Measured]) -> Iterator[str]:
+    """Say what the numbers rest on."""
+    yield "working bytes are those of PyTorch's operations; what kernels allocate inside themselves is not in them"
+    if conditions.precision.compute == "bfloat16":
+        yield "autocast was taken as on the CPU; a GPU casts other operations"
+    yield "the optimizer's step was taken tensor by tensor, as on the CPU"
+    if conditions.clip is not None:
+        yield "clipping counts for bytes and not for time"
+    for name, one in found.items():
+        if one.needed is not None:
+            sizes = " and ".join(map(str, _SMALL))
+            yield f"node {name} needs values ({one.needed}): run on the CPU with {sizes} samples, and scaled"

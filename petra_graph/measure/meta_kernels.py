@@ -1,0 +1,77 @@
+"""Operations whose implementation without memory (meta device, fake tensors) is wrong about bytes, or slow.
+
+convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
+                        input and weight into channels-last, and a wrong layout costs a copy at every node's end
+batch normalisation     torch's runs the arithmetic step by step, which took most of the time of all, and keeps
+                        statistics of bfloat16 in bfloat16, where the CPU has float32
+attention               on the meta device whole matrices are multiplied, where devices have kernels that keep none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensor
+
+_IMAGE = 4
+"""Dimensions of a batch of images."""
+
+
+class NotOnMeta(Exception):
+    """The meta device does something else than devices with memory do."""
+
+
+def call(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call an operation; without memory, those below in their own way."""
+    first = args[0] if args else None
+    replaced = None
+    if isinstance(first, FakeTensor):
+        replaced = _ANYWHERE.get(func)
+    elif isinstance(first, Tensor) and first.is_meta:
+        replaced = _ANYWHERE.get(func) or _ON_META.get(func)
+    return func(*args, **kwargs) if replaced is None else replaced(*args, **kwargs)
+
+
+def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    result: Tensor = torch.ops.aten.convolution.default(x, weight, *others)
+    if x.dim() == _IMAGE and torch.channels_last in {suggest_memory_format(x), suggest_memory_format(weight)}:
+        return torch.empty_like(result, memory_format=torch.channels_last)
+    return result
+
+
+def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *_, training, _, _ = others
+    mean, inverse_std = (x.new_empty(x.shape[1] if training else 0, dtype=_statistics_dtype(x)) for _ in range(2))
+    return torch.empty_like(x), mean, inverse_std
+
+
+def _batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    _, x, weight, *_, (wanted_x, wanted_weight, wanted_bias) = arguments
+    like = x.new_empty(x.shape[1], dtype=_statistics_dtype(x)) if weight is None else weight
+    return (
+        torch.empty_like(x) if wanted_x else None,
+        torch.empty_like(like) if wanted_weight else None,
+        torch.empty_like(like) if wanted_bias else None,
+    )
+
+
+def _attention(*_: Any) -> Tensor:
+    raise NotOnMeta("scaled_dot_product_attention")
+
+
+def _statistics_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+_ANYWHERE: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.native_batch_norm.default: _batch_norm,
+    torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
+}
+_ON_META: Mapping[Any, Callable[..., Any]] = {
+    torch.ops.aten.convolution.default: _convolution,
+    torch.ops.aten._safe_softmax.default: _attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
+}

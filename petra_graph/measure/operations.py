@@ -1,0 +1,226 @@
+"""What the executor's cells do with one node, run and counted.
+
+Decision: the cells themselves run, on tensors without values. So the planner's numbers follow whatever the executor
+does, and nobody has to keep a second description of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from attrs import frozen
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
+from petra_graph.blocks.grid import grid
+from petra_graph.executor.cells import HeadCell, KeepGraph, KeepInput, KeepNothing
+from petra_graph.executor.evaluation import Evaluation, largest_magnitude
+from petra_graph.measure.live_bytes import storages
+from petra_graph.measure.tally import Lap, Tally
+from petra_graph.program.costs import Operation, Work
+from petra_graph.registry.contracts import Loss
+
+
+@frozen(kw_only=True, slots=False)
+class WithoutValues(Evaluation):
+    """An evaluation that looks at no value; on the meta device, whose tensors autocast does not know, without it."""
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Run blocks as on a device with values."""
+        if self.device.type != "meta":
+            with super().arithmetic():
+                yield
+            return
+        with grid(self.grid_bits):
+            yield
+
+    def check_range(self, name: str, streams: Streams, bits: int) -> None:
+        """Compute what would be compared."""
+        largest_magnitude(streams)
+
+
+def faked(module: Block) -> Block:
+    """Put a module of the meta device on the CPU of the fake tensor mode that is on; tensors that are no buffers stay."""
+    made: dict[int, Tensor] = {}
+
+    def fake(tensor: Tensor) -> Tensor:
+        if id(tensor) not in made:
+            empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+            is_parameter = isinstance(tensor, nn.Parameter)
+            made[id(tensor)] = nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
+        return made[id(tensor)]
+
+    for part in module.modules():
+        for held in (part._parameters, part._buffers):  # noqa: SLF001  torch converts modules so
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = fake(tensor)  # type: ignore[assignment]
+    return module
+
+
+@frozen(kw_only=True)
+class Subject:
+    """One node, built and placed, and what it reads."""
+
+    name: str
+    module: Block
+    evaluation: Evaluation
+    reads_samples: bool
+    inputs: Streams
+
+    @property
+    def modules(self) -> Mapping[str, Block]:
+        """As cells take them."""
+        return {self.name: self.module}
+
+    def forget(self) -> None:
+        """Drop the gradients of parameters."""
+        self.module.zero_grad(set_to_none=True)
+
+
+@frozen(kw_only=True)
+class Operated:
+    """A node's operations and what it returned."""
+
+    outputs: Streams
+    work: Mapping[Operation, Work]
+
+
+def operate(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
+    """Run and count all operations that a node of its class may meet in training.
+
+    Args:
+        subject: the node.
+        loss: what the head minimises.
+        targets: for the head: the first that the loss accepts counts.
+    """
+    if isinstance(subject.module, Head):
+        return _head(subject, loss, targets)
+    cell = KeepNothing(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    with Tally() as tally:
+        outputs = cell.run_without_graph(0, subject.inputs)
+        forward = tally.lap()
+    work: dict[Operation, Work] = {"forward": _work(forward, shares=_shares(outputs, subject.inputs))}
+    # What comes is not what left: a message's gradient and activation have memory of their own.
+    gradients = tuple(_like(stream) for stream in outputs)
+    work["rerun"] = _rerun(subject, gradients)
+    work["record"], work["replay"] = _recorded(subject, gradients)
+    if isinstance(subject.module, Reversible) and len(outputs) == len(subject.inputs):
+        again = tuple(_like(stream) for stream in outputs)
+        work["invert"] = _invert(subject, subject.module, again)
+        work["reverse"] = _reverse(subject, cell, again, gradients)
+    return Operated(outputs=outputs, work=work)
+
+
+def _rerun(subject: Subject, gradients: Streams) -> Work:
+    cell = KeepInput(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+
+    def run() -> Streams:
+        cell.buffer.put(0, subject.inputs)
+        return cell.backward(0, None, gradients).gradients
+
+    return _differentiated(subject, run, (*gradients, *subject.inputs))
+
+
+def _reverse(subject: Subject, cell: KeepNothing, outputs: Streams, gradients: Streams) -> Work:
+    def run() -> Streams:
+        found = cell.backward(0, outputs, gradients)
+        return (*found.inputs, *found.gradients)
+
+    return _differentiated(subject, run, (*outputs, *gradients))
+
+
+def _differentiated(subject: Subject, run: Callable[[], Streams], arguments: Streams) -> Work:
+    """Run twice: gradients of parameters are made, then added to."""
+    subject.forget()
+    with Tally() as tally:
+        results = run()
+        anew = tally.lap()
+        del results
+        tally.lap()
+        results = run()
+        added = tally.lap()
+    subject.forget()
+    return _work(anew, added, shares=_shares(results, arguments))
+
+
+def _recorded(subject: Subject, gradients: Streams) -> tuple[Work, Work]:
+    cell = KeepGraph(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    subject.forget()
+    laps: list[tuple[Lap, Lap]] = []
+    with Tally() as tally:
+        for _ in range(2):
+            outputs = cell.forward(0, subject.inputs)
+            record = tally.lap()
+            results = cell.backward(0, None, gradients).gradients
+            laps.append((record, tally.lap()))
+            shared = _shares(outputs, subject.inputs), _shares(results, (*gradients, *subject.inputs))
+            own = _own_bytes(outputs, shared[0])
+            del outputs, results
+            tally.lap()
+    subject.forget()
+    (record, anew), (_, added) = laps
+    return _work(record, kept=record.left_bytes - own, shares=shared[0]), _work(anew, added, shares=shared[1])
+
+
+def _invert(subject: Subject, module: Reversible, outputs: Streams) -> Work:
+    evaluation = subject.evaluation
+    with Tally() as tally:
+        with torch.no_grad(), frozen_statistics(module), evaluation.node(subject.name, 0):
+            inputs = evaluation.settle(module.inverse(*outputs))
+        lap = tally.lap()
+    return _work(lap, shares=_shares(inputs, outputs))
+
+
+def _head(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
+    cell = HeadCell(subject.modules, subject.evaluation, reads_samples=subject.reads_samples, loss=loss)
+    target = _accepted(cell, subject, targets)
+
+    def run() -> Streams:
+        cell.learn(0, subject.inputs, target)
+        return cell.pending.take(0).gradients
+
+    return Operated(outputs=(), work={"learn": _differentiated(subject, run, subject.inputs)})
+
+
+def _accepted(cell: HeadCell, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
+    """Return the first target that the loss takes; the data set alone knows what targets are."""
+    with torch.no_grad(), frozen_statistics(subject.module):
+        (output,) = cell.run(0, subject.inputs)
+        tried = (*targets, torch.zeros_like(output))
+        for target in tried[:-1]:
+            try:
+                cell.loss(output, target)
+            except (ValueError, RuntimeError, IndexError):
+                continue
+            return target
+    return tried[-1]
+
+
+def _work(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...]) -> Work:
+    return Work(
+        flops=lap.flops,
+        traffic_bytes=lap.traffic_bytes,
+        working_bytes=lap.working_bytes,
+        accumulating_bytes=(accumulating or lap).working_bytes,
+        kept_bytes=kept,
+        shares=shares,
+    )
+
+
+def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
+    place = {id(storage): index for index, storage in enumerate(storages(arguments))}
+    return tuple(place.get(id(storage)) for storage in storages(results))
+
+
+def _own_bytes(results: Streams, shares: tuple[int | None, ...]) -> int:
+    own = [stream for stream, share in zip(results, shares, strict=True) if share is None]
+    return sum({id(storage): storage.nbytes() for storage in storages(own)}.values())
+
+
+def _like(stream: Tensor) -> Tensor:
+    """Return zeros in the stream's layout."""
+    return torch.zeros_like(stream)

@@ -1,0 +1,190 @@
+"""The paper's Figures 5 and 6 of a run: how like the three gradients are, over training and over the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.errors import SpecError
+from petra_graph.record.run_directory import write_whole
+from petra_graph.report.fidelity import Course, smoothed
+
+_DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
+_COLOURS = "viridis"
+_LIGHTEST = 0.92
+"""Share of the colours that is used: the last ones are too light on white."""
+_EPOCHS_A_WINDOW = 30
+"""The paper smooths 300 epochs over 10."""
+_WIDE = 4.0
+"""Ratios beyond this, or its inverse, are drawn on a logarithmic axis."""
+_DPI = 150
+
+
+@frozen(kw_only=True)
+class Subject:
+    """What was probed."""
+
+    name: str
+    """Of the run."""
+    method: str
+    settings: str
+    """Schedule and accumulation, for people."""
+    reconstructing: frozenset[int]
+    """Stages that reconstruct an input."""
+
+
+def draw_over_training(course: Course, subject: Subject, path: Path) -> None:
+    """Draw Figure 5, with the reconstruction's error beside it, as PNG.
+
+    Raises:
+        SpecError: matplotlib is not installed.
+    """
+    figure = _figure(figsize=(12.5, 6.6))
+    axes = figure.subplots(2, 3, sharex=True, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
+    colours = _by_stage(course.stages)
+    own, window = subject.method, max(1, course.epochs // _EPOCHS_A_WINDOW) if course.averaged else 1
+    panels = (
+        (axes[0][0], f"cosine: {own} and delayed", ("cosine_to_delayed",)),
+        (axes[0][1], f"cosine to end-to-end: {own} (full), delayed (dashed)", _pair("cosine")),
+        (axes[1][0], f"norm ratio: {own} / delayed", ("ratio_to_delayed",)),
+        (axes[1][1], f"norm ratio to end-to-end: {own} (full), delayed (dashed)", _pair("ratio")),
+        (axes[1][2], "relative error of reconstructed inputs", ("reconstruction_error",)),
+    )
+    for axis, title, quantities in panels:
+        for quantity, dash in zip(quantities, ("-", "--"), strict=False):
+            for stage, points in course.points.get(quantity, {}).items():
+                times = [point.at for point in points]
+                faint = {"linewidth": 1.0, "alpha": 0.75} if dash == "--" else {"linewidth": 1.5}
+                axis.plot(times, smoothed(points, window), dash, color=colours[stage], **faint)
+        _finish(axis, title)
+        for epoch in course.drops:
+            axis.axvline(epoch - 0.5 if course.averaged else epoch - 1, color="#999999", linewidth=0.8, linestyle=":")
+    for axis, quantities in ((axes[1][0], ("ratio_to_delayed",)), (axes[1][1], _pair("ratio"))):
+        axis.axhline(1.0, color="#999999", linewidth=0.8)
+        if not all(1 / _WIDE < value < _WIDE for value in _values(course, quantities)):
+            _logarithmic(axis)
+    if any(value > 0 for value in _values(course, ("reconstruction_error",))):
+        axes[1][2].set_yscale("log")
+    for axis in axes[1]:
+        axis.set_xlabel("epoch")
+        _whole_ticks(axis)
+    _legend(axes[0][2], course, subject, colours)
+    figure.suptitle(f"{subject.name}: fidelity of gradients over training ({own}, {subject.settings})", fontsize=11)
+    _save(figure, path)
+
+
+def draw_over_stages(course: Course, subject: Subject, path: Path) -> None:
+    """Draw Figure 6, cosines by stage at some epochs, as PNG.
+
+    Raises:
+        SpecError: matplotlib is not installed.
+    """
+    epochs = course.chosen_epochs()
+    figure = _figure(figsize=(3.3 * max(len(epochs), 2), 3.6))
+    axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
+    lines = (
+        ("cosine_to_delayed", f"{subject.method} and delayed", _DELAYED, "o-"),
+        ("cosine_to_end_to_end", f"{subject.method} and end-to-end", _END_TO_END, "s-"),
+        ("delayed_cosine_to_end_to_end", "delayed and end-to-end", _BOTH, "^--"),
+    )
+    for axis, epoch in zip(axes, epochs, strict=True):
+        for quantity, label, colour, style in lines:
+            found = course.at_epoch(quantity, epoch)
+            axis.plot(found.keys(), found.values(), style, color=colour, label=label, markersize=4, linewidth=1.4)
+        rate = course.learning_rates.get(epoch)
+        _finish(axis, f"epoch {epoch}" + (f", learning rate {rate:.3g}" if rate is not None else ""))
+        axis.set_xlabel("stage (grey: reconstructs nothing)")
+        for stage in set(course.stages) - subject.reconstructing:
+            axis.axvspan(stage - 0.5, stage + 0.5, color="#000000", alpha=0.05, linewidth=0)
+        axis.set_xlim(course.stages[0] - 0.5, course.stages[-1] + 0.5)
+        _whole_ticks(axis)
+    axes[0].set_ylabel("cosine")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.suptitle(f"{subject.name}: fidelity of gradients by stage ({subject.settings})", fontsize=11)
+    _save(figure, path)
+
+
+def _pair(kind: str) -> tuple[str, str]:
+    return f"{kind}_to_end_to_end", f"delayed_{kind}_to_end_to_end"
+
+
+def _figure(**options: Any) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        message = "figures need matplotlib, which is not installed"
+        raise SpecError(message, hint="pip install 'petra-graph[plot]'") from None
+    return Figure(layout="constrained", **options)
+
+
+def _by_stage(stages: Sequence[int]) -> Mapping[int, Any]:
+    """Give the stages colours in order, dark to light."""
+    from matplotlib import colormaps
+
+    last = max(1, len(stages) - 1)
+    return {stage: colormaps[_COLOURS](_LIGHTEST * place / last) for place, stage in enumerate(stages)}
+
+
+def _finish(axis: Any, title: str) -> None:
+    axis.set_title(title, fontsize=9.5)
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(labelsize=8.5)
+
+
+def _whole_ticks(axis: Any) -> None:
+    axis.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _values(course: Course, quantities: Sequence[str]) -> list[float]:
+    of_stages = [points for quantity in quantities for points in course.points.get(quantity, {}).values()]
+    return [point.value for points in of_stages for point in points]
+
+
+def _logarithmic(axis: Any) -> None:
+    """Ticks at 1, 2 and 5, written as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(axis: Any, course: Course, subject: Subject, colours: Mapping[int, Any]) -> None:
+    """Use an empty panel for the stages' colours."""
+    from matplotlib.lines import Line2D
+
+    axis.axis("off")
+    entries = [
+        Line2D([], [], color=colour, linewidth=3, label=f"{stage}" + " *" * (stage not in subject.reconstructing))
+        for stage, colour in colours.items()
+    ]
+    axis.legend(
+        handles=entries,
+        title="stage (* reconstructs nothing)",
+        loc="upper center",
+        ncols=-(-len(entries) // 12) if len(entries) > 12 else 2,  # noqa: PLR2004  columns as long as the panel
+        frameon=False,
+        fontsize=9,
+        title_fontsize=9,
+    )
+    window = max(1, course.epochs // _EPOCHS_A_WINDOW)
+    points = "means over an epoch" + f", smoothed over {window}" * (window > 1)
+    dropped = "\ndotted: the learning rate drops" if course.drops else ""
+    axis.text(
+        0.5,
+        0.02,
+        f"points: {points if course.averaged else 'single measurements'}{dropped}",
+        ha="center",
+        fontsize=8.5,
+        transform=axis.transAxes,
+    )
+
+
+def _save(figure: Any, path: Path) -> None:
+    write_whole(path, lambda temporary: figure.savefig(temporary, format="png", dpi=_DPI))

@@ -1,0 +1,86 @@
+"""Figures of a run, made from its directory alone."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.program.schedule import schedule_text
+from petra_graph.record.metrics import read_events
+from petra_graph.report.fidelity import course, numbers
+from petra_graph.report.fidelity_figures import Subject, draw_over_stages, draw_over_training
+
+
+def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
+    """Draw what a run's probe saw: NAME-training.png and NAME-stages.png.
+
+    Args:
+        run: a run's directory; the run may still go on.
+        output: path of both figures without "-training.png"; None: "fidelity" in the run's directory.
+
+    Returns:
+        the figures' paths, and the numbers that they show.
+
+    Raises:
+        SpecError: there is no such run, it was not probed, or matplotlib is not installed.
+        RunFailed: the disk refuses.
+    """
+    resolved = _resolved(run)
+    found = course(read_events(run))
+    if found is None:
+        message = f"{run} holds no measurement of a probe"
+        raise SpecError(message, hint="train with a probe: petra-graph run SPEC --set probe.per_epoch=15")
+    subject = _subject(resolved)
+    base = output or run / "fidelity"
+    base.parent.mkdir(parents=True, exist_ok=True)
+    paths = {
+        "training": base.with_name(f"{base.name}-training.png"),
+        "stages": base.with_name(f"{base.name}-stages.png"),
+    }
+    draw_over_training(found, subject, paths["training"])
+    draw_over_stages(found, subject, paths["stages"])
+    return {
+        "run": str(run),
+        "method": subject.method,
+        "settings": subject.settings,
+        "figures": {name: str(path) for name, path in paths.items()},
+        **numbers(found),
+    }
+
+
+def _resolved(run: Path) -> Mapping[str, Any]:
+    """Read what a run was.
+
+    Raises:
+        SpecError: this is no run's directory.
+    """
+    try:
+        text = (run / "resolved.toml").read_text(encoding="utf-8")
+        (run / "metrics.jsonl").open(encoding="utf-8").close()
+    except OSError:
+        problem = Problem(
+            message=f"{run} is no run's directory: it has no resolved.toml and metrics.jsonl",
+            hint="name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c",
+        )
+        raise SpecError(problem) from None
+    return tomllib.loads(text)
+
+
+def _subject(resolved: Mapping[str, Any]) -> Subject:
+    method = resolved["method"]
+    schedule = method["schedule"]
+    keeps = {node["name"]: method.get(node["kind"]) for node in resolved["graph"]["node"]}
+    return Subject(
+        name=resolved["name"],
+        method=method["name"],
+        settings=f"{schedule_text(tuple(schedule) if isinstance(schedule, list) else schedule)}, "
+        f"accumulation {method['accumulation']}",
+        reconstructing=frozenset(
+            place
+            for place, nodes in enumerate(resolved["partition"]["stages"], start=1)
+            if any(keeps[node] == "nothing" for node in nodes)
+        ),
+    )

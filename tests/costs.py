@@ -1,0 +1,71 @@
+"""Cost tables of the test pipelines, and a run's stages measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import torch
+
+from petra_graph.compiler.memory import stage_memory
+from petra_graph.executor.evaluation import Normalisation
+from petra_graph.measure.costs import Conditions, measure_costs
+from petra_graph.measure.stage_peaks import StagePeaks
+from petra_graph.program.costs import CostTable
+from petra_graph.program.memory import StageBytes
+from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.spec.model import NodeSpec, PrecisionSpec
+from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
+
+UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
+
+
+def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd", **changes) -> Conditions:
+    chosen = training(optimizer, lambda _: 0.05, {})
+    usual = Conditions(
+        batch=batch,
+        sample=shape,
+        sample_dtype="float32",
+        normalisation=None,
+        precision=PrecisionSpec(),
+        loss=chosen.loss,
+        build_optimizer=chosen.build_optimizer,
+        optimizer_options=chosen.optimizer_options,
+    )
+    return attrs.evolve(usual, **changes)
+
+
+def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes) -> CostTable:
+    return measure_costs(built_graph(nodes), conditions(shape, **changes))
+
+
+def samples(shape: tuple[int, ...], count: int, size: int):
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(size, *shape, generator=generator), torch.randint(CLASSES, (size,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def predicted_and_measured(
+    nodes: Sequence[NodeSpec],
+    shape: tuple[int, ...],
+    *,
+    batch: int = 4,
+    compute: str = "float32",
+    optimizer: str = "sgd",
+    **settings,
+) -> tuple[Sequence[StageBytes], Sequence[int]]:
+    """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
+    built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)
+    programs = built.compiled.programs
+    table = measure_costs(
+        built.compiled.graph,
+        conditions(shape, batch=batch, optimizer=optimizer, precision=PrecisionSpec(compute=compute)),
+    )
+    count = 2 * max(program.depth for program in programs) + 3 * programs[0].accumulation
+    predicted = stage_memory(programs, table, micro_batches=count)
+    peaks = StagePeaks(built.executors)
+    with peaks:
+        InlineRuntime(peaks.executors).train(samples(shape, count, batch), range(count), lambda _: None)
+    return predicted, [peaks.total[program.index] for program in programs]

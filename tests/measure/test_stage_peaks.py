@@ -1,0 +1,37 @@
+"""Whose a tensor is: the stage's that made it, or that received it."""
+
+from __future__ import annotations
+
+from petra_graph.measure.stage_peaks import StagePeaks
+from petra_graph.runtime.inline import InlineRuntime
+from tests.costs import samples
+from tests.pipelines import CHAIN, pipeline
+
+SHAPE = (8,)
+
+
+def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimizers_state():
+    built = pipeline(CHAIN, SHAPE, compute="float32")
+    peaks = StagePeaks(built.executors)
+    resident = dict(peaks.live_of)
+    assert resident == {
+        executor.program.index: sum(
+            tensor.nbytes for block in executor.modules.values() for tensor in (*block.parameters(), *block.buffers())
+        )
+        for executor in built.executors
+    }
+    with peaks:
+        InlineRuntime(peaks.executors).train(samples(SHAPE, 6, 4), range(6), lambda _: None)
+    assert {stage: peaks.live_of[stage] for stage in resident} == {stage: 2 * size for stage, size in resident.items()}
+    assert all(peaks.total[stage] > 2 * size for stage, size in resident.items())
+
+
+def test_it_changes_no_number():
+    plain, watched = (pipeline(CHAIN, SHAPE, compute="float32") for _ in range(2))
+    data = samples(SHAPE, 8, 4)
+    losses: list[list[float]] = [[], []]
+    plain.runtime.train(data, range(8), lambda result: losses[0].append(float(result.loss)))
+    peaks = StagePeaks(watched.executors)
+    with peaks:
+        InlineRuntime(peaks.executors).train(data, range(8), lambda result: losses[1].append(float(result.loss)))
+    assert losses[0] == losses[1]

@@ -1,0 +1,18 @@
+"""Documents that take a moment to make."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.report.plan.html import html
+from tests.report.plan import documents
+
+
+@pytest.fixture(scope="session")
+def two_hundred():
+    return documents.two_hundred()
+
+
+@pytest.fixture(scope="session")
+def large_page(two_hundred):
+    return html(two_hundred)

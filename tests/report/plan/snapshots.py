@@ -1,0 +1,32 @@
+"""Whole outputs for small documents. After a change that is meant: `python -m tests.report.plan.snapshots`, then read the diff."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from petra_graph.report.plan.compare import compare_text, scale_text
+from petra_graph.report.plan.diff import diff_text
+from petra_graph.report.plan.dot import dot
+from petra_graph.report.plan.mermaid import mermaid
+from petra_graph.report.plan.terminal import plan_text
+from petra_graph.report.plan.trace import trace
+from tests.report.plan.documents import branches, comparison, regrouped, revnet50, scaling, three_stages
+
+FOLDER = Path(__file__).parent / "snapshots"
+
+SNAPSHOTS: Mapping[str, Callable[[], str]] = {
+    "small_80.txt": lambda: plan_text(three_stages(), width=80),
+    "branches_120.txt": lambda: plan_text(branches(), width=120),
+    "revnet50_200.txt": lambda: plan_text(revnet50(), width=200),
+    "comparison_80.txt": lambda: compare_text(comparison(), width=80),
+    "scaling_120.txt": lambda: scale_text(scaling(), width=120),
+    "diff_100.txt": lambda: diff_text(three_stages(), regrouped(), width=100),
+    "branches.mmd": lambda: mermaid(branches()),
+    "branches.dot": lambda: dot(branches()),
+    "small_trace.json": lambda: trace(three_stages()),
+}
+
+if __name__ == "__main__":
+    for name, write in SNAPSHOTS.items():
+        (FOLDER / name).write_text(write(), encoding="utf-8")

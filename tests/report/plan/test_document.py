@@ -1,0 +1,59 @@
+"""Reading a plan that was saved."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.report.plan.document import parts_of, read_document, stage_edges
+from petra_graph.report.plan.terminal import plan_text
+from tests.report.plan.documents import branches, three_stages
+
+HINT = "    help: save one with `petra-graph plan SPEC --format json`"
+
+
+def test_a_saved_plan_is_shown_as_it_was():
+    document = three_stages()
+    assert plan_text(read_document(json.dumps(document), "plan.json")) == plan_text(document)
+
+
+def test_more_keys_than_known_are_welcome():
+    document = three_stages() | {"later": 1}
+    assert read_document(json.dumps(document), "plan.json") == document
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("plan.json is no JSON: Expecting value: line 1 column 1 (char 0)", "x"),
+        ("plan.json is no plan: it holds a list", "[]"),
+        (
+            "plan.json is no plan: it has no stages, timing",
+            json.dumps({key: value for key, value in three_stages().items() if key not in {"stages", "timing"}}),
+        ),
+    ],
+)
+def test_what_is_no_plan(expected, text):
+    with pytest.raises(SpecError) as caught:
+        read_document(text, "plan.json")
+    assert str(caught.value) == f"{expected}\n{HINT}"
+
+
+def test_what_the_total_has_beyond_the_known_parts_is_other():
+    counts = {"parameters": 10, "working": 5, "data": 7, "total": 22}
+    assert parts_of(counts) == {
+        "parameters": 10,
+        "gradients": 0,
+        "optimizer": 0,
+        "input_buffer": 0,
+        "parameter_buffer": 0,
+        "working": 5,
+        "wires": 0,
+        "other": 7,
+    }
+
+
+def test_which_stage_sends_to_which():
+    assert stage_edges(branches()) == [(1, 2), (1, 3), (1, 5), (2, 4), (3, 4), (4, 5)]

@@ -1,0 +1,180 @@
+"""The page: well formed, whole, fetching nothing, and with nothing drawn over anything else."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from petra_graph.report.plan.html import html
+from tests.report.plan.documents import branches, hostile, overlapped, revnet50, three_stages
+
+PLANS = [three_stages, branches, revnet50, hostile, overlapped]
+VOID = {"meta"}
+FETCHING = {"src", "srcset", "xlink:href", "action", "formaction", "poster", "data", "background", "ping"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: elements with their attributes and texts; closing tags must fit."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag, attrs):
+        assert len(dict(attrs)) == len(attrs), "an attribute twice"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def all(self, tag, kind=None):
+        return [attrs for name, attrs in self.elements if name == tag and (kind is None or attrs.get("class") == kind)]
+
+
+@pytest.fixture(scope="session", params=PLANS, ids=lambda plan: plan.__name__)
+def plan(request):
+    return request.param()
+
+
+@pytest.fixture(scope="session")
+def page(plan):
+    return Page(html(plan))
+
+
+def test_nothing_is_fetched(plan, page):
+    for _, attributes in page.elements:
+        assert not FETCHING & attributes.keys()
+        assert all(not name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+        assert not any("//" in (value or "") or "url(" in (value or "") for value in attributes.values())
+    assert {name for name, _ in page.elements}.isdisjoint({"link", "img", "iframe", "object", "embed", "base", "use"})
+    (style,) = re.findall(r"<style>(.*?)</style>", html(plan), re.DOTALL)
+    assert not re.search(r"url\(|@import|//", style)
+
+
+def test_the_pages_own_policy_forbids_fetching(page):
+    (policy,) = (a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def test_names_are_text(plan, page):
+    """One script, ours: a name that closes ours and opens its own is shown, not run."""
+    assert len(page.all("script")) == 1
+    shown = "".join(page.texts)
+    for text in [plan["name"], *plan["warnings"], *plan["assumptions"]]:
+        assert text in shown
+    for node in plan["nodes"]:
+        assert re.sub(r"\s", " ", node["name"]) in shown
+
+
+def test_links_lead_somewhere(page):
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert {attributes["href"] for attributes in page.all("a")} == {f"#{name}" for name in ids}
+
+
+def test_warnings_and_assumptions_come_before_all_drawings():
+    text = html(branches())
+    assert text.index("5 stages on 4 devices") < text.index("links cost nothing") < text.index("<svg")
+
+
+def test_colours_are_defined_for_light_and_dark(page):
+    (style,) = (text for text in page.texts if ":root" in text)
+    assert "prefers-color-scheme: dark" in style
+    assert set(re.findall(r"var\((--\w[\w-]*)\)", html(three_stages()))) <= set(re.findall(r"(--\w[\w-]*):", style))
+
+
+@pytest.mark.parametrize(
+    ("drawn", "kind"), [("nodes", "box"), ("edges", "wire")], ids=["a box for every node", "a wire for every edge"]
+)
+def test_the_graph_is_whole(plan, page, drawn, kind):
+    found = [a for tag, a in page.elements if tag in {"rect", "path"} and kind in (a.get("class") or "").split()]
+    assert len(found) == len(plan[drawn])
+
+
+def boxes(text: str, *kinds: str) -> dict[str, list[tuple[float, float]]]:
+    """Blocks of these kinds by their height on the drawing: from where to where."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    found = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="[\d.]+" class="(\w+)"', text)
+    for x, y, width, kind in found:
+        if kind in kinds:
+            rows.setdefault(y, []).append((float(x), float(x) + float(width)))
+    return rows
+
+
+def drawings(text: str, kind: str) -> list[str]:
+    return re.findall(rf'<svg [^>]*class="{kind}".*?</svg>', text, re.DOTALL)
+
+
+@pytest.mark.parametrize("plan_of", [three_stages, branches, revnet50, overlapped])
+def test_blocks_of_a_row_do_not_overlap(plan_of):
+    document = plan_of()
+    whole, detail = drawings(html(document), "time")
+    for drawing in (whole, detail):
+        rows = boxes(drawing, "forward", "backward", "update")
+        assert len(rows) == len(document["stages"]) * (1 + (plan_of is overlapped))
+        for blocks in rows.values():
+            for before, after in pairwise(sorted(blocks)):
+                assert after[0] >= before[1] - 0.6  # an update has half a pixel at least
+    assert sum(map(len, boxes(whole, "forward", "backward", "update").values())) == len(document["timeline"])
+
+
+def test_a_memory_bar_is_as_long_as_its_parts():
+    document = revnet50()
+    (bars,) = drawings(html(document), "bars")
+    widths: dict[str, float] = {}
+    for y, width in re.findall(r'<rect x="[\d.]+" y="([\d.]+)" width="([\d.]+)" height="[\d.]+" fill', bars):
+        widths[y] = widths.get(y, 0.0) + float(width)
+    totals = [stage["bytes"]["total"] for stage in document["stages"]]
+    assert list(widths.values()) == pytest.approx([800 * total / max(totals) for total in totals], abs=0.05)
+
+
+def test_devices_with_several_stages_have_bars_of_their_own():
+    assert [len(drawings(html(plan()), "bars")) for plan in (revnet50, branches)] == [1, 2]
+
+
+def test_a_plan_without_a_timeline():
+    text = html(three_stages() | {"timeline": []})
+    Page(text)
+    assert "Nothing was simulated." in text
+
+
+def test_two_hundred_stages_are_all_there(two_hundred, large_page):
+    page = Page(large_page)
+    graph, bars, detail = (drawings(large_page, kind)[-1] for kind in ("graph", "bars", "time"))
+    names = drawings(large_page, "names")[-1]
+    for place, stage in enumerate(two_hundred["stages"]):
+        assert f"stage {stage['index']}, depth {stage['depth']}<" in graph
+        assert f">{stage['nodes'][0]}</text>" in graph
+        assert f">{stage['index']}  {stage['nodes'][0]}</text>" in bars
+        assert f">{stage['index']}  {stage['device']}  {stage['nodes'][0]}</text>" in names, place
+    assert len(page.all("rect", "box reversible")) == 197
+    assert len(boxes(detail, "forward")) == 200
+
+
+def test_two_hundred_stages_are_spaced_so_that_they_can_be_read(large_page):
+    for kind, least in (("bars", 14), ("names", 14)):
+        drawing = drawings(large_page, kind)[-1]
+        heights = [float(y) for y in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*class="row"', drawing)]
+        assert len(heights) == 200
+        assert min(after - before for before, after in pairwise(heights)) >= least
+
+
+def test_blocks_too_thin_to_draw_are_drawn_as_where_they_are(large_page):
+    whole, _ = drawings(large_page, "time")
+    assert len(re.findall("<path", whole)) == 400
+    assert "too many blocks for one drawing" in large_page
+    assert len(large_page) < 2_000_000

@@ -1,0 +1,116 @@
+"""The solver: how long it takes to cut random tables of costs, and how near to a bound its cuts of graphs are.
+
+chain        every cut considered: optimal
+branches     blocks of two arms of four items and a join: a few topological orders
+wires        work and wires take turns; without, wires cost nothing
+memory       limits that bind: a tenth more than the fullest device's least
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import attrs
+import click
+from network import save
+
+from petra_graph.compiler.solve.search import find
+from petra_graph.compiler.solve.task import Ahead, Device, Item, Link, Task, Wire
+
+BLOCK = 10
+
+
+@click.command()
+@click.option("--size", "sizes", multiple=True, default=(1000, 10000), show_default=True, help="Items.")
+@click.option("--devices", default=64, show_default=True)
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
+def main(sizes: tuple[int, ...], devices: int, write: bool) -> None:
+    results = []
+    for size in sizes:
+        for name, task in cases(size, devices):
+            began = time.perf_counter()
+            solution = find(task)
+            seconds = time.perf_counter() - began
+            assert solution is not None
+            result = {
+                "case": name,
+                "items": size,
+                "devices": devices,
+                "stages": task.stage_count,
+                "seconds": round(seconds, 2),
+                "value over bound": round(solution.value / solution.bound, 4),
+                "guarantee": solution.guarantee,
+            }
+            click.echo(json.dumps(result))
+            results.append(result)
+    if write:
+        click.echo(f"written: {save('solver', {'results': results})}", err=True)
+
+
+def cases(size: int, devices: int):  # noqa: ANN201
+    """Yield tasks by name."""
+    for shape, edges in (("chain", chain(size)), ("branches", branches(size))):
+        plain = table(size, edges, devices)
+        wires = attrs.evolve(plain, link=Link(bytes_per_second=1e6))
+        yield shape, plain
+        yield f"{shape}, wires", wires
+        memory = attrs.evolve(wires, objective="memory")
+        yield f"{shape}, least memory", memory
+        limit = int(1.1 * find(memory).value)
+        limited = [attrs.evolve(device, memory_bytes=limit) for device in plain.devices]
+        yield f"{shape}, wires, memory", attrs.evolve(wires, devices=limited)
+    yield "chain, two stages a device", table(size, chain(size), devices, stages=2 * devices)
+    fast = [Device(name=str(index), speed=1.0 + index % 3) for index in range(devices)]
+    yield "chain, devices of three speeds", attrs.evolve(table(size, chain(size), devices), devices=fast)
+
+
+def chain(size: int) -> list[tuple[int, int]]:
+    return [(index, index + 1) for index in range(size - 1)]
+
+
+def branches(size: int) -> list[tuple[int, int]]:
+    """Blocks: an item, two arms of four, and the next block's item reads both."""
+    edges = []
+    for first in range(0, size - 1, BLOCK):
+        if first + BLOCK >= size:
+            edges += [(index, index + 1) for index in range(first, size - 1)]
+            break
+        edges += [(first, first + 1), *((first + index, first + index + 1) for index in range(1, 4))]
+        edges += [(first, first + 5), *((first + index, first + index + 1) for index in range(5, 8))]
+        edges += [(first + 4, first + 9), (first + 8, first + 9), (first + 9, first + 10)]
+    return edges
+
+
+def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | None = None) -> Task:
+    draw = random.Random(0)
+    return Task(
+        items=[
+            Item(
+                name=str(index),
+                seconds=draw.uniform(0.5, 2.0),
+                resident_bytes=draw.randrange(10**6),
+                buffer_bytes=draw.randrange(10**5) if draw.random() < 0.3 else 0,
+                working_bytes=draw.randrange(10**7),
+                joins=draw.random() < 0.5,
+            )
+            for index in range(size)
+        ],
+        wires=[
+            Wire(
+                producer=str(a),
+                consumer=str(b),
+                forward_bytes=draw.randrange(10**6),
+                backward_bytes=draw.randrange(10**6),
+            )
+            for a, b in edges
+        ],
+        devices=[Device(name=str(index)) for index in range(devices)],
+        stages=stages,
+        ahead=Ahead(schedule="lockstep"),
+    )
+
+
+if __name__ == "__main__":
+    main()
