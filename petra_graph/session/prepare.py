@@ -98,7 +98,7 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
         findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))
     if data is not None:
         batches = findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
-        findings.add(_probe_problems(checked.spec, batches))
+        findings.add(_probe_problems(checked.spec, batches, processes))
     training = findings.attempt(lambda: _training(checked, data), (), inside=True)
     findings.raise_any(checked.loaded)
     assert compiled is not None
@@ -190,8 +190,11 @@ def _some_parameter() -> ParameterGroups:
     return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
 
 
-def _probe_problems(spec: Spec, batches: MicroBatches | None) -> list[Problem]:
-    """Compare how often to probe with how often there is something to probe."""
+def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) -> list[Problem]:
+    """Ask whether a probe can see all stages, and as often as it is to look."""
+    if spec.probe is not None and processes > 1:
+        message = f"a probe looks at all stages at once, and {processes} processes share them"
+        return [Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))]
     if spec.probe is None or batches is None or spec.probe.per_epoch <= len(batches):
         return []
     return [

@@ -10,7 +10,7 @@ from petra_graph.cli import main as front
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 
 VERBS = """\
-run SPEC --set --dry-run --json
+run SPEC --set --processes --dry-run --json
 report RUN --figure --output --json
 validate SPECS... --set --json
 list [GROUP] --json
