@@ -140,9 +140,7 @@ class DistributedRuntime:
             progressed = False
             for turn in reversed(turns):
                 action = turn.next
-                if action is None or self._halts(turn, action) or self._awaited(turn, action):
-                    continue
-                if action.verb == "update" and self._crew.global_clip:
+                if action is None or self._held_back(turn, action) or self._awaited(turn, action):
                     continue
                 doing = self._doing(turn, action, micro_batches, phase)
                 self._lookout.doing = doing
@@ -164,7 +162,12 @@ class DistributedRuntime:
             elif progressed:
                 yield
             else:
-                self._sleep(open_turns, micro_batches, phase)
+                waiting = [(turn, action) for turn, action in open_turns if not self._held_back(turn, action)]
+                self._sleep(waiting, micro_batches, phase)
+
+    def _held_back(self, turn: Turn, action: Action) -> bool:
+        """Whether a stage has to wait though nothing is missing: for all others' gradients, or since the run stops."""
+        return (action.verb == "update" and self._crew.global_clip) or self._halts(turn, action)
 
     def _halts(self, turn: Turn, action: Action) -> bool:
         """Whether a stage stops before an operation, since somebody asked for it."""
@@ -189,12 +192,14 @@ class DistributedRuntime:
         return waits + [lane for lane in written if not self._links.senders[lane].has_room()]
 
     def _sleep(self, turns: Sequence[tuple[Turn, Action]], micro_batches: range, phase: str) -> None:
+        awaited = [self._awaited(turn, action) for turn, action in turns]
+        if not all(awaited):
+            return  # It came while the others were asked: the bell has rung for it already.
         turn, action = turns[-1]
-        waits = {lane for turn, action in turns for lane in self._awaited(turn, action)}
         own = self._crew.rank
-        peers = sorted({self._links.peer(lane, own) for lane in waits} - {own})
+        peers = sorted({self._links.peer(lane, own) for lanes in awaited for lane in lanes} - {own})
         doing = self._doing(turn, action, micro_batches, phase)
-        lane = ", ".join(map(str, self._awaited(turn, action))) or "nothing"
+        lane = ", ".join(map(str, awaited[-1]))
         before = self._lookout.doing
         if before is not None and before.lane == lane and before.micro_batch == action.micro_batch:
             doing = attrs.evolve(doing, since=before.since)

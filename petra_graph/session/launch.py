@@ -1,15 +1,19 @@
-"""A run on several processes of this machine: checked here, once, then left to them."""
+"""A run on several processes of this machine: its words are checked here, the rest is left to them.
+
+Decision: only what costs no time is checked before processes start. They prepare as every run does, and one of them tells
+what is wrong; preparing here first would make every good run wait for it twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
+from petra_graph.compiler.placement import ranks
 from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
 from petra_graph.runtime.launch import launch
 from petra_graph.runtime.world import place_from
-from petra_graph.session.prepare import prepare
+from petra_graph.session.findings import Findings
+from petra_graph.session.validate import check_spec
 
 
 def run_on_processes(
@@ -37,17 +41,20 @@ def run_on_processes(
         )
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    prepared = prepare(path, overrides, processes)
-    available = torch.cuda.device_count()
-    if prepared.compiled.programs[0].device.startswith("cuda") and processes > available:
-        raise SpecError(
-            f"{processes} processes for {available} CUDA devices",
-            hint='start fewer, or set partition.devices = ["cpu"]',
-        )
-    del prepared
+    _check(path, overrides, processes)
     settings = [part for override in overrides for part in ("--set", override)]
     code = launch(["run", path, *settings, *flags], processes)
     if code == Interrupted.exit_code:
         raise Interrupted
     if code:
         raise FailedElsewhere(code)
+
+
+def _check(path: str, overrides: Sequence[str], processes: int) -> None:
+    """Check words, graph, and whether there is a stage for each process."""
+    checked = check_spec(path, overrides, import_local=True)
+    cuts = checked.spec.partition.stages
+    most = len(cuts) if isinstance(cuts, tuple) else len(checked.graph.nodes)
+    findings = Findings()
+    findings.attempt(lambda: ranks(most, processes), (), inside=True)
+    findings.raise_any(checked.loaded)
