@@ -23,6 +23,7 @@ import torch
 from attrs import evolve, field, frozen
 from torch._C._distributed_c10d import PrefixStore
 
+from petra_graph.executor.cells import HeadResult
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
 from petra_graph.runtime.links import Wiring, connect
@@ -139,17 +140,13 @@ class Samples:
 
 def train(case: Case, runtime: Any) -> list[float]:
     """Train and evaluate; return all that the head said, as it said it."""
-    said: list[float] = []
+    said: list[HeadResult] = []
     for epoch in range(EPOCHS):
         data = Samples(case.shape, [BATCH] * MICRO_BATCHES, seed=epoch)
-        runtime.train(
-            data,
-            range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES),
-            lambda result: said.append(float(result.loss)),
-        )
+        runtime.train(data, range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES), said.append)
         tests = Samples(case.shape, [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1], seed=99)
-        said += [float(result.loss) for result in runtime.evaluate(tests)]
-    return said
+        said += runtime.evaluate(tests)
+    return [float(result.loss) for result in said]
 
 
 def held(executors: Sequence[Any], said: list[float]) -> dict[str, str]:

@@ -25,6 +25,9 @@ def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
     micro-batches, with everything written (exit code 130). Under torchrun, this is one of its processes.
     """
+    if processes > 1 or "RANK" in os.environ:
+        # Where a process has gone, torch would log each lost connection with its C++ stack; it reads this when imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
         from petra_graph.session.prepare import outline, prepare
 

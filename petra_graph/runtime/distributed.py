@@ -195,16 +195,21 @@ class DistributedRuntime:
         awaited = [self._awaited(turn, action) for turn, action in turns]
         if not all(awaited):
             return  # It came while the others were asked: the bell has rung for it already.
-        turn, action = turns[-1]
         own = self._crew.rank
-        peers = sorted({self._links.peer(lane, own) for lanes in awaited for lane in lanes} - {own})
+        outside = [self._outside(lanes) for lanes in awaited]
+        at = max(range(len(turns)), key=lambda at: (bool(outside[at]), at))  # others within this process wait for it
+        turn, action = turns[at]
+        peers = sorted({self._links.peer(lane, own) for lanes in outside for lane in lanes})
         doing = self._doing(turn, action, micro_batches, phase)
-        lane = ", ".join(map(str, awaited[-1]))
+        lane = ", ".join(map(str, outside[at] or awaited[at]))
         before = self._lookout.doing
         if before is not None and before.lane == lane and before.micro_batch == action.micro_batch:
             doing = attrs.evolve(doing, since=before.since)
         self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=tuple(peers))
         self._lookout.bell.wait()
+
+    def _outside(self, lanes: Sequence[Lane]) -> list[Lane]:
+        return [lane for lane in lanes if self._links.peer(lane, self._crew.rank) != self._crew.rank]
 
     def _doing(self, turn: Turn, action: Action, micro_batches: range, phase: str) -> Doing:
         return Doing(

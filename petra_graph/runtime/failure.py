@@ -88,6 +88,8 @@ class Failure:
     where: dict[str, Any] | None = None
     """What the rank did, as `Doing.record`; None: nothing of a stage."""
     traceback: str = ""
+    asks_about: int | None = None
+    """A micro-batch: every process is to say whether what its stages sent for it was finite."""
 
     def json(self) -> dict[str, Any]:
         """Return it as JSON holds it."""

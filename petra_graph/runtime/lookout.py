@@ -64,6 +64,8 @@ class Lookout:
         self.facts = world.another_connection()
         """For this thread alone."""
         self._parent = os.getppid()
+        self._latest: Doing | None = None
+        """What this process did last, also when it does nothing of a stage."""
         self._told_ask = False
         self._heard: float | None = None
         self._suspect: tuple[float, Failure] | None = None
@@ -103,10 +105,26 @@ class Lookout:
         """Tell all of a failure; return the first one that anybody told."""
         return self._settle(self._world.facts.tell_first, failure)
 
-    def close(self) -> None:
-        """Look after nothing any more."""
+    def retire(self) -> None:
+        """Look after nothing any more, as soon as may be."""
         self._closing.set()
+
+    def close(self) -> None:
+        """Look after nothing any more, and return when that is so."""
+        self.retire()
         self._thread.join()
+
+    def without_store(self, error: Exception) -> Failure:
+        """Return what is told where the store does not answer any more: whether the process that kept it has gone."""
+        keeper = (
+            None if self._world.place.hosted else next((at for at, rank in self._watched.items() if rank == 0), None)
+        )
+        if keeper is not None and select.select([keeper], [], [], _GRACE_SECONDS)[0]:
+            return self._gone(0)
+        line = str(error).partition("\n")[0]
+        message = f"rank {self._world.rank}: the run's store at {self._world.place.address} has gone: {line}"
+        hint = "its launcher, or where there is none rank 0, has ended"
+        return Failure(rank=self._world.rank, problems=((message, hint),))
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -121,19 +139,20 @@ class Lookout:
             try:
                 self._beat(gone)
             except (dist.DistError, RuntimeError) as error:
-                self._without_store(error)
+                self._hear(self.without_store(error))
             if gone:
                 time.sleep(_BEAT_SECONDS)
             self._insist()
 
     def _beat(self, gone: list[int]) -> None:
         facts, doing, rank = self.facts, self.doing, self._world.rank
+        self._latest = latest = doing or self._latest
         seconds = 0.0 if doing is None else time.monotonic() - doing.since
         facts.tell(
             f"status/{rank}",
             {
                 "at": time.time(),
-                "doing": None if doing is None else {**doing.record(), "text": str(doing)},
+                "doing": None if latest is None else {**latest.record(), "text": str(latest)},
                 "seconds": seconds,
                 "waits_for": [] if doing is None else doing.waits_for,
             },
@@ -200,7 +219,9 @@ class Lookout:
 
     def _gone(self, rank: int, how: str = "has gone without a word") -> Failure:
         process = self._world.neighbours[rank]
-        status = self.facts.known(f"status/{rank}")
+        status = None
+        with suppress(dist.DistError, RuntimeError):  # The store may have gone with it.
+            status = self.facts.known(f"status/{rank}")
         did = status["doing"] if status else None
         stages = stages_text(self.stages[rank])
         message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
@@ -209,12 +230,6 @@ class Lookout:
             message += f"; last heard of {before:.1f} s ago in {did['text']}"
         hint = "it was killed: by a signal, or by the system for want of memory"
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
-
-    def _without_store(self, error: Exception) -> None:
-        line = str(error).partition("\n")[0]
-        message = f"rank {self._world.rank}: the run's store at {self._world.place.address} has gone: {line}"
-        hint = "its launcher, or where there is none rank 0, has ended"
-        self._hear(Failure(rank=self._world.rank, problems=((message, hint),)))
 
     def _insist(self) -> None:
         if self._heard is not None and time.monotonic() - self._heard > _GRACE_SECONDS:

@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -22,6 +23,8 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from petra_graph.errors import Problem, RunFailed, SpecError
 
 _JOIN_SECONDS = 300.0
+_PART_SECONDS = 5.0
+_LOOK_SECONDS = 0.02
 _NEVER = timedelta(days=365)
 """Waits on lanes have no limit of their own: the watchdog knows better."""
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -153,6 +156,24 @@ class World:
         if self.facts.count(f"arrived/{where}") == self.size:
             self.facts.tell(f"all/{where}", True)
         self.facts.ask(f"all/{where}", seconds, f"not all ranks have come to the end of: {where}")
+
+    def part(self, facts: Facts, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
+        """Say good-bye; the process that keeps the store, where no launcher does, goes last.
+
+        Args:
+            facts: a connection that no other thread may be waiting on; nothing is asked through it afterwards.
+            missing: processes that have gone without a word.
+            seconds: how long to wait for the others.
+        """
+        if self.place.hosted:
+            return
+        with suppress(dist.DistError, RuntimeError):
+            if self.rank != 0:
+                facts.count("left")
+                return
+            end = time.monotonic() + seconds
+            while (facts.known("left") or 0) < self.size - 1 - missing and time.monotonic() < end:
+                time.sleep(_LOOK_SECONDS)
 
 
 class Facts:

@@ -20,7 +20,7 @@ from petra_graph.record.run_directory import create_run_directory, write_json, w
 from petra_graph.record.weights import save_weights
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.resolve import resolved
-from petra_graph.session.train import Trainer
+from petra_graph.session.train import Reached, Trainer
 from petra_graph.spec.dump import dump
 
 Summary = Mapping[str, Any]
@@ -35,6 +35,8 @@ class Attempt:
     processes: int = 1
     trainer: Trainer | None = None
     """None before the network is built, and where another process trains the head."""
+    told: Reached = field(factory=Reached)
+    """How far the training came in another process, as that has told."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
@@ -116,11 +118,8 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 
 def _summary(attempt: Attempt, status: str) -> dict[str, Any]:
-    prepared, trainer = attempt.prepared, attempt.trainer
-    epochs = trainer.epochs if trainer else []
-    tests = [report.test for report in epochs if report.test]
-    micro_batches = trainer.micro_batches if trainer else 0
-    training = trainer.seconds if trainer else 0.0
+    prepared = attempt.prepared
+    reached = attempt.trainer.reached if attempt.trainer else attempt.told
     return {
         "name": prepared.spec.name,
         "status": status,
@@ -133,12 +132,14 @@ def _summary(attempt: Attempt, status: str) -> dict[str, Any]:
         "parameters": prepared.compiled.parameters,
         "precision": attrs.asdict(prepared.spec.precision),
         "seed": prepared.spec.run.seed,
-        "epochs": len(epochs),
-        "micro_batches": micro_batches,
-        "updates": trainer.updates if trainer else 0,
-        "train": dict(trainer.train) if trainer and trainer.train else None,
-        "test": dict(tests[-1]) if tests else None,
-        "seconds": {"total": round(time.perf_counter() - attempt.began, 3), "training": round(training, 3)},
-        "samples_per_second": round(micro_batches * prepared.spec.data.batch / training, 1) if micro_batches else None,
+        "epochs": reached.epochs,
+        "micro_batches": reached.micro_batches,
+        "updates": reached.updates,
+        "train": dict(reached.train) if reached.train else None,
+        "test": dict(reached.test) if reached.test else None,
+        "seconds": {"total": round(time.perf_counter() - attempt.began, 3), "training": round(reached.seconds, 3)},
+        "samples_per_second": round(reached.micro_batches * prepared.spec.data.batch / reached.seconds, 1)
+        if reached.micro_batches
+        else None,
         "weights": None if status == "failed" else "weights.safetensors",
     }

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol
 
-from petra_graph.errors import RunFailed
+from attrs import frozen
+
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.fidelity import Fidelity
@@ -40,6 +41,19 @@ class Runtime(Protocol):
         ...
 
 
+@frozen(kw_only=True)
+class Reached:
+    """How far a training came."""
+
+    epochs: int = 0
+    micro_batches: int = 0
+    updates: int = 0
+    train: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+    seconds: float = 0.0
+    """Spent in training, evaluations left out."""
+
+
 class Trainer:
     """Trains a prepared run in the process that hosts the head; `epochs` holds what was reached, also after an interruption."""
 
@@ -64,6 +78,19 @@ class Trainer:
     def updates(self) -> int:
         """Updates that the head's stage has made."""
         return self.runtime.executors[-1].updater.updates
+
+    @property
+    def reached(self) -> Reached:
+        """How far the training came."""
+        tests = [report.test for report in self.epochs if report.test]
+        return Reached(
+            epochs=len(self.epochs),
+            micro_batches=self.micro_batches,
+            updates=self.updates,
+            train=self.train,
+            test=tests[-1] if tests else None,
+            seconds=self.seconds,
+        )
 
     def run(self) -> None:
         """Train all epochs.
@@ -96,7 +123,7 @@ class Trainer:
         def observe(result: HeadResult) -> None:
             self.stop.obey()
             if not math.isfinite(float(result.loss)):
-                raise RunFailed(loss_not_finite(self.runtime.executors, result, epoch))
+                raise loss_not_finite(self.runtime.executors, result, epoch)
             totals.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
@@ -130,7 +157,7 @@ class Trainer:
             totals.add(result)
         means = totals.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise RunFailed(evaluation_not_finite(self.runtime.executors, means["loss"], epoch))
+            raise evaluation_not_finite(self.runtime.executors, means["loss"], epoch)
         return means
 
     def _learning_rate(self) -> float:

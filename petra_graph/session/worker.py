@@ -1,59 +1,41 @@
 """One process of a run on several: prepares as all do, hosts its stages, and ends as all end.
 
 The process that hosts the head makes the run directory, records, shows and saves; the others train and stay silent. A
-failure anywhere ends all of them, and one tells it: the process with the head, or where that has gone or there is no
-directory yet, another.
+failure anywhere ends all of them (`ending`).
 """
 
 from __future__ import annotations
 
 import signal
-import sys
-import time
-import traceback
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import attrs
 import torch
-from attrs import define
+from attrs import define, frozen
 
 from petra_graph.compiler.placement import ranks
-from petra_graph.errors import (
-    FailedElsewhere,
-    Interrupted,
-    NoFeasiblePlan,
-    PetraGraphError,
-    PluginError,
-    Problem,
-    RunFailed,
-    SpecError,
-)
+from petra_graph.errors import Interrupted, SpecError
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.record.listener import Listener
+from petra_graph.record.listener import EpochEnded, Listener, Started
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
-from petra_graph.runtime.failure import Failure
 from petra_graph.runtime.gather import gathered
 from petra_graph.runtime.links import Wiring, connect
-from petra_graph.runtime.lookout import Failed, Lookout
-from petra_graph.runtime.world import Facts, Place, World, leave
+from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.world import Place, World, leave
 from petra_graph.session.agreement import agree
 from petra_graph.session.assemble import executors
-from petra_graph.session.attempt import Attempt, Summary, problems_of
+from petra_graph.session.attempt import Attempt, Summary
+from petra_graph.session.ending import Ending
 from petra_graph.session.interrupt import StopRequest
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.session.train import Trainer, follow
 
-_TOLD_SECONDS = 10.0
-"""How long others wait for the one that tells of a failure."""
-_LOOK_SECONDS = 0.05
 _END_SECONDS = 60.0
-_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, PluginError)}
 
 
 def work(
@@ -71,47 +53,48 @@ def work(
     world = World(place)
     world.meet()
     bell = Bell()
-    worker = _Worker(world=world, bell=bell, lookout=Lookout(world, bell))
-    worker.lookout.on_stuck = worker.end_at_once
+    lookout = Lookout(world, bell)
+    ending = Ending(world=world, lookout=lookout)
+    lookout.on_stuck = ending.end_at_once
+    worker = _Worker(world=world, bell=bell, lookout=lookout, ending=ending)
     with _requests(worker.lookout):
         try:
             interrupted = worker.run(path, overrides, listener)
         except Exception as error:  # noqa: BLE001  whatever it is, the others must know
-            worker.fail(error)
+            ending.fail(error)
     return worker.summary, interrupted
 
 
 @define(kw_only=True)
 class _Worker:
-    """What this process knows, however it ends."""
+    """What this process does."""
 
     world: World
     bell: Bell
     lookout: Lookout
-    prepared: Prepared | None = None
+    ending: Ending
     ranks: Sequence[int] = ()
     """Of each stage, once they are known."""
-    attempt: Attempt | None = None
-    """Where the head is, once there is a directory."""
     summary: Summary | None = None
 
     def run(self, path: str, overrides: Iterable[str], listener: Listener) -> Interrupted | None:
         """Train; return the interruption that ended it, if one did."""
-        world = self.world
-        self.prepared = prepared = prepare(path, overrides, world.size)
+        world, ending = self.world, self.ending
+        ending.prepared = prepared = prepare(path, overrides, world.size)
         agree(world.facts, world.rank, prepared)
         fix_arithmetic(prepared)
-        self.ranks = ranks(len(prepared.compiled.programs), world.size)
+        self.ranks = ending.ranks = ranks(len(prepared.compiled.programs), world.size)
         self.lookout.stages = tuple(
             tuple(stage for stage, rank in enumerate(self.ranks, start=1) if rank == at) for at in range(world.size)
         )
         self.lookout.limit_seconds = prepared.spec.run.watchdog
         if self._leads:
-            self.attempt = Attempt.new(prepared, world.size)
-            world.facts.tell("directory", str(self.attempt.directory))
-            self.attempt.write_what_is_known()
-        hosted = self._hosted(prepared)
+            ending.attempt = Attempt.new(prepared, world.size)
+            world.facts.tell("directory", str(ending.attempt.directory))
+            ending.attempt.write_what_is_known()
+        hosted = ending.hosted = self._hosted(prepared)
         runtime = self._runtime(prepared, hosted)
+        ending.under_way = True
         mine = attrs.evolve(prepared, part=self._part())
         interrupted = None
         try:
@@ -120,12 +103,13 @@ class _Worker:
             interrupted = request
         weights = gathered(world, hosted, self.ranks[-1])
         self.lookout.check()
-        if self.attempt is not None:
-            self.attempt.write_weights(weights)
-            self.summary = self.attempt.summarise("interrupted" if interrupted else "done")
+        if ending.attempt is not None:
+            ending.attempt.write_weights(weights)
+            self.summary = ending.attempt.summarise("interrupted" if interrupted else "done")
         world.wait_for_all("run")
         self.lookout.close()
         world.wait_for_all("process", _END_SECONDS)
+        world.part(world.facts)
         return interrupted
 
     @property
@@ -181,106 +165,62 @@ class _Worker:
         return DistributedRuntime(hosted, crew)
 
     def _train(self, prepared: Prepared, runtime: DistributedRuntime, listener: Listener) -> None:
-        if self.attempt is None:
+        attempt = self.ending.attempt
+        if attempt is None:
             follow(prepared, runtime)
             return
-        with Metrics(self.attempt.directory) as metrics:
+        with Metrics(attempt.directory) as metrics:
             # Where to stop is agreed upon by all processes, so nobody asks the trainer.
-            self.attempt.trainer = Trainer(prepared, runtime, metrics, listener, StopRequest())
-            listener.started(self.attempt.started())
+            attempt.trainer = trainer = Trainer(prepared, runtime, metrics, listener, StopRequest())
+            trainer.listener = _Telling(
+                listener, lambda: self.world.facts.tell("reached", attrs.asdict(trainer.reached))
+            )
+            listener.started(attempt.started())
             try:
-                self.attempt.trainer.run()
+                trainer.run()
             finally:
                 listener.stopped()
 
-    # --- failures -----------------------------------------------------------------------------------------------------
 
-    def fail(self, error: Exception) -> NoReturn:
-        """End since something was raised here, or elsewhere.
+@frozen
+class _Telling(Listener):
+    """Tells the other processes how far the training came: should this one be killed, they write the summary."""
 
-        Raises:
-            PetraGraphError: this process tells it.
-            FailedElsewhere: another one does.
-        """
-        failure = error.failure if isinstance(error, Failed) else self.lookout.report(self._told(error))
-        raised = self._conclude(failure, self.world.facts)
-        raise raised from (error if failure.rank == self.world.rank else None)
+    listener: Listener
+    tell: Callable[[], None]
 
-    def end_at_once(self, failure: Failure) -> NoReturn:
-        """End from another thread, as the main thread does not; what is to be told is told here."""
-        raised = self._conclude(failure, self.lookout.facts)
-        if isinstance(raised, PetraGraphError):
-            sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
-        leave(failure.exit_code)
+    def started(self, run: Started) -> None:
+        """Pass it on."""
+        self.listener.started(run)
 
-    def _told(self, error: Exception) -> Failure:
-        problems = problems_of(error)
-        doing = self.lookout.doing
-        located = isinstance(error, SpecError)
-        return Failure(
-            rank=self.world.rank,
-            problems=tuple(
-                (
-                    str(attrs.evolve(problem, hint="")) if located else f"rank {self.world.rank}: {problem.message}",
-                    problem.hint,
-                )
-                for problem in problems
-            ),
-            exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
-            where=None if doing is None else doing.record(),
-            traceback="".join(traceback.format_exception(error)),
-        )
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Pass it on."""
+        self.listener.trained(epoch, micro_batches, means)
 
-    def _conclude(self, failure: Failure, facts: Facts) -> PetraGraphError | FailedElsewhere:
-        """Write the failure down if that is this process's business, else wait until it is done.
+    def evaluating(self, epoch: int) -> None:
+        """Pass it on."""
+        self.listener.evaluating(epoch)
 
-        Args:
-            failure: the first one of all.
-            facts: a connection that no other thread may be waiting on; it may be broken.
-        """
-        directory: str | None = None
-        with suppress(RuntimeError):
-            directory = facts.known("directory")
-        if self.world.rank != self._teller(failure, started=directory is not None):
-            _wait_until_told(facts)
-            return FailedElsewhere(failure.exit_code)
-        problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
-        error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
-        if directory is not None and self.prepared is not None:
-            attempt = self.attempt or Attempt(
-                prepared=self.prepared, directory=Path(directory), processes=self.world.size
-            )
-            statuses: list[Any] = []
-            with suppress(RuntimeError):
-                statuses += [facts.known(f"status/{rank}") for rank in range(self.world.size)]
-            where = {**failure.json(), "ranks": statuses}
-            attempt.record_failure(error, failure.traceback or f"{error}\n", where)
-        with suppress(RuntimeError):
-            facts.tell("told", True)
-        return error
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Pass it on, and tell."""
+        self.tell()
+        self.listener.epoch_ended(report)
 
-    def _teller(self, failure: Failure, *, started: bool) -> int:
-        """Return the rank that tells of a failure: the head's once there is a directory, unless it has gone."""
-        first = self.ranks[-1] if started and self.ranks else failure.rank
-        if not (failure.lost and first == failure.rank):
-            return first
-        return next(rank for rank in range(self.world.size) if rank != failure.rank)
-
-
-def _wait_until_told(facts: Facts) -> None:
-    end = time.monotonic() + _TOLD_SECONDS
-    with suppress(RuntimeError):
-        while facts.known("told") is None and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+    def stopped(self) -> None:
+        """Pass it on."""
+        self.listener.stopped()
 
 
 @contextmanager
 def _requests(lookout: Lookout) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into requests; a second SIGINT ends this process at once."""
+    interrupts: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:
-        if lookout.asked is not None and number == signal.SIGINT:
+        # Not `lookout.asked`: the first signal may come after others have passed their own one on.
+        if interrupts and number == signal.SIGINT:
             leave(Interrupted.exit_code)
+        interrupts.extend([number] * (number == signal.SIGINT))
         lookout.ask(signal.Signals(number).name)
 
     for number in (signal.SIGINT, signal.SIGTERM):
