@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -21,6 +21,47 @@ from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
 PATIENCE_SECONDS = 90.0
+SPEC = """\
+name = "shared"
+
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 12 }
+
+[[graph.node]]
+name = "near"
+block = "rev-mlp"
+options = { hidden = 12 }
+
+[[graph.node]]
+name = "far"
+block = "rev-mlp"
+options = { hidden = 12 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 5 }
+
+[method]
+schedule = "1f1b"
+
+[optimizer]
+options = { lr = 0.01 }
+
+[data]
+name = "random"
+batch = 8
+options = { shape = [6], dtype = "float32", classes = 5, train = 64, test = 16 }
+
+[run]
+epochs = 2
+log_every = 4
+"""
+ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
+RUN = ("run", "shared.toml")
+ROOT = Path(__file__).parents[1]
 _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.preloaded"])
 
@@ -87,6 +128,40 @@ def ranks(
             rank.process.join()
 
 
+@contextlib.contextmanager
+def alone(*words: str) -> Iterator[Rank]:
+    """Start one process of the command line that belongs to no run, in the current folder."""
+    output = Path.cwd() / "alone.txt"
+    process = _FORKS.Process(target=_run, args=(list(words), str(Path.cwd()), {}, str(output), None))
+    process.start()
+    try:
+        yield Rank(process=process, output=output)
+    finally:
+        process.kill()
+        process.join()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started, and that have not ended."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid and fields[0] != "Z":
+                found.append(int(status.parent.name))
+    return sorted(found)
+
+
+def start_server() -> None:
+    """Start what forks, in a folder of its own: it stays there."""
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.chdir(before)
+
+
 def _run(words: list[str], folder: str, variables: dict[str, str], output: str, most: int | None) -> None:
     """Be one process of a run."""
     os.setsid()
@@ -139,3 +214,8 @@ def at_work_in(folder: Path) -> list[str]:
             if int(process.name) != os.getpid() and (process / "cwd").readlink() == folder:
                 found.append((process / "cmdline").read_text().replace("\0", " "))
     return found
+
+
+def under_way() -> bool:
+    """Whether an epoch has ended of the run in the current folder."""
+    return any('"train/loss"' in path.read_text() for path in Path("runs").glob("*/metrics.jsonl"))

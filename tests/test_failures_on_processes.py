@@ -7,54 +7,14 @@ import os
 import signal
 import socket
 import time
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
-from tests.forks import at_work_in, ended, free_port, ranks, until
+from tests.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
 from tests.runs import only_run, summary_of
 
-SPEC = """\
-name = "shared"
-
-[[graph.node]]
-name = "stem"
-block = "linear-stem"
-options = { features = 12 }
-
-[[graph.node]]
-name = "near"
-block = "rev-mlp"
-options = { hidden = 12 }
-
-[[graph.node]]
-name = "far"
-block = "rev-mlp"
-options = { hidden = 12 }
-
-[[graph.node]]
-name = "head"
-block = "pool-linear"
-options = { outputs = 5 }
-
-[method]
-schedule = "1f1b"
-
-[optimizer]
-options = { lr = 0.01 }
-
-[data]
-name = "random"
-batch = 8
-options = { shape = [6], dtype = "float32", classes = 5, train = 64, test = 16 }
-
-[run]
-epochs = 2
-log_every = 4
-"""
-ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
 FAULTY = """\
 import time
 from petra_graph.catalog.blocks.reversible import RevMlp
@@ -69,26 +29,8 @@ class Faulty(RevMlp):
                 {fault}
         return super().residual(x)
 """
-RUN = ("run", "shared.toml")
 HEARD_OF_SECONDS = 0.6
 """Longer than two beats, in which a process tells what it does."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forks():
-    """Start it outside the folders of tests, in which no process may be left."""
-    forkserver.ensure_running()
-
-
-@pytest.fixture
-def folder(here):
-    """A folder in which runs leave nothing but their directory."""
-    (here / "shared.toml").write_text(ENDLESS)
-    shared_memory = set(Path("/dev/shm").iterdir())
-    yield here
-    assert at_work_in(here) == []
-    assert set(Path("/dev/shm").iterdir()) <= shared_memory
-    assert not list(here.rglob("*.partial"))
 
 
 def failure() -> dict:
@@ -98,15 +40,10 @@ def failure() -> dict:
     return json.loads((only_run() / "failure.json").read_text())
 
 
-def under_way() -> bool:
-    """Whether an epoch has ended."""
-    return any('"train/loss"' in path.read_text() for path in Path("runs").glob("*/metrics.jsonl"))
-
-
 def faulty(folder: Path, fault: str, node: str) -> None:
-    (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
+    (shared_folder / "faulty.py").write_text(FAULTY.format(fault=fault))
     text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
-    (folder / "shared.toml").write_text(text)
+    (shared_folder / "shared.toml").write_text(text)
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
@@ -114,7 +51,7 @@ def faulty(folder: Path, fault: str, node: str) -> None:
 
 @pytest.mark.parametrize("hosted", [True, False])
 @pytest.mark.parametrize(("victim", "stages"), [(0, "stages 1 to 2"), (1, "stages 3 to 4")])
-def test_a_killed_process(folder, victim, stages, hosted):
+def test_a_killed_process(shared_folder, victim, stages, hosted):
     """The head's process tells of it and, where that is the one that was killed, the other."""
     with ranks(RUN, RUN, hosted=hosted) as running:
         until(under_way)
@@ -141,8 +78,8 @@ def test_a_killed_process(folder, victim, stages, hosted):
 
 
 @pytest.mark.parametrize("node", ["near", "far"])
-def test_a_process_that_sleeps_for_ever(folder, node):
-    faulty(folder, "time.sleep(1e6)", node)
+def test_a_process_that_sleeps_for_ever(shared_folder, node):
+    faulty(shared_folder, "time.sleep(1e6)", node)
     with ranks(*[(*RUN, "--set", "run.watchdog=1.5")] * 2) as running:
         assert ended(running) == [1, 1]
     stage, rank = (2, 0) if node == "near" else (3, 1)
@@ -162,8 +99,8 @@ def test_a_process_that_sleeps_for_ever(folder, node):
 
 
 @pytest.mark.parametrize("node", ["near", "far"])
-def test_a_stage_that_raises(folder, node):
-    faulty(folder, 'raise ValueError("no more")', node)
+def test_a_stage_that_raises(shared_folder, node):
+    faulty(shared_folder, 'raise ValueError("no more")', node)
     with ranks(RUN, RUN) as running:
         assert ended(running) == [1, 1]
     stage, rank = (2, 0) if node == "near" else (3, 1)
@@ -175,7 +112,7 @@ def test_a_stage_that_raises(folder, node):
     assert "faulty.py" in told["traceback"], "the traceback is that of the process where it happened"
 
 
-def test_a_loss_that_is_not_finite_is_located_in_whichever_process(folder, capsys):
+def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):
     """The same words as in one process."""
     settings = ("--set", "optimizer.options.lr=1e38")
     with ranks(*[(*RUN, *settings)] * 2) as running:
@@ -190,7 +127,7 @@ def test_a_loss_that_is_not_finite_is_located_in_whichever_process(folder, capsy
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk(folder):
+def test_a_full_disk(shared_folder):
     """The system refuses files above 32 KiB, as a full disk would, in the process that writes."""
     with ranks(*[(*RUN, "--set", "run.log_every=1")] * 2, file_bytes={1: 32768}) as running:
         assert ended(running) == [1, 1]
@@ -204,7 +141,7 @@ def test_a_full_disk(folder):
 
 @pytest.mark.parametrize("hosted", [True, False])
 @pytest.mark.parametrize("asked", [0, 1])
-def test_a_signal_to_any_process_stops_all_between_two_micro_batches(folder, asked, hosted):
+def test_a_signal_to_any_process_stops_all_between_two_micro_batches(shared_folder, asked, hosted):
     with ranks(RUN, RUN, hosted=hosted) as running:
         until(under_way)
         running[asked].kill(signal.SIGINT)
@@ -218,7 +155,7 @@ def test_a_signal_to_any_process_stops_all_between_two_micro_batches(folder, ask
 # --- refused ---------------------------------------------------------------------------------------------------------
 
 
-def test_specifications_that_differ(folder):
+def test_specifications_that_differ(shared_folder):
     with ranks((*RUN, "--set", "run.seed=1"), (*RUN, "--set", "run.seed=2")) as running:
         assert ended(running) == [2, 2]
     said = "".join(one.said for one in running)
@@ -227,7 +164,7 @@ def test_specifications_that_differ(folder):
     assert not Path("runs").exists()
 
 
-def test_more_processes_than_stages(folder, capsys):
+def test_more_processes_than_stages(shared_folder, capsys):
     assert main([*RUN, "--processes", "5"]) == 2
     assert "5 processes cannot share 4 stages\n    help: start at most 4" in capsys.readouterr().err
     with ranks(*[RUN] * 5, hosted=False) as running:
@@ -235,7 +172,7 @@ def test_more_processes_than_stages(folder, capsys):
     assert sum("5 processes cannot share 4 stages" in one.said for one in running) == 1
 
 
-def test_a_port_in_use(folder):
+def test_a_port_in_use(shared_folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -254,7 +191,7 @@ def test_a_port_in_use(folder):
         ({"RANK": "0", "WORLD_SIZE": "two", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "must be numbers"),
     ],
 )
-def test_variables_that_cannot_be(folder, monkeypatch, capsys, variables, said):
+def test_variables_that_cannot_be(shared_folder, monkeypatch, capsys, variables, said):
     for name, value in {"MASTER_ADDR": "", "MASTER_PORT": "", **variables}.items():
         monkeypatch.setenv(name, value)
     if "MASTER_ADDR" not in variables and variables["RANK"] == "2":
@@ -264,13 +201,13 @@ def test_variables_that_cannot_be(folder, monkeypatch, capsys, variables, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_probe(folder, capsys):
+def test_a_probe(shared_folder, capsys):
     with ranks(*[(*RUN, "--set", "probe.per_epoch=1")] * 2) as running:
         assert ended(running) == [2, 2]
     assert "a probe looks at all stages at once, and 2 processes share them" in "".join(one.said for one in running)
 
 
-def test_processes_within_processes(folder, monkeypatch, capsys):
+def test_processes_within_processes(shared_folder, monkeypatch, capsys):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert main([*RUN, "--processes", "2"]) == 2
