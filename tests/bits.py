@@ -21,14 +21,13 @@ from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
-from torch._C._distributed_c10d import PrefixStore
 
 from petra_graph.executor.cells import HeadResult
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
 from petra_graph.runtime.links import Wiring, connect
 from petra_graph.runtime.lookout import Lookout
-from petra_graph.runtime.world import Facts, World, leave, place_from
+from petra_graph.runtime.world import World, leave, place_from
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
@@ -224,9 +223,9 @@ def main(output: str) -> None:
     lookout = Lookout(world, bell)
     lookout.limit_seconds = STALLED_SECONDS
     lookout.on_stuck = lambda failure: leave(failure.exit_code)
-    found = {}
+    found, facts = {}, world.facts
     for name, case in CASES.items():
-        world.facts = Facts(PrefixStore(name, world._server))
+        world.facts = facts.within(name)
         found[name] = in_this_process(case, world, bell, lookout)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
     world.wait_for_all("cases")

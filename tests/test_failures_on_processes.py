@@ -41,9 +41,9 @@ def failure() -> dict:
 
 
 def faulty(folder: Path, fault: str, node: str) -> None:
-    (shared_folder / "faulty.py").write_text(FAULTY.format(fault=fault))
+    (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
     text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
-    (shared_folder / "shared.toml").write_text(text)
+    (folder / "shared.toml").write_text(text)
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------

@@ -73,9 +73,11 @@ def test_two_nodes_on_the_loopback(shared_folder):
     port = free_port()
     agents = [
         subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)]
-            + ["--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)]
-            + ["-m", "petra_graph", *RUN, *SHORT, "--set", "run.transport=process-group"],
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
+                *("--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)),
+                *("-m", "petra_graph", *RUN, *SHORT, "--set", "run.transport=process-group"),
+            ],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -182,6 +182,10 @@ class Facts:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    def within(self, name: str) -> Facts:
+        """Return facts of the same store that are apart from all others."""
+        return Facts(PrefixStore(name, self._store))
+
     def tell(self, name: str, value: Any) -> None:
         """Say something."""
         self._store.set(name, json.dumps(value))
