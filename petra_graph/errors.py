@@ -104,6 +104,13 @@ class Interrupted(Exception):
     signal_name: str = field(default="SIGINT")
 
 
+@frozen
+class FailedElsewhere(Exception):
+    """The run has failed, and another of its processes tells why."""
+
+    exit_code: int = 1
+
+
 def suggestion(word: str, allowed: Iterable[str]) -> str:
     """Say what is allowed instead of `word`, the likeliest meant first."""
     names = sorted(allowed)

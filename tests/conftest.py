@@ -62,3 +62,17 @@ def install(site):
         return info
 
     return install_distribution
+
+
+@pytest.fixture
+def shared_folder(here):
+    """A folder with a specification for several processes, in which runs leave nothing but their directory."""
+    from tests.forks import ENDLESS, at_work_in, start_server
+
+    start_server()
+    (here / "shared.toml").write_text(ENDLESS)
+    shared_memory = set(Path("/dev/shm").iterdir())
+    yield here
+    assert at_work_in(here) == []
+    assert set(Path("/dev/shm").iterdir()) <= shared_memory
+    assert not list(here.rglob("*.partial"))

@@ -159,7 +159,7 @@ def pipeline(
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     compiled = compiled_graph(nodes, spec, facts)
-    made = executors(compiled, spec, facts, training(optimizer, rate, optimizer_options))
+    made = executors(compiled.programs, compiled, spec, facts, training(optimizer, rate, optimizer_options))
     runtime = InlineRuntime(made, global_clip=clip is not None and clip.scope == "global")
     return Pipeline(compiled=compiled, executors=made, runtime=runtime)
 

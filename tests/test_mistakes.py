@@ -262,7 +262,8 @@ reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
-    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, seed, threads
+    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, seed, threads, \
+transport, watchdog
 5 problems
 """,
     )

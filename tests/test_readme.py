@@ -19,14 +19,14 @@ COMMANDS = [shlex.split(line, comments=True) for line in SHELL if line]
 
 
 def test_nothing_is_left_to_be_filled_in():
-    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b", re.sub(r"```.*?```", "", README, flags=re.DOTALL))
+    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b", re.sub(r"```.*?```|`.*?`", "", README, flags=re.DOTALL))
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
 
 
 def test_the_readme_shows_commands():
     assert len(COMMANDS) > 8
-    assert {command[0] for command in COMMANDS} == {"make", "petra-graph"}
+    assert {command[0] for command in COMMANDS} == {"make", "petra-graph", "torchrun"}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -37,6 +37,8 @@ def test_command(command, monkeypatch, capsys):
         planned = subprocess.run(["make", "--dry-run", *arguments], capture_output=True, text=True, check=True)
         assert "petra-graph run specs/quickstart.toml" in planned.stdout or "pytest" in planned.stdout
         return
+    if program == "torchrun":
+        arguments = what_torchrun_starts(arguments)
     if arguments[0] == "run":
         if "--dry-run" not in arguments:
             arguments.append("--dry-run")
@@ -44,6 +46,25 @@ def test_command(command, monkeypatch, capsys):
             arguments += random_data(Path(arguments[1]))
     assert main(arguments) == 0
     assert capsys.readouterr().out
+
+
+def what_torchrun_starts(arguments):
+    """What follows its own options; tests.test_launch runs two such agents for real."""
+    from torch.distributed.run import get_args_parser
+
+    parsed = get_args_parser().parse_args(arguments)
+    assert (parsed.module, parsed.training_script) == (True, "petra_graph")
+    return parsed.training_script_args
+
+
+def test_the_script_for_slurm(monkeypatch, capsys):
+    script = re.search(r"```bash\n(.*?)```", README, re.DOTALL)[1]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    (inner,) = re.findall(r"srun bash -c '(torchrun .*?)'", script, re.DOTALL)
+    filled = re.sub(r'"\$\w+"', "1", inner.replace("\\\n", " "))
+    monkeypatch.chdir(ROOT)
+    assert main([*what_torchrun_starts(shlex.split(filled)[1:]), "--dry-run"]) == 0
+    assert "stages: 7" in capsys.readouterr().out
 
 
 def test_the_specification_shown_is_the_quickstarts():

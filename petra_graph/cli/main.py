@@ -109,9 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _told(error: Exception) -> int:
     """Print an error that a user can mend and return its exit code; any other goes on as it came."""
-    from petra_graph.errors import Interrupted, PetraGraphError
+    from petra_graph.errors import FailedElsewhere, Interrupted, PetraGraphError
 
-    if isinstance(error, Interrupted):
+    if isinstance(error, Interrupted | FailedElsewhere):
         return error.exit_code
     if not isinstance(error, PetraGraphError):
         raise error

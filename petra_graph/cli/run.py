@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from petra_graph.cli.parameters import json_option, set_option
@@ -12,22 +14,33 @@ from petra_graph.errors import RunFailed
 @click.command()
 @click.argument("spec", metavar="SPEC")
 @set_option
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
-def run(spec: str, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as_json: bool) -> None:
     """Train what SPEC describes ("-" reads it from the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with everything written (exit code 130).
+    micro-batches, with everything written (exit code 130). Under torchrun, this is one of its processes.
     """
+    if processes > 1 or "RANK" in os.environ:
+        # Where a process has gone, torch would log each lost connection with its C++ stack; it reads this when imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
         from petra_graph.session.prepare import outline, prepare
 
-        facts = outline(prepare(spec, overrides))
+        facts = outline(prepare(spec, overrides, processes))
         if as_json:
             print_json(facts)
         else:
             click.echo("\n".join(f"{key}: {value}" for key, value in facts.items()))
+        return
+    if processes > 1:
+        from petra_graph.session.launch import run_on_processes
+
+        run_on_processes(spec, overrides, processes, ["--json"] * as_json, dict(os.environ))
         return
     from petra_graph.report.progress import progress
     from petra_graph.report.summary import summary_lines
@@ -39,9 +52,10 @@ def run(spec: str, overrides: tuple[str, ...], dry_run: bool, as_json: bool) -> 
         if as_json and error.summary is not None:
             print_json(error.summary)
         raise
-    if as_json:
-        print_json(ended.summary)
-    else:
-        click.echo("\n".join(summary_lines(ended.summary)))
+    if ended.summary is not None:
+        if as_json:
+            print_json(ended.summary)
+        else:
+            click.echo("\n".join(summary_lines(ended.summary)))
     if ended.interrupted is not None:
         raise ended.interrupted

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 from attrs import frozen
@@ -21,6 +22,8 @@ from petra_graph.spec.model import PrecisionSpec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """What streams and parameters are kept in, by `precision.compute`."""
+_IMAGES = 4
+"""Dimensions: samples, channels, height, width."""
 
 
 @frozen(kw_only=True)
@@ -76,7 +79,13 @@ class Evaluation:
     def _settle(self, stream: Tensor) -> Tensor:
         if stream.is_floating_point():
             stream = stream.to(self.dtype)
-        return stream.contiguous(memory_format=self.memory_format(stream.dim()))
+        wanted = self.memory_format(stream.dim())
+        dense = stream.contiguous(memory_format=wanted)
+        if 1 not in dense.shape:
+            return dense
+        # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
+        strides = dense_strides(tuple(dense.shape), wanted)
+        return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
 
     def emitted(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
         """Settle what a node returns; on a grid, round what no coupling has, and check the range.
@@ -109,8 +118,7 @@ class Evaluation:
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the layout of a stream of so many dimensions."""
-        last = self.precision.memory_format == "channels-last" and dimensions == 4  # noqa: PLR2004  n, c, h, w
-        return torch.channels_last if last else torch.contiguous_format
+        return memory_format(self.precision, dimensions)
 
     def prepare(self, sample: Tensor) -> Tensor:
         """Turn stored samples into what the first node reads: images normalised, others cast.
@@ -133,6 +141,21 @@ def largest_magnitude(streams: Streams) -> Tensor | float:
     """Return the largest absolute value in floating-point streams."""
     floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
     return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
+
+
+def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_format:
+    """Return the layout of a stream of so many dimensions, the batch's included."""
+    last = precision.memory_format == "channels-last" and dimensions == _IMAGES
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def dense_strides(shape: tuple[int, ...], wanted: torch.memory_format) -> tuple[int, ...]:
+    """Return the strides of a dense tensor in elements, those of dimensions with one element included."""
+    order = [0, *range(2, len(shape)), 1] if wanted == torch.channels_last else list(range(len(shape)))
+    strides = [1] * len(shape)
+    for outer, inner in reversed(list(pairwise(order))):
+        strides[outer] = strides[inner] * max(1, shape[inner])
+    return tuple(strides)
 
 
 def place(block: Block, evaluation: Evaluation) -> Block:

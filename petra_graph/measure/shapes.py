@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
@@ -31,6 +31,8 @@ class NodeShapes:
 
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
+    dtypes: tuple[torch.dtype, ...] = field(default=(), eq=False)
+    """Element types of the outputs, as a network in float32 returns them."""
     parameters: int
     """Number of trained values."""
     additive: bool
@@ -133,7 +135,11 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
             block, outputs = _try_out(node, inputs, "cpu")
     parameters = sum(parameter.numel() for parameter in block.parameters())
     measured = NodeShapes(
-        inputs=shapes, outputs=_shapes(outputs), parameters=parameters, additive=isinstance(block, Additive)
+        inputs=shapes,
+        outputs=_shapes(outputs),
+        dtypes=tuple(stream.dtype for stream in outputs),
+        parameters=parameters,
+        additive=isinstance(block, Additive),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)
 

@@ -25,6 +25,7 @@ class Started:
     accumulation: int
     stages: int
     parameters: int
+    processes: int = 1
 
 
 @frozen(kw_only=True)

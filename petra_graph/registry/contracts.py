@@ -172,7 +172,11 @@ class DataSetDeclaration(Declaration):
 
 
 class Split(Protocol):
-    """One half of a data set (training or test)."""
+    """One half of a data set (training or test).
+
+    A split may also have `fetch_targets(indices) -> targets [n]`: the process that hosts the head, and not the first
+    stage, then decodes no image.
+    """
 
     def __len__(self) -> int:
         """Return the number of samples."""

@@ -118,8 +118,9 @@ class LiveProgress:
 
 def heading(run: Started) -> str:
     """Describe a run in a line."""
+    shared = f" on {run.processes} processes" if run.processes > 1 else ""
     return (
-        f"{run.name}: {run.parameters:,} parameters in {run.stages} stages; {run.method}, {run.schedule}, "
+        f"{run.name}: {run.parameters:,} parameters in {run.stages} stages{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}"
     )
 

@@ -8,61 +8,22 @@ channels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
-from attrs import define
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.cells import HeadResult
 from petra_graph.executor.compress import Carried
 from petra_graph.executor.stage import BackwardMessage, StageExecutor
 from petra_graph.graph.stage_graph import INPUT
-from petra_graph.program.schedule import Action, order
+from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import Edge
 from petra_graph.runtime.channel import LocalChannel, moved, moved_back
+from petra_graph.runtime.turns import Turn, told_where, turn_of
 
 Observer = Callable[[HeadResult], None]
 MicroBatch = tuple[Tensor, Tensor]
 """Samples [n, *shape] and targets [n], on the CPU."""
-
-
-@contextmanager
-def _told_where(executor: StageExecutor, doing: str) -> Iterator[None]:
-    """Let whatever an operation raises say which operation it was.
-
-    Raises:
-        RunFailed: instead of any other error.
-    """
-    try:
-        yield
-    except (PetraGraphError, Interrupted):
-        raise
-    except Exception as error:
-        program = executor.program
-        message = (
-            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {doing}: {type(error).__name__}: {error}"
-        )
-        raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error
-
-
-def _order(executor: StageExecutor, micro_batches: range) -> Iterator[Action]:
-    program = executor.program
-    return order(program.depth, micro_batches, program.accumulation, program.flush)
-
-
-@define
-class _Turn:
-    """A stage between two drains: what it does next."""
-
-    executor: StageExecutor
-    device: torch.device
-    actions: Iterator[Action]
-    next: Action | None = None
-
-    def advance(self) -> None:
-        self.next = next(self.actions, None)
 
 
 class InlineRuntime:
@@ -87,18 +48,13 @@ class InlineRuntime:
                 training between two operations.
         """
         source = iter(data)
-        turns = [
-            _Turn(executor, device, _order(executor, micro_batches))
-            for executor, device in zip(self.executors, self._devices, strict=True)
-        ]
-        for turn in turns:
-            turn.advance()
+        turns = [turn_of(executor, micro_batches) for executor in self.executors]
         while any(turn.next for turn in turns):
             progressed = False
             for turn in reversed(turns):
                 if turn.next is not None and self._ready(turn.next, turn.executor):
                     doing = f"{turn.next.verb} of micro-batch {turn.next.micro_batch}"
-                    with _told_where(turn.executor, doing):
+                    with told_where(turn.executor, doing):
                         self._perform(turn, turn.next, source, observe)
                     turn.advance()
                     progressed = True
@@ -130,7 +86,7 @@ class InlineRuntime:
         for executor, device in zip(self.executors, self._devices, strict=True):
             received = {edge: moved(edges.pop(edge), device) for edge in executor.program.receives}
             target = targets.to(device) if executor.program.holds_head else None
-            with _told_where(executor, "evaluation"):
+            with told_where(executor, "evaluation"):
                 done = executor.evaluate(received, target)
             edges.update(done.sent)
             result = done.result or result
@@ -147,7 +103,7 @@ class InlineRuntime:
             case "update":
                 return not self._global_clip
 
-    def _perform(self, turn: _Turn, action: Action, source: Iterator[MicroBatch], observe: Observer) -> None:
+    def _perform(self, turn: Turn, action: Action, source: Iterator[MicroBatch], observe: Observer) -> None:
         executor, device = turn.executor, turn.device
         match action.verb:
             case "forward":

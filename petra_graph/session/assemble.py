@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,13 +31,15 @@ class Training:
     rate: LearningRate
 
 
-def executors(compiled: Compiled, spec: Spec, facts: DataFacts, training: Training) -> tuple[StageExecutor, ...]:
-    """Build one executor a stage.
+def executors(
+    programs: Sequence[StageProgram], compiled: Compiled, spec: Spec, facts: DataFacts, training: Training
+) -> tuple[StageExecutor, ...]:
+    """Build one executor for each of some stages.
 
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
-    return tuple(_executor(program, compiled, spec, facts, training) for program in compiled.programs)
+    return tuple(_executor(program, compiled, spec, facts, training) for program in programs)
 
 
 def _executor(

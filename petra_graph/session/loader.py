@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,8 @@ from petra_graph.registry.contracts import Split
 
 MicroBatch = tuple[torch.Tensor, torch.Tensor]
 """Images [batch, *shape] and targets [batch]."""
+Part = Literal["all", "targets", "nothing"]
+"""What a process reads: one that hosts the head but not the first stage reads targets, and gets no images."""
 
 
 def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
@@ -52,6 +54,7 @@ class MicroBatches:
     drop_last: bool
     start: int = 0
     """Micro-batches to leave out at the beginning."""
+    part: Part = "all"
 
     def __attrs_post_init__(self) -> None:
         if self.drop_last and len(self.split) < self.batch:
@@ -64,12 +67,23 @@ class MicroBatches:
         whole, rest = divmod(len(self.split), self.batch)
         return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
 
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Samples of each micro-batch; all are full, but the last one of an evaluation."""
+        positions = range(self.start, self.start + len(self))
+        return [min(self.batch, len(self.split) - position * self.batch) for position in positions]
+
     def __iter__(self) -> Generator[MicroBatch, None, None]:
         """Load one after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         first, last = self.start, self.start + len(self)
         parts = [indices[position * self.batch : (position + 1) * self.batch] for position in range(first, last)]
+        if self.part == "nothing":
+            return _unwrapped(())
+        targets = getattr(self.split, "fetch_targets", None)
+        if self.part == "targets" and targets is not None:
+            return _unwrapped((torch.empty(len(part), 0), targets(part)) for part in parts)
         fetched = _Fetched(self.split, self.seed, self.epoch)
         return _unwrapped(self._by_workers(fetched, parts) if self.workers else map(fetched.__getitem__, parts))
 
@@ -108,7 +122,7 @@ class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
             return error
 
 
-def _unwrapped(fetched: Iterator[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
+def _unwrapped(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:
     for item in fetched:
         if isinstance(item, PetraGraphError):
             raise item

@@ -108,7 +108,7 @@ def planned(spec: Spec, compiled: Compiled, costs: Callable[[], CostTable], *, o
     return Plan(
         spec=spec,
         compiled=compiled,
-        prediction=Prediction(setting=setting, partition=compiled.partition, schedule=compiled.schedule),
+        prediction=Prediction(setting=setting, partition=compiled.hosts, schedule=compiled.schedule),
     )
 
 

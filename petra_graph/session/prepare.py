@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+import attrs
 import torch
 from attrs import frozen
 
@@ -21,7 +22,7 @@ from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
 from petra_graph.session.costs import costs_of
 from petra_graph.session.findings import Findings
-from petra_graph.session.loader import MicroBatches
+from petra_graph.session.loader import MicroBatches, Part
 from petra_graph.session.validate import Checked, Chosen, check_spec
 from petra_graph.spec.model import Spec
 
@@ -37,6 +38,8 @@ class Prepared:
     horizon: Horizon
     costs: Callable[[], CostTable]
     """Measures what nodes cost, once."""
+    part: Part = "all"
+    """What this process reads of the data."""
 
     @property
     def spec(self) -> Spec:
@@ -48,13 +51,19 @@ class Prepared:
         """What the opened data set's samples look like."""
         return self.data.facts
 
+    @property
+    def global_clip(self) -> bool:
+        """Whether all stages are clipped by one norm."""
+        clip = self.spec.optimizer.clip
+        return clip is not None and clip.scope == "global"
+
     def executors(self) -> tuple[StageExecutor, ...]:
         """Build all stages: this allocates the network."""
-        return executors(self.compiled, self.spec, self.facts, self.training)
+        return executors(self.compiled.programs, self.compiled, self.spec, self.facts, self.training)
 
     def training_batches(self, epoch: int) -> MicroBatches:
         """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return training_batches(self.data, self.spec, epoch)
+        return attrs.evolve(training_batches(self.data, self.spec, epoch), part=self.part)
 
     def test_batches(self) -> MicroBatches:
         """Return the evaluation batches: every sample, in order."""
@@ -67,11 +76,17 @@ class Prepared:
             workers=data.workers,
             shuffle=False,
             drop_last=False,
+            part=self.part,
         )
 
 
-def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
+def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Prepared:
     """Check a specification to the end: plugins, graph, shapes, stages, devices, and the data set's files.
+
+    Args:
+        path: of the specification.
+        overrides: values set on the command line.
+        processes: how many share the stages; all of them prepare the same.
 
     Raises:
         SpecError: all that is wrong, located.
@@ -81,14 +96,14 @@ def prepare(path: str, overrides: Iterable[str] = ()) -> Prepared:
     findings = Findings()
     costs = cache(lambda: costs_of(checked))
     compiled = findings.attempt(
-        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs), (), inside=True
+        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes), (), inside=True
     )
     data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
     if compiled is not None:
         findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))
     if data is not None:
         batches = findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
-        findings.add(_probe_problems(checked.spec, batches))
+        findings.add(_probe_problems(checked.spec, batches, processes))
     training = findings.attempt(lambda: _training(checked, data), (), inside=True)
     findings.raise_any(checked.loaded)
     assert compiled is not None
@@ -170,8 +185,11 @@ def _some_parameter() -> ParameterGroups:
     return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
 
 
-def _probe_problems(spec: Spec, batches: MicroBatches | None) -> list[Problem]:
-    """Compare how often to probe with how often there is something to probe."""
+def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) -> list[Problem]:
+    """Ask whether a probe can see all stages, and as often as it is to look."""
+    if spec.probe is not None and processes > 1:
+        message = f"a probe looks at all stages at once, and {processes} processes share them"
+        return [Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))]
     if spec.probe is None or batches is None or spec.probe.per_epoch <= len(batches):
         return []
     return [

@@ -4,27 +4,61 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Protocol
 
-from petra_graph.errors import RunFailed
+from attrs import frozen
+
 from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
-from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.runtime.inline import MicroBatch, Observer
 from petra_graph.runtime.probe import Probe, spread
 from petra_graph.session.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.session.interrupt import StopRequest
+from petra_graph.session.loader import MicroBatches
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.totals import Totals
 
 
+class Runtime(Protocol):
+    """What trains and evaluates, wherever the stages are."""
+
+    @property
+    def executors(self) -> Sequence[StageExecutor]:
+        """The stages of this process, the one nearest to the head last."""
+        ...
+
+    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
+        """Train on `micro_batches`, and drain; `observe` is told of the head's results."""
+        ...
+
+    def evaluate(self, data: MicroBatches) -> Iterator[HeadResult]:
+        """Evaluate batches of any size; yield the head's results."""
+        ...
+
+
+@frozen(kw_only=True)
+class Reached:
+    """How far a training came."""
+
+    epochs: int = 0
+    micro_batches: int = 0
+    updates: int = 0
+    train: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+    seconds: float = 0.0
+    """Spent in training, evaluations left out."""
+
+
 class Trainer:
-    """Trains a prepared run; `epochs` holds what was reached, also after an interruption."""
+    """Trains a prepared run in the process that hosts the head; `epochs` holds what was reached, also after an interruption."""
 
     def __init__(
-        self, prepared: Prepared, runtime: InlineRuntime, metrics: Metrics, listener: Listener, stop: StopRequest
+        self, prepared: Prepared, runtime: Runtime, metrics: Metrics, listener: Listener, stop: StopRequest
     ) -> None:
         self.prepared = prepared
         self.runtime = runtime
@@ -45,6 +79,19 @@ class Trainer:
         """Updates that the head's stage has made."""
         return self.runtime.executors[-1].updater.updates
 
+    @property
+    def reached(self) -> Reached:
+        """How far the training came."""
+        tests = [report.test for report in self.epochs if report.test]
+        return Reached(
+            epochs=len(self.epochs),
+            micro_batches=self.micro_batches,
+            updates=self.updates,
+            train=self.train,
+            test=tests[-1] if tests else None,
+            seconds=self.seconds,
+        )
+
     def run(self) -> None:
         """Train all epochs.
 
@@ -56,8 +103,7 @@ class Trainer:
         for epoch in range(1, spec.run.epochs + 1):
             seconds, done = self.seconds, self.micro_batches
             self.train = self._train(epoch)
-            due = epoch % spec.run.evaluate_every == 0 or epoch == spec.run.epochs
-            test = self._evaluate(epoch) if due else None
+            test = self._evaluate(epoch) if evaluation_due(self.prepared, epoch) else None
             report = EpochEnded(
                 epoch=epoch,
                 train=self.train,
@@ -71,13 +117,13 @@ class Trainer:
 
     def _train(self, epoch: int) -> Mapping[str, float]:
         batches = self.prepared.training_batches(epoch - 1)
-        first, every = self.micro_batches, self.prepared.spec.run.log_every
+        first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
         totals = Totals()
 
         def observe(result: HeadResult) -> None:
             self.stop.obey()
             if not math.isfinite(float(result.loss)):
-                raise RunFailed(loss_not_finite(self.runtime.executors, result, epoch))
+                raise loss_not_finite(self.runtime.executors, result, epoch)
             totals.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
@@ -111,7 +157,7 @@ class Trainer:
             totals.add(result)
         means = totals.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise RunFailed(evaluation_not_finite(self.runtime.executors, means["loss"], epoch))
+            raise evaluation_not_finite(self.runtime.executors, means["loss"], epoch)
         return means
 
     def _learning_rate(self) -> float:
@@ -123,3 +169,28 @@ class Trainer:
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
+
+
+def follow(prepared: Prepared, runtime: Runtime) -> None:
+    """Train all epochs in a process that does not host the head: its `Trainer` says what comes of it.
+
+    Raises:
+        Interrupted, RunFailed: as `Trainer.run`.
+    """
+    for epoch in range(1, prepared.spec.run.epochs + 1):
+        batches = prepared.training_batches(epoch - 1)
+        first = (epoch - 1) * len(batches)
+        with closing(iter(batches)) as source:
+            runtime.train(source, range(first, first + len(batches)), _unseen)
+        if evaluation_due(prepared, epoch):
+            for result in runtime.evaluate(prepared.test_batches()):
+                _unseen(result)
+
+
+def evaluation_due(prepared: Prepared, epoch: int) -> bool:
+    """Whether an evaluation follows an epoch, counted from 1."""
+    return epoch % prepared.spec.run.evaluate_every == 0 or epoch == prepared.spec.run.epochs
+
+
+def _unseen(result: HeadResult) -> None:
+    raise AssertionError(result)

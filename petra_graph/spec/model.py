@@ -33,6 +33,9 @@ StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 """What floating-point tensors are brought to where that is smaller than their own type."""
 
 
+Transport = Literal["auto", "process-group"]
+
+
 def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
     """Return an optional key of a table: its default, what it means, its unit and an attrs validator of its range."""
     return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
@@ -244,6 +247,16 @@ class RunSpec:
     evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=ge(1))
     log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
     directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
+    watchdog: float = key(
+        300.0,
+        "longest that one operation of a stage may take, in a run of several processes",
+        unit="seconds",
+        validator=gt(0),
+    )
+    transport: Transport = key(
+        "auto",
+        'between processes: "auto" shares memory on one machine; "process-group" sends everything through torch.distributed',
+    )
 
 
 @frozen(kw_only=True)

@@ -10,7 +10,7 @@ from petra_graph.cli import main as front
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
 
 VERBS = """\
-run SPEC --set --dry-run --json
+run SPEC --set --processes --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
 profile SPEC --set --output --micro-batches --json
 report RUN --figure --output --json

@@ -75,6 +75,7 @@ def test_the_summary(spec):
         "schedule": "1f1b",
         "accumulation": 3,
         "stages": 4,
+        "processes": 1,
         "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
         "precision": {
             "compute": "float32",

@@ -99,7 +99,11 @@ class FileSplit:
         for position, index in enumerate(indices):
             generator = np.random.default_rng([seed, epoch, _SAMPLE, int(index)])
             pixels[position] = self.view(open_rgb(self.files[index]), generator)
-        return as_images(pixels), torch.from_numpy(self.targets[indices])
+        return as_images(pixels), self.fetch_targets(indices)
+
+    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
+        """Load the targets alone: int64 [n]."""
+        return torch.from_numpy(self.targets[indices])
 
 
 def imagenet(options: ImageNetOptions) -> DataSet:

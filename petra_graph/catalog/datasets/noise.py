@@ -45,11 +45,16 @@ class NoiseSplit:
         number = np.asarray(indices, np.int64) + self.first
         windows = sliding_window_view(self.block, prod(self.shape))
         flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
-        targets = torch.from_numpy(number * _STRIDE % 65_537 % self.classes)
+        targets = self.fetch_targets(indices)
         if len(self.shape) == _IMAGE:
             channels, height, width = self.shape
             return flat.view(-1, height, width, channels).permute(0, 3, 1, 2), targets
         return flat.view(-1, *self.shape), targets
+
+    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
+        """Load the targets alone: int64 [n]."""
+        number = np.asarray(indices, np.int64) + self.first
+        return torch.from_numpy(number * _STRIDE % 65_537 % self.classes)
 
 
 def noise(options: RandomOptions) -> DataSet:

@@ -46,6 +46,10 @@ class ImageSplit:
             images = self.augment(images, indices, self._draws(self.augment, (seed, epoch)))
         return as_images(images), torch.from_numpy(self.targets[indices])
 
+    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
+        """Load the targets alone: int64 [n]."""
+        return torch.from_numpy(self.targets[indices])
+
     def _draws(self, augment: CropAndFlip, at: tuple[int, int]) -> Draws:
         """Return the table of (seed, epoch); the last one is kept, as an epoch fetches many times."""
         if self._last is None or self._last[0] != at:

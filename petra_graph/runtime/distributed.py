@@ -1,0 +1,334 @@
+"""Some of the stages, in one process of several.
+
+Every process lets its stages follow their own orders, as the inline runtime does: the stage nearest to the head goes
+first, an operation begins when what it needs has arrived and what it sends has room, and where none can begin the
+process sleeps. Nothing but channels connects stages, so processes and their timing change no bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import attrs
+import torch
+import torch.distributed as dist
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.errors import Interrupted
+from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.compress import Carried, Compressed
+from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.graph.stage_graph import INPUT
+from petra_graph.program.lanes import Direction, Lane
+from petra_graph.program.schedule import Action
+from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.runtime.channel import moved
+from petra_graph.runtime.failure import Doing
+from petra_graph.runtime.inline import MicroBatch, Observer
+from petra_graph.runtime.links import Links, Queue, Wiring
+from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.turns import Turn, told_where, turn_of
+
+
+class Batches(Protocol):
+    """Evaluation batches whose sizes are known before they are loaded."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Samples of each."""
+        ...
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        """Load one after another."""
+        ...
+
+
+@frozen(kw_only=True)
+class Crew:
+    """What a process of a distributed run works with beside its stages."""
+
+    rank: int
+    size: int
+    wiring: Wiring
+    links: Links
+    lookout: Lookout
+    global_clip: bool = False
+
+
+class DistributedRuntime:
+    """Runs this process's executors beside those of others."""
+
+    def __init__(self, executors: Sequence[StageExecutor], crew: Crew) -> None:
+        self.executors = executors
+        self._crew = crew
+        self._links, self._lookout = crew.links, crew.lookout
+        self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
+        self._forwards = dict.fromkeys(self._in_place, 0)
+        """Of each stage since the run's start, evaluations included: what `Lookout.stop_at` counts."""
+        self._entries = crew.wiring.entries
+        self._targets: deque[Tensor] = deque()
+
+    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
+        """Train on `micro_batches`, and drain; as `InlineRuntime.train`.
+
+        Args:
+            data: what the stages of this process read: samples for the first, targets for the last.
+            micro_batches: their numbers, counted from the run's start.
+            observe: called in the process that hosts the head.
+
+        Raises:
+            Interrupted: somebody asked to stop; all processes have stopped at the same micro-batch.
+            Failed: the run has failed elsewhere.
+            RunFailed: it fails here.
+        """
+        source = iter(data)
+        self._links.begin_training([self._crew.wiring.batch] * len(micro_batches))
+        turns = [turn_of(executor, micro_batches) for executor in self.executors]
+
+        def perform(turn: Turn, action: Action) -> None:
+            match action.verb:
+                case "forward":
+                    self._forward(turn, action.micro_batch, source, observe)
+                case "backward":
+                    self._backward(turn, action.micro_batch)
+                case "update":
+                    turn.executor.update()
+
+        for _ in self._passes(turns, micro_batches, perform, "training"):
+            pass
+        self._lookout.doing = None
+
+    def evaluate(self, data: Batches) -> Iterator[HeadResult]:
+        """Evaluate batches of any size with running statistics; yield results where the head is.
+
+        Raises:
+            Interrupted, Failed, RunFailed: as `train`.
+        """
+        source, sizes = iter(data), data.sizes
+        self._links.begin_evaluation(sizes)
+        results: list[HeadResult] = []
+        batches = range(len(sizes))
+        turns = [
+            Turn(executor, torch.device(executor.program.device), (Action("forward", batch) for batch in batches))
+            for executor in self.executors
+        ]
+        for turn in turns:
+            turn.advance()
+            turn.executor.set_training(False)
+        try:
+            for _ in self._passes(turns, batches, lambda turn, _: self._judge(turn, source, results), "evaluation"):
+                yield from results
+                results.clear()
+            yield from results
+        finally:
+            self._lookout.doing = None
+            for executor in self.executors:
+                executor.set_training(True)
+
+    # --- the order of things ------------------------------------------------------------------------------------------
+
+    def _passes(
+        self, turns: Sequence[Turn], micro_batches: range, perform: Callable[[Turn, Action], None], phase: str
+    ) -> Iterator[None]:
+        """Let every stage do all that it has to; yield after each pass in which something was done."""
+        while True:
+            self._lookout.check()
+            progressed = False
+            for turn in reversed(turns):
+                action = turn.next
+                if action is None or self._held_back(turn, action) or self._awaited(turn, action):
+                    continue
+                doing = self._doing(turn, action, micro_batches, phase)
+                self._lookout.doing = doing
+                with told_where(turn.executor, f"{doing.operation} of {_unit(phase)} {action.micro_batch}"):
+                    perform(turn, action)
+                turn.advance()
+                progressed = True
+            open_turns = [(turn, turn.next) for turn in turns if turn.next is not None]
+            if all(self._halts(turn, action) for turn, action in open_turns):
+                if open_turns:
+                    raise Interrupted(self._lookout.asked or "SIGINT")
+                return
+            if self._crew.global_clip and all(action.verb == "update" for _, action in open_turns):
+                turn, action = open_turns[-1]
+                others = tuple(rank for rank in range(self._crew.size) if rank != self._crew.rank)
+                doing = self._doing(turn, action, micro_batches, phase)
+                self._lookout.doing = attrs.evolve(doing, lane="the norm of all stages", waits_for=others)
+                self._update_together(turns)
+            elif progressed:
+                yield
+            else:
+                waiting = [(turn, action) for turn, action in open_turns if not self._held_back(turn, action)]
+                self._sleep(waiting, micro_batches, phase)
+
+    def _held_back(self, turn: Turn, action: Action) -> bool:
+        """Whether a stage has to wait though nothing is missing: for all others' gradients, or since the run stops."""
+        return (action.verb == "update" and self._crew.global_clip) or self._halts(turn, action)
+
+    def _halts(self, turn: Turn, action: Action) -> bool:
+        """Whether a stage stops before an operation, since somebody asked for it."""
+        if action.verb != "forward" or self._lookout.asked is None:
+            return False
+        forwards = self._forwards[turn.executor.program.index]
+        if self._lookout.stop_at is None and _reads_samples(turn.executor.program):
+            self._lookout.stop_after(forwards)
+        return self._lookout.stop_at is not None and forwards >= self._lookout.stop_at
+
+    def _awaited(self, turn: Turn, action: Action) -> list[Lane]:
+        """Return the lanes on which an operation has to wait."""
+        program = turn.executor.program
+        match action.verb:
+            case "forward":
+                read, written = _lanes("forward", program.receives, program.sends)
+            case "backward":
+                read, written = _lanes("backward", program.sends, program.receives)
+            case "update":
+                return []
+        waits = [lane for lane in read if not self._links.receivers[lane].ready()]
+        return waits + [lane for lane in written if not self._links.senders[lane].has_room()]
+
+    def _sleep(self, turns: Sequence[tuple[Turn, Action]], micro_batches: range, phase: str) -> None:
+        awaited = [self._awaited(turn, action) for turn, action in turns]
+        if not all(awaited):
+            return  # It came while the others were asked: the bell has rung for it already.
+        own = self._crew.rank
+        outside = [self._outside(lanes) for lanes in awaited]
+        at = max(range(len(turns)), key=lambda at: (bool(outside[at]), at))  # others within this process wait for it
+        turn, action = turns[at]
+        peers = sorted({self._links.peer(lane, own) for lanes in outside for lane in lanes})
+        doing = self._doing(turn, action, micro_batches, phase)
+        lane = ", ".join(map(str, outside[at] or awaited[at]))
+        before = self._lookout.doing
+        if before is not None and before.lane == lane and before.micro_batch == action.micro_batch:
+            doing = attrs.evolve(doing, since=before.since)
+        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=tuple(peers))
+        self._lookout.bell.wait()
+
+    def _outside(self, lanes: Sequence[Lane]) -> list[Lane]:
+        return [lane for lane in lanes if self._links.peer(lane, self._crew.rank) != self._crew.rank]
+
+    def _doing(self, turn: Turn, action: Action, micro_batches: range, phase: str) -> Doing:
+        return Doing(
+            program=turn.executor.program,
+            operation="evaluation" if phase == "evaluation" else action.verb,
+            micro_batch=action.micro_batch,
+            micro_batches=micro_batches,
+            since=time.monotonic(),
+        )
+
+    # --- operations ---------------------------------------------------------------------------------------------------
+
+    def _forward(self, turn: Turn, micro_batch: int, source: Iterator[MicroBatch], observe: Observer) -> None:
+        executor = turn.executor
+        received, target, borrowed = self._received(turn, source, in_place=self._in_place[executor.program.index])
+        done = executor.forward(micro_batch, received, target)
+        self._forwards[executor.program.index] += 1
+        for edge, carried in done.sent.items():
+            self._send(Lane(edge, "forward"), carried, borrowed)
+        if done.result is not None:
+            observe(done.result)
+
+    def _judge(self, turn: Turn, source: Iterator[MicroBatch], results: list[HeadResult]) -> None:
+        received, target, borrowed = self._received(turn, source, in_place=True)
+        done = turn.executor.evaluate(received, target)
+        self._forwards[turn.executor.program.index] += 1
+        for edge, carried in done.sent.items():
+            self._send(Lane(edge, "forward"), carried, borrowed)
+        if done.result is not None:
+            results.append(done.result)
+
+    def _received(
+        self, turn: Turn, source: Iterator[MicroBatch], *, in_place: bool
+    ) -> tuple[dict[Edge, Carried], Tensor | None, set[int]]:
+        """Return what a forward reads, and the memory of it that belongs to slots."""
+        program, received = turn.executor.program, dict[Edge, Carried]()
+        target: Tensor | None = None
+        borrowed: set[int] = set()
+        for edge in program.receives:
+            if edge.producer == INPUT:
+                samples, target = next(source)
+                received[edge] = moved((samples,), turn.device)
+                self._targets.append(target)
+                continue
+            carried = moved(self._links.receivers[Lane(edge, "forward")].receive(), turn.device)
+            received[edge] = carried if in_place else _copied(carried)
+            borrowed |= _memory(carried)
+        if not program.holds_head:
+            return received, None, borrowed
+        if not any(_reads_samples(executor.program) for executor in self.executors):
+            _, target = next(source)
+            self._targets.append(target)
+        return received, self._targets.popleft().to(turn.device), borrowed
+
+    def _backward(self, turn: Turn, micro_batch: int) -> None:
+        messages: dict[Edge, BackwardMessage] = {}
+        borrowed: set[int] = set()
+        for edge in turn.executor.program.sends:
+            messages[edge] = message = self._received_back(edge, turn.device)
+            borrowed |= _memory(message.gradients + (message.activation or ()))
+            del message  # else it would keep its slot
+        for edge, message in turn.executor.backward(micro_batch, messages).items():
+            self._send(Lane(edge, "backward"), message.gradients + (message.activation or ()), borrowed)
+
+    def _received_back(self, edge: Edge, device: torch.device) -> BackwardMessage:
+        carried = moved(self._links.receivers[Lane(edge, "backward")].receive(), device)
+        streams = self._entries[edge].streams
+        return BackwardMessage(gradients=carried[:streams], activation=carried[streams:] or None)
+
+    def _send(self, lane: Lane, carried: Carried, borrowed: set[int]) -> None:
+        """Send a message; what lies in a slot is copied where it would stay in this process."""
+        sender = self._links.senders[lane]
+        if isinstance(sender, Queue) and borrowed & _memory(carried):
+            carried = _copied(carried)
+        sender.send(carried)
+
+    def _update_together(self, turns: Sequence[Turn]) -> None:
+        """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
+        norms = torch.zeros(len(self._crew.wiring.programs), dtype=torch.float64)
+        for executor in self.executors:
+            norms[executor.program.index - 1] = executor.updater.squared_norm()
+        dist.all_reduce(norms)  # every element has one addend that is not zero
+        norm = norms.sum().sqrt()
+        for turn in turns:
+            turn.executor.update(norm)
+            turn.advance()
+
+
+def reads_in_place(program: StageProgram) -> bool:
+    """Whether a stage is done with what it received before it needs many messages more.
+
+    A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
+    """
+    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
+    return keeps_nothing or program.depth == 1
+
+
+def _lanes(direction: Direction, *sides: Sequence[Edge]) -> list[list[Lane]]:
+    return [[Lane(edge, direction) for edge in edges if edge.producer != INPUT] for edges in sides]
+
+
+def _reads_samples(program: StageProgram) -> bool:
+    return any(edge.producer == INPUT for edge in program.receives)
+
+
+def _unit(phase: str) -> str:
+    return "batch" if phase == "evaluation" else "micro-batch"
+
+
+def _copied(carried: Carried) -> Carried:
+    return tuple(
+        attrs.evolve(value, payload=value.payload.clone(), scale=None if value.scale is None else value.scale.clone())
+        if isinstance(value, Compressed)
+        else value.clone()
+        for value in carried
+    )
+
+
+def _memory(carried: Carried) -> set[int]:
+    """Return where the tensors' memory begins."""
+    tensors = [value.payload if isinstance(value, Compressed) else value for value in carried]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}

@@ -1,0 +1,55 @@
+"""A stage between two drains: what it does next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from attrs import define
+
+from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.schedule import Action, order
+
+
+@define
+class Turn:
+    """One stage's next operation."""
+
+    executor: StageExecutor
+    device: torch.device
+    actions: Iterator[Action]
+    next: Action | None = None
+
+    def advance(self) -> None:
+        """Go on to the operation after this one."""
+        self.next = next(self.actions, None)
+
+
+def turn_of(executor: StageExecutor, micro_batches: range) -> Turn:
+    """Return a stage before its first operation on `micro_batches`."""
+    program = executor.program
+    actions = order(program.depth, micro_batches, program.accumulation, program.flush)
+    turn = Turn(executor, torch.device(program.device), actions)
+    turn.advance()
+    return turn
+
+
+@contextmanager
+def told_where(executor: StageExecutor, doing: str) -> Iterator[None]:
+    """Let whatever an operation raises say which operation it was.
+
+    Raises:
+        RunFailed: instead of any other error.
+    """
+    try:
+        yield
+    except (PetraGraphError, Interrupted):
+        raise
+    except Exception as error:
+        program = executor.program
+        message = (
+            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {doing}: {type(error).__name__}: {error}"
+        )
+        raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error

@@ -1,0 +1,230 @@
+"""One process of a run on several: prepares as all do, hosts its stages, and ends as all end.
+
+The process that hosts the head makes the run directory, records, shows and saves; the others train and stay silent. A
+failure anywhere ends all of them (`ending`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import attrs
+import torch
+from attrs import define, frozen
+
+from petra_graph.errors import Interrupted, SpecError
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.record.listener import EpochEnded, Listener, Started
+from petra_graph.record.metrics import Metrics
+from petra_graph.runtime.bell import Bell
+from petra_graph.runtime.distributed import Crew, DistributedRuntime
+from petra_graph.runtime.gather import gathered
+from petra_graph.runtime.links import Wiring, connect
+from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.world import Place, World, leave
+from petra_graph.session.agreement import agree
+from petra_graph.session.assemble import executors
+from petra_graph.session.attempt import Attempt, Summary
+from petra_graph.session.ending import Ending
+from petra_graph.session.interrupt import StopRequest
+from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.session.train import Trainer, follow
+
+_END_SECONDS = 60.0
+
+
+def work(
+    place: Place, path: str, overrides: Iterable[str], listener: Listener
+) -> tuple[Summary | None, Interrupted | None]:
+    """Do this process's part of a run.
+
+    Returns:
+        the summary, where the head is, and the interruption that ended the run, if one did.
+
+    Raises:
+        SpecError, PluginError, RunFailed: the run cannot start or go on; this process tells it.
+        FailedElsewhere: another one does.
+    """
+    world = World(place)
+    world.meet()
+    bell = Bell()
+    lookout = Lookout(world, bell)
+    ending = Ending(world=world, lookout=lookout)
+    lookout.on_stuck = ending.end_at_once
+    worker = _Worker(world=world, bell=bell, lookout=lookout, ending=ending)
+    with _requests(worker.lookout):
+        try:
+            interrupted = worker.run(path, overrides, listener)
+        except Exception as error:  # noqa: BLE001  whatever it is, the others must know
+            ending.fail(error)
+    return worker.summary, interrupted
+
+
+@define(kw_only=True)
+class _Worker:
+    """What this process does."""
+
+    world: World
+    bell: Bell
+    lookout: Lookout
+    ending: Ending
+    ranks: Sequence[int] = ()
+    """Of each stage, once they are known."""
+    summary: Summary | None = None
+
+    def run(self, path: str, overrides: Iterable[str], listener: Listener) -> Interrupted | None:
+        """Train; return the interruption that ended it, if one did."""
+        world, ending = self.world, self.ending
+        ending.prepared = prepared = prepare(path, overrides, world.size)
+        agree(world.facts, world.rank, prepared)
+        fix_arithmetic(prepared)
+        self.ranks = ending.ranks = prepared.compiled.ranks
+        self.lookout.stages = tuple(
+            tuple(stage for stage, rank in enumerate(self.ranks, start=1) if rank == at) for at in range(world.size)
+        )
+        self.lookout.limit_seconds = prepared.spec.run.watchdog
+        if self._leads:
+            ending.attempt = Attempt.new(prepared, world.size)
+            world.facts.tell("directory", str(ending.attempt.directory))
+            ending.attempt.write_what_is_known()
+        hosted = ending.hosted = self._hosted(prepared)
+        runtime = self._runtime(prepared, hosted)
+        ending.under_way = True
+        mine = attrs.evolve(prepared, part=self._part())
+        interrupted = None
+        try:
+            self._train(mine, runtime, listener)
+        except Interrupted as request:
+            interrupted = request
+        weights = gathered(world, hosted, self.ranks[-1])
+        self.lookout.check()
+        if ending.attempt is not None:
+            ending.attempt.write_weights(weights)
+            self.summary = ending.attempt.summarise("interrupted" if interrupted else "done")
+        world.wait_for_all("run")
+        self.lookout.close()
+        world.wait_for_all("process", _END_SECONDS)
+        world.part(world.facts)
+        return interrupted
+
+    @property
+    def _leads(self) -> bool:
+        return self.ranks[-1] == self.world.rank
+
+    def _part(self) -> Any:
+        if self.ranks[0] == self.world.rank:
+            return "all"
+        return "targets" if self._leads else "nothing"
+
+    def _hosted(self, prepared: Prepared) -> tuple[StageExecutor, ...]:
+        programs = [
+            attrs.evolve(program, device=self._device(program.device))
+            for program, rank in zip(prepared.compiled.programs, self.ranks, strict=True)
+            if rank == self.world.rank
+        ]
+        return executors(programs, prepared.compiled, prepared.spec, prepared.facts, prepared.training)
+
+    def _device(self, name: str) -> str:
+        """Return the device of this process, where the name is as if all were on one machine."""
+        if not name.startswith("cuda"):
+            return name
+        local, available = self.world.place.local_rank, torch.cuda.device_count()
+        if local >= available:
+            raise SpecError(
+                f"rank {self.world.rank} is process {local + 1} of its machine, which has {available} CUDA devices",
+                hint='start as many processes as devices, or set partition.devices = ["cpu"]',
+            )
+        return f"cuda:{local}"
+
+    def _runtime(self, prepared: Prepared, hosted: Sequence[StageExecutor]) -> DistributedRuntime:
+        world, compiled, data = self.world, prepared.compiled, prepared.spec.data
+        world.connect()
+        wiring = Wiring(
+            programs=compiled.programs,
+            ranks=self.ranks,
+            shapes=compiled.shapes,
+            precision=prepared.spec.precision,
+            batch=data.batch,
+            evaluation_batch=data.evaluation_batch or data.batch,
+        )
+        links = connect(wiring, world, self.bell, self.lookout, prepared.spec.run.transport)
+        world.wait_for_all("links")
+        crew = Crew(
+            rank=world.rank,
+            size=world.size,
+            wiring=wiring,
+            links=links,
+            lookout=self.lookout,
+            global_clip=prepared.global_clip,
+        )
+        return DistributedRuntime(hosted, crew)
+
+    def _train(self, prepared: Prepared, runtime: DistributedRuntime, listener: Listener) -> None:
+        attempt = self.ending.attempt
+        if attempt is None:
+            follow(prepared, runtime)
+            return
+        with Metrics(attempt.directory) as metrics:
+            # Where to stop is agreed upon by all processes, so nobody asks the trainer.
+            attempt.trainer = trainer = Trainer(prepared, runtime, metrics, listener, StopRequest())
+            trainer.listener = _Telling(
+                listener, lambda: self.world.facts.tell("reached", attrs.asdict(trainer.reached))
+            )
+            listener.started(attempt.started())
+            try:
+                trainer.run()
+            finally:
+                listener.stopped()
+
+
+@frozen
+class _Telling(Listener):
+    """Tells the other processes how far the training came: should this one be killed, they write the summary."""
+
+    listener: Listener
+    tell: Callable[[], None]
+
+    def started(self, run: Started) -> None:
+        """Pass it on."""
+        self.listener.started(run)
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Pass it on."""
+        self.listener.trained(epoch, micro_batches, means)
+
+    def evaluating(self, epoch: int) -> None:
+        """Pass it on."""
+        self.listener.evaluating(epoch)
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Pass it on, and tell."""
+        self.tell()
+        self.listener.epoch_ended(report)
+
+    def stopped(self) -> None:
+        """Pass it on."""
+        self.listener.stopped()
+
+
+@contextmanager
+def _requests(lookout: Lookout) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into requests; a second SIGINT ends this process at once."""
+    interrupts: list[int] = []
+
+    def ask(number: int, _: FrameType | None) -> None:
+        # Not `lookout.asked`: the first signal may come after others have passed their own one on.
+        if interrupts and number == signal.SIGINT:
+            leave(Interrupted.exit_code)
+        interrupts.extend([number] * (number == signal.SIGINT))
+        lookout.ask(signal.Signals(number).name)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, ask)
+    yield
+    # From here on this process ends: its launcher may ask it to, because another one ended a moment before.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

@@ -1,0 +1,238 @@
+"""What several processes must compute to the same bits as one: small trainings, and one process's part of all of them.
+
+`python -m tests.bits OUTPUT` is such a process; torchrun's variables say which one. It goes through all cases, so that one
+launch serves them all, and writes the digest of everything that its stages hold at the end of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import wraps
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import evolve, field, frozen
+
+from petra_graph.executor.cells import HeadResult
+from petra_graph.runtime.bell import Bell
+from petra_graph.runtime.distributed import Crew, DistributedRuntime
+from petra_graph.runtime.links import Wiring, connect
+from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.world import World, leave, place_from
+from petra_graph.spec.model import ClipSpec, PrecisionSpec
+from tests.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
+
+EPOCHS = 3
+MICRO_BATCHES = 6
+"""In an epoch."""
+BATCH, EVALUATION_BATCH, TESTS = 4, 3, 7
+"""Samples; the last evaluation batch has one."""
+STALLED_SECONDS = 30.0
+LONGEST_DELAY_SECONDS = 0.004
+
+EVERYTHING = (
+    node("stem", "conv-stem", channels=4),
+    node("a0", "rev-basic", dropout=0.2),
+    node("a1", "rev-basic", dropout=0.2),
+    node("join", "add", inputs=["a1", "a0"]),
+    node("down", "down-basic", channels=6, stride=2),
+    node("b0", "rev-basic"),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+"""Batch normalisation, dropout, a skip edge."""
+CUTS = (("stem", "a0"), ("a1",), ("join", "down"), ("b0", "head"))
+PLACES = {
+    ("even", 7, 2): (0, 0, 0, 0, 1, 1, 1),
+    ("even", 7, 4): (0, 0, 1, 1, 2, 2, 3),
+    ("balanced", 7, 2): (0, 0, 0, 1, 1, 1, 1),
+    ("balanced", 7, 4): (0, 0, 1, 2, 2, 3, 3),  # the skip edge passes over a process
+    ("even", 4, 2): (0, 0, 1, 1),
+    ("even", 4, 4): (0, 1, 2, 3),
+    ("balanced", 4, 2): (0, 1, 1, 1),
+    ("balanced", 4, 4): (0, 1, 2, 3),
+    ("even", 6, 2): (0, 0, 0, 1, 1, 1),
+    ("even", 6, 4): (0, 1, 1, 2, 2, 3),
+}
+"""The rank of each stage, by how they are shared, their number and that of the processes."""
+
+
+@frozen(kw_only=True)
+class Case:
+    """One training."""
+
+    settings: dict[str, Any]
+    """Of `pipeline`."""
+    nodes: tuple[Any, ...] = EVERYTHING
+    shape: tuple[int, ...] = (3, 6, 6)
+    sharing: str = "even"
+    transport: str = "auto"
+    delayed: bool = field(default=False)
+    """Whether random operations of random stages sleep before they begin."""
+
+    @property
+    def computation(self) -> str:
+        """What one process would compute; what follows in `name` may change none of its bits."""
+        settings = {**self.settings, "stages": "cuts" if "stages" in self.settings else "per-block"}
+        return " ".join([f"{len(self.nodes)} nodes", *(f"{key}={value}" for key, value in settings.items())])
+
+    @property
+    def name(self) -> str:
+        return " ".join([self.computation, self.sharing, self.transport, *["delayed"] * self.delayed])
+
+    def built(self) -> Pipeline:
+        return pipeline(self.nodes, self.shape, **{"compute": "float32", "momentum": 0.9, **self.settings})
+
+
+def cases() -> Iterator[Case]:
+    delayed = ("petra", "dsp", "pipedream", "delayed-reconstructed")
+    points = [
+        *product(delayed, ("lockstep", "1f1b", "sequential"), (1, 4)),
+        *product(("backprop", "reversible-backprop", "gpipe", "1f1b-flush"), (None,), (1, 4)),
+    ]
+    for number, (method, schedule, accumulation) in enumerate(points):
+        settings = {"method": method, "schedule": schedule, "accumulation": accumulation}
+        per_block, cut = Case(settings=settings), Case(settings={**settings, "stages": CUTS})
+        if method == "petra":
+            yield from (per_block, cut, evolve(per_block, sharing="balanced"), evolve(per_block, delayed=True))
+        else:
+            one = per_block if number % 2 else cut
+            yield evolve(one, sharing="balanced" if number % 4 > 1 else "even", delayed=number % 3 == 0)
+    yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
+    yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
+    yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS})
+    yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"})
+    yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
+    for wire in ("bfloat16", "int8"):
+        yield Case(settings={"schedule": "1f1b", "precision": {"wire_dtype": wire, "buffer_dtype": wire}}, delayed=True)
+    clip = ClipSpec(by="norm", limit=0.1, scope="global")
+    yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
+    # The process group, which stands in where memory cannot be shared.
+    yield Case(settings={"schedule": "1f1b", "accumulation": 4}, transport="process-group", delayed=True)
+    yield Case(settings={"stages": CUTS, "precision": {"wire_dtype": "int8"}}, transport="process-group")
+    yield Case(settings={"method": "gpipe", "accumulation": 4}, transport="process-group", sharing="balanced")
+
+
+CASES = {case.name: case for case in cases()}
+
+
+class Samples:
+    """Batches whose sizes are known, as a loader's are."""
+
+    def __init__(self, shape: tuple[int, ...], sizes: Sequence[int], seed: int) -> None:
+        self.shape, self.sizes, self.seed = shape, sizes, seed
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        generator = torch.Generator().manual_seed(self.seed)
+        for size in self.sizes:
+            samples = torch.randn(size, *self.shape, generator=generator)
+            yield samples, torch.randint(CLASSES, (size,), generator=generator)
+
+
+def train(case: Case, runtime: Any) -> list[float]:
+    """Train and evaluate; return all that the head said, as it said it."""
+    said: list[HeadResult] = []
+    for epoch in range(EPOCHS):
+        data = Samples(case.shape, [BATCH] * MICRO_BATCHES, seed=epoch)
+        runtime.train(data, range(epoch * MICRO_BATCHES, (epoch + 1) * MICRO_BATCHES), said.append)
+        tests = Samples(case.shape, [EVALUATION_BATCH] * (TESTS // EVALUATION_BATCH) + [1], seed=99)
+        said += runtime.evaluate(tests)
+    return [float(result.loss) for result in said]
+
+
+def held(executors: Sequence[Any], said: list[float]) -> dict[str, str]:
+    """Return the digest of each node's parameters and statistics, and of what the head said."""
+    found = {
+        name: hashlib.sha256(b"".join(value.numpy().tobytes() for value in module.state_dict().values())).hexdigest()
+        for executor in executors
+        for name, module in executor.modules.items()
+    }
+    return {**found, "losses": " ".join(map(float.hex, said))} if said else found
+
+
+def in_one_process(case: Case) -> dict[str, str]:
+    built = case.built()
+    return held(built.executors, train(case, built.runtime))
+
+
+def delay(executors: Sequence[Any], key: str) -> None:
+    """Let some of the operations of some stages begin late; numbers come from a generator of their own."""
+    dice = random.Random(key)
+
+    def late(operation: Any) -> Any:
+        @wraps(operation)
+        def begin_late(*arguments: Any) -> Any:
+            if dice.random() < 0.3:
+                time.sleep(dice.random() * LONGEST_DELAY_SECONDS)
+            return operation(*arguments)
+
+        return begin_late
+
+    for executor in executors:
+        if dice.random() < 0.7:
+            for verb in ("forward", "backward", "update", "evaluate"):
+                setattr(executor, verb, late(getattr(executor, verb)))
+
+
+def in_this_process(case: Case, world: World, bell: Bell, lookout: Lookout) -> dict[str, str]:
+    """Do this process's part of a case."""
+    built = case.built()
+    programs = built.compiled.programs
+    places = PLACES[case.sharing, len(programs), world.size]
+    wiring = Wiring(
+        programs=programs,
+        ranks=places,
+        shapes=built.compiled.shapes,
+        precision=PrecisionSpec(
+            compute=case.settings.get("compute", "float32"),
+            memory_format=case.settings.get("memory_format", "channels-last"),
+            **case.settings.get("precision", {}),
+        ),
+        batch=BATCH,
+        evaluation_batch=EVALUATION_BATCH,
+    )
+    own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
+    if case.delayed:
+        delay(own, f"{world.rank} {case.name}")
+    links = connect(wiring, world, bell, lookout, case.transport)
+    world.wait_for_all("links")
+    clipped = case.settings.get("clip") is not None
+    crew = Crew(rank=world.rank, size=world.size, wiring=wiring, links=links, lookout=lookout, global_clip=clipped)
+    return held(own, train(case, DistributedRuntime(own, crew)))
+
+
+def main(output: str) -> None:
+    torch.set_num_threads(1)
+    # Lanes of finished cases keep their descriptors until the process ends.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    place = place_from(os.environ)
+    assert place is not None
+    world = World(place)
+    world.meet()
+    world.connect()
+    bell = Bell()
+    lookout = Lookout(world, bell)
+    lookout.limit_seconds = STALLED_SECONDS
+    lookout.on_stuck = lambda failure: leave(failure.exit_code)
+    found, facts = {}, world.facts
+    for name, case in CASES.items():
+        world.facts = facts.within(name)
+        found[name] = in_this_process(case, world, bell, lookout)
+    Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
+    world.wait_for_all("cases")
+    lookout.close()
+    world.wait_for_all("processes")
+    leave(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

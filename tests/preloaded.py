@@ -1,0 +1,16 @@
+"""What every process of a run imports: `tests.forks` has it imported once, and forks."""
+
+import os
+
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
+
+import torch
+import torch._dynamo  # optimizers import it when they are built
+
+import petra_graph.cli.main
+import petra_graph.cli.run
+import petra_graph.report.progress
+import petra_graph.report.summary
+import petra_graph.session.worker  # noqa: F401
+
+torch.set_num_threads(1)

@@ -1,0 +1,215 @@
+"""Whatever goes wrong in one process ends all of them soon, with the first cause, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from tests.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
+from tests.runs import only_run, summary_of
+
+FAULTY = """\
+import time
+from petra_graph.catalog.blocks.reversible import RevMlp
+
+class Faulty(RevMlp):
+    calls = 0
+
+    def residual(self, x):
+        if self.training and x.device.type != "meta":
+            Faulty.calls += 1
+            if Faulty.calls == 40:
+                {fault}
+        return super().residual(x)
+"""
+HEARD_OF_SECONDS = 0.6
+"""Longer than two beats, in which a process tells what it does."""
+
+
+def failure() -> dict:
+    summary = summary_of(only_run())
+    assert summary["status"] == "failed"
+    assert (only_run() / "failure.txt").read_text()
+    return json.loads((only_run() / "failure.json").read_text())
+
+
+def faulty(folder: Path, fault: str, node: str) -> None:
+    (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
+    text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
+    (folder / "shared.toml").write_text(text)
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+@pytest.mark.parametrize(("victim", "stages"), [(0, "stages 1 to 2"), (1, "stages 3 to 4")])
+def test_a_killed_process(shared_folder, victim, stages, hosted):
+    """The head's process tells of it and, where that is the one that was killed, the other."""
+    with ranks(RUN, RUN, hosted=hosted) as running:
+        until(under_way)
+        time.sleep(HEARD_OF_SECONDS)
+        running[victim].kill()
+        codes = ended(running)
+    assert codes[victim] == -signal.SIGKILL
+    assert codes[1 - victim] == 1
+    said = running[1 - victim].said
+    assert f"rank {victim} ({stages}; process {running[victim].process.pid} on " in said
+    assert " has gone without a word" in said
+    assert "help: it was killed: by a signal, or by the system for want of memory" in said
+    assert "Traceback" not in said
+    assert "[c10d]" not in said, "what torch logs of a lost connection"
+    told = failure()
+    assert (told["rank"], told["lost"]) == (victim, True)
+    if hosted or victim != 0:  # else all that was known has gone with it
+        assert "; last heard of " in said
+        assert told["where"]["schedule"]
+        assert summary_of(only_run())["epochs"] >= 1, "what the head had reached is known"
+
+
+# --- stuck -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", ["near", "far"])
+def test_a_process_that_sleeps_for_ever(shared_folder, node):
+    faulty(shared_folder, "time.sleep(1e6)", node)
+    with ranks(*[(*RUN, "--set", "run.watchdog=1.5")] * 2) as running:
+        assert ended(running) == [1, 1]
+    stage, rank = (2, 0) if node == "near" else (3, 1)
+    said = "".join(one.said for one in running)
+    assert f"rank {rank}: stage {stage} ({node}), " in said
+    assert "and run.watchdog allows 1.5" in said
+    told = failure()
+    where = told["where"]
+    assert (told["rank"], where["stage"], where["nodes"], where["lane"]) == (rank, stage, [node], None)
+    assert where["operation"] in {"forward", "backward"}
+    assert f"[{where['operation'][0].upper()}{where['micro_batch']}]" in where["schedule"]
+    other = told["ranks"][1 - rank]["doing"]
+    assert other["lane"] is None or "near" in other["lane"], "what the other one waited for"
+
+
+# --- raises ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", ["near", "far"])
+def test_a_stage_that_raises(shared_folder, node):
+    faulty(shared_folder, 'raise ValueError("no more")', node)
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [1, 1]
+    stage, rank = (2, 0) if node == "near" else (3, 1)
+    said = "".join(one.said for one in running)
+    assert said.count("ValueError: no more") == 1, "one process tells it"
+    assert f"rank {rank}: stage {stage} ({node}) failed in the " in said
+    told = failure()
+    assert (told["rank"], told["where"]["stage"]) == (rank, stage)
+    assert "faulty.py" in told["traceback"], "the traceback is that of the process where it happened"
+
+
+def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):
+    """The same words as in one process."""
+    settings = ("--set", "optimizer.options.lr=1e38")
+    with ranks(*[(*RUN, *settings)] * 2) as running:
+        assert ended(running) == [1, 1]
+    together = failure()["problems"]
+    assert main([*RUN, *settings, "--set", "run.directory=alone"]) == 1
+    alone = capsys.readouterr().err.splitlines()[-2]
+    assert together[0][0] == alone
+    assert f"{alone}\n" in running[1].said
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk(shared_folder):
+    """The system refuses files above 32 KiB, as a full disk would, in the process that writes."""
+    with ranks(*[(*RUN, "--set", "run.log_every=1")] * 2, file_bytes={1: 32768}) as running:
+        assert ended(running) == [1, 1]
+    assert "metrics.jsonl: File too large\n    help: free space on that disk\n" in running[1].said
+    assert failure()["rank"] == 1
+    assert all(json.loads(line) for line in (only_run() / "metrics.jsonl").read_text().splitlines())
+
+
+# --- stopped ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosted", [True, False])
+@pytest.mark.parametrize("asked", [0, 1])
+def test_a_signal_to_any_process_stops_all_between_two_micro_batches(shared_folder, asked, hosted):
+    with ranks(RUN, RUN, hosted=hosted) as running:
+        until(under_way)
+        running[asked].kill(signal.SIGINT)
+        assert ended(running) == [130, 130]
+    summary = summary_of(only_run())
+    assert summary["status"] == "interrupted"
+    assert summary["epochs"] * 8 <= summary["micro_batches"] <= (summary["epochs"] + 1) * 8
+    assert (only_run() / "weights.safetensors").exists()
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_specifications_that_differ(shared_folder):
+    with ranks((*RUN, "--set", "run.seed=1"), (*RUN, "--set", "run.seed=2")) as running:
+        assert ended(running) == [2, 2]
+    said = "".join(one.said for one in running)
+    assert "rank 1 and rank 0 run different things: [run] seed: 2 here, 1 on rank 0" in said
+    assert "help: start the same specification, overrides and versions on every machine" in said
+    assert not Path("runs").exists()
+
+
+def test_more_processes_than_stages(shared_folder, capsys):
+    assert main([*RUN, "--processes", "5"]) == 2
+    assert "5 processes cannot share 4 stages\n    help: start at most 4" in capsys.readouterr().err
+    with ranks(*[RUN] * 5, hosted=False) as running:
+        assert ended(running) == [2] * 5
+    assert sum("5 processes cannot share 4 stages" in one.said for one in running) == 1
+
+
+def test_a_port_in_use(shared_folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with ranks(RUN, port=port, hosted=False, WORLD_SIZE="2") as running:
+            assert ended(running) == [2]
+    assert f"rank 0 cannot listen on 127.0.0.1:{port}" in running[0].said
+    assert "help: another program uses this port: set MASTER_PORT (torchrun: --master-port)" in running[0].said
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK must lie in 0 .. WORLD_SIZE - 1 (got RANK = 2, WORLD_SIZE = 2)"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "RANK and WORLD_SIZE are set, but not MASTER_ADDR, MASTER_PORT"),
+        ({"RANK": "0", "WORLD_SIZE": "two", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "must be numbers"),
+    ],
+)
+def test_variables_that_cannot_be(shared_folder, monkeypatch, capsys, variables, said):
+    for name, value in {"MASTER_ADDR": "", "MASTER_PORT": "", **variables}.items():
+        monkeypatch.setenv(name, value)
+    if "MASTER_ADDR" not in variables and variables["RANK"] == "2":
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    assert main(RUN) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_probe(shared_folder, capsys):
+    with ranks(*[(*RUN, "--set", "probe.per_epoch=1")] * 2) as running:
+        assert ended(running) == [2, 2]
+    assert "a probe looks at all stages at once, and 2 processes share them" in "".join(one.said for one in running)
+
+
+def test_processes_within_processes(shared_folder, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert main([*RUN, "--processes", "2"]) == 2
+    assert "leave --processes out under torchrun" in capsys.readouterr().err
+    assert os.environ["RANK"] == "0"

@@ -1,0 +1,99 @@
+"""Launchers: `--processes`, and torchrun on two nodes; whoever is killed or interrupted, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from petra_graph.cli.main import main
+from tests.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, children, ended, free_port, under_way, until
+from tests.processes import environment
+from tests.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
+
+SHORT = ("--set", "run.epochs=3")
+
+
+def alone_in_one_process() -> bytes:
+    assert main([*RUN, *SHORT, "--set", "run.directory=alone"]) == 0
+    return weights_bytes(only_run("alone"))
+
+
+def test_processes_share_a_run(shared_folder):
+    """One run directory, one display, one summary; and the bits of one process."""
+    with alone(*RUN, "--processes", "2", *SHORT) as launcher:
+        assert ended([launcher]) == [0]
+    said = launcher.said
+    assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
+    assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
+    assert files_of(only_run()) == FILES
+    assert summary_of(only_run())["processes"] == 2
+    assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
+    assert weights_bytes(only_run()) == alone_in_one_process()
+
+
+def test_ctrl_c_at_the_launcher(shared_folder):
+    with alone(*RUN, "--processes", "2") as launcher:
+        until(under_way)
+        launcher.kill(signal.SIGINT)
+        assert ended([launcher]) == [130]
+    assert "Traceback" not in launcher.said
+    assert "shared: interrupted" in launcher.said
+    assert files_of(only_run()) == FILES
+    assert summary_of(only_run())["status"] == "interrupted"
+
+
+def test_a_worker_of_the_launcher_is_killed(shared_folder):
+    with alone(*RUN, "--processes", "2") as launcher:
+        until(under_way)
+        workers = children(launcher.process.pid)
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        assert ended([launcher]) == [1]
+    assert "has gone without a word" in launcher.said
+    assert "Traceback" not in launcher.said
+    assert summary_of(only_run())["status"] == "failed"
+
+
+def test_the_launcher_is_killed(shared_folder):
+    """Its workers notice, and end by themselves."""
+    with alone(*RUN, "--processes", "2") as launcher:
+        until(under_way)
+        launcher.kill()
+        until(lambda: not at_work_in(shared_folder), 30.0)
+    assert "the launcher has gone" in launcher.said or "the run's store at 127.0.0.1 has gone" in launcher.said
+    assert summary_of(only_run())["status"] == "failed"
+
+
+def test_two_nodes_on_the_loopback(shared_folder):
+    """As on two machines: one agent each, and everything between them through torch.distributed."""
+    port = free_port()
+    agents = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
+                *("--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", str(port)),
+                *("-m", "petra_graph", *RUN, *SHORT, "--set", "run.transport=process-group"),
+            ],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    expected = alone_in_one_process()
+    end = time.monotonic() + PATIENCE_SECONDS
+    said = [agent.communicate(timeout=max(1.0, end - time.monotonic())) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    assert sum("shared: done" in out for out, _ in said) == 1
+    assert weights_bytes(only_run()) == expected
+
+
+def test_a_specification_that_is_wrong_starts_nothing(shared_folder, capsys):
+    assert main([*RUN, "--processes", "2", "--set", "run.sed=1"]) == 2
+    assert "unknown key" in capsys.readouterr().err
+    assert not Path("runs").exists()
