@@ -79,6 +79,7 @@ def scale_text(scaling: Document, *, width: int = DEFAULT_WIDTH, colour: bool = 
         Field(head="", cells=bars, group="speed", left=True, styles=["blue"] * len(rows)),
         numbers_field("peak\ndevice", "cost", BINARY, _values(rows, "memory_peak")),
         numbers_field("to fill", "cost", SECONDS, _values(rows, "fill_seconds")),
+        _texts("stale\nupdates", "cost", number, rows, "staleness"),
         numbers_field("busiest\nlink", "cost", BINARY, _values(rows, "bytes_per_link")),
     ]
     title = f"{one_line(scaling['name'])}: throughput by number of devices"

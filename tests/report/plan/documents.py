@@ -276,6 +276,7 @@ def scaling() -> Document:
             "efficiency": 0.9**power,
             "memory_peak": 9 * 2**30 // devices,
             "fill_seconds": 0.04 * devices,
+            "staleness": min(17, devices - 1) / 2,
             "bytes_per_link": 36 * MIB if devices > 1 else 0,
             "replicas": max(1, devices // 18),
         }
