@@ -1,12 +1,16 @@
-"""Predicted against measured throughput, one process: times of nodes are profiled, then whole pipelines are run.
+"""Predicted against measured throughput, of one process and of two: times of nodes are profiled, then pipelines are run.
 
 Predicted is what `petra-graph plan --profile` says; measured is the inline runtime's training of the same stages, loading
-included. Machines drift, so profiles and runs take turns; read the ratios, of which 1 is exact.
+included, and `run --processes 2`, an epoch with its fill and drain. Machines drift, so profiles and runs take turns; read
+the ratios, of which 1 is exact.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import closing
@@ -16,9 +20,10 @@ from typing import Any
 import click
 from network import prepared, save
 
+from petra_graph.compiler.predict import Prediction
 from petra_graph.record.profile import write_profile
 from petra_graph.runtime.inline import InlineRuntime
-from petra_graph.session.plan import planned
+from petra_graph.session.plan import Planner, planned
 from petra_graph.session.prepare import Prepared, fix_arithmetic
 from petra_graph.session.profile import endless, profile
 
@@ -35,6 +40,7 @@ NETWORKS = {
         ),
     ),
 }
+TWO = ("petra", "1f1b", "2 on 2 processes")
 CASES = (
     ("petra", "1f1b", "per-block"),
     ("petra", "lockstep", "per-block"),
@@ -53,7 +59,7 @@ CASES = (
 def main(rounds: int, micro_batches: int, write: bool) -> None:
     rows: list[dict[str, Any]] = []
     for network, (spec, overrides) in NETWORKS.items():
-        found: dict[tuple[str, str, str], list[float]] = {case: [] for case in CASES}
+        found: dict[tuple[str, str, str], list[float]] = {case: [] for case in (*CASES, TWO)}
         for _ in range(rounds):
             for case, ratio in _round(spec, overrides, micro_batches).items():
                 found[case].append(ratio)
@@ -61,7 +67,7 @@ def main(rounds: int, micro_batches: int, write: bool) -> None:
             row = {"network": network, "method": method, "schedule": schedule, "stages": stages}
             rows.append({**row, "predicted / measured": ratios, "median": statistics.median(ratios)})
             click.echo(
-                f"{network:40} {method:22} {schedule:10} stages {stages:9} predicted / measured "
+                f"{network:40} {method:22} {schedule:10} stages {stages:16} predicted / measured "
                 f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
             )
     worst = max(abs(row["median"] - 1) for row in rows)
@@ -74,7 +80,29 @@ def _round(spec: str, overrides: tuple[str, ...], micro_batches: int) -> dict[tu
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profile.json"
         write_profile(path, profile(spec, overrides, micro_batches))
-        return {case: _ratio(spec, (*overrides, f"partition.profile={path}"), case, micro_batches) for case in CASES}
+        profiled = (*overrides, f"partition.profile={path}")
+        found = {case: _ratio(spec, profiled, case, micro_batches) for case in CASES}
+        return {**found, TWO: _on_two_processes(spec, profiled, folder)}
+
+
+def _on_two_processes(spec: str, overrides: tuple[str, ...], folder: str) -> float:
+    """Return predicted over measured samples a second of an epoch on two processes."""
+    chosen = (
+        "method.name=petra", "method.schedule=1f1b", "method.accumulation=1", "partition.stages=2", "partition.devices=2",
+        "partition.device_type=cpu", "run.epochs=1", f"run.directory={folder}/runs",
+    )  # fmt: skip
+    settings = (*overrides, *chosen)
+    made = _predicted(spec, settings)
+    command = [sys.executable, "-m", "petra_graph", "run", spec, "--processes", "2", "--json"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    summary = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    seconds = made.timing.epoch_seconds(summary["micro_batches"])
+    return summary["micro_batches"] * made.setting.costs.micro_batch / seconds / summary["samples_per_second"]
+
+
+def _predicted(spec: str, overrides: tuple[str, ...]) -> Prediction:
+    """Return what a plan predicts."""
+    return Planner(spec, overrides).plan().prediction
 
 
 def _ratio(spec: str, overrides: tuple[str, ...], case: tuple[str, str, str], micro_batches: int) -> float:
