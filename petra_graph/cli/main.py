@@ -6,6 +6,7 @@ holds the one line that the help shows.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -100,6 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # Whoever read our output has gone; the interpreter must not complain when it closes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stderr.write(f"cannot write the output: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:  # noqa: BLE001  only our own errors stay here

@@ -32,7 +32,11 @@ _PIPED_WIDTH = 120
 @click.option(
     "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
 )
-@click.option("--diff", metavar="OTHER", help="List what changes to OTHER: a plan saved as JSON, or another spec.")
+@click.option(
+    "--diff",
+    metavar="OTHER",
+    help="List what changes to OTHER: a plan saved as JSON, a run, or another spec (--set is not for it).",
+)
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
     "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="How to show it."
@@ -96,7 +100,7 @@ def plan(
 
         text = _shown(scaled(planner, device_counts(scale)), form, output, scale_text)
     elif diff is not None:
-        text = _diff(planner, diff, overrides, form, output)
+        text = _diff(planner, diff, form, output, overlap=overlap)
     else:
         text = _plan(planner, form, output, all_stages=stages == "all")
     _write(text, output)
@@ -115,12 +119,14 @@ def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> 
     return FORMATS[form](document)
 
 
-def _diff(planner: Any, other: str, overrides: tuple[str, ...], form: str, output: Path | None) -> str:
+def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
     from petra_graph.report.plan.diff import changes, diff_text
     from petra_graph.session.plan import saved_or_planned
 
     document = planner.plan().document(with_timeline=False)
-    against = saved_or_planned(other, overrides)
+    against = saved_or_planned(other, overlap=overlap)
+    if document["name"] == against["name"]:
+        document, against = document | {"name": "this plan"}, {**against, "name": other}
     if form == "json":
         import attrs
 
@@ -141,8 +147,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text.rstrip("\n"))
         return
-    from petra_graph.record.run_directory import make_folder_of, write_text
+    from petra_graph.record.run_directory import write_output
 
-    make_folder_of(output)
-    write_text(output, text if text.endswith("\n") else f"{text}\n")
+    write_output(output, text if text.endswith("\n") else f"{text}\n")
     click.echo(str(output))

@@ -1,10 +1,11 @@
-"""Where to cut, and what goes where: the solver's answer, held against the memory model.
+"""Where to cut, and what goes where: the solver proposes, the memory model disposes.
 
-    setting --items--> solver --stages, devices--> memory model --too much on a device?--> solver, with less to give
+    setting --items--> solver --stages, devices--> memory model --> the best proposal that keeps the limits
+                          ^------ limits, corrected by what it said of the last proposal ------'
 
-The solver adds bytes up node by node; the memory model goes through the stages' own operations, and is right. Where it
-finds that a device holds more than its limit, that device's limit is lowered for the solver by as much as it was
-wrong, and the solver asked again.
+The solver adds bytes up node by node; the memory model goes through the stages' own operations, and is right. So limits are
+given to the solver in its own measure: times what it counts, over what the model finds. Nothing is refused that the model
+has not refused.
 
 Decision: a last stage that keeps graphs does less work, so more belongs into it, which is what the solver must know
 before it cuts. It is asked until the last stage is the one that it was told of, and the best of its answers is taken.
@@ -12,28 +13,30 @@ before it cuts. It is asked until the last stage is the one that it was told of,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.items import remedies, task
+from petra_graph.compiler.items import task
 from petra_graph.compiler.memory import device_memory, stage_memory
 from petra_graph.compiler.partition import partition
 from petra_graph.compiler.setting import Setting
 from petra_graph.compiler.simulation.depths import least_depths
 from petra_graph.compiler.solve.evaluate import evaluate
-from petra_graph.compiler.solve.search import Solution
-from petra_graph.compiler.solve.solver import place, solve
+from petra_graph.compiler.solve.search import Solution, find, own_bytes
+from petra_graph.compiler.solve.solver import find_place
 from petra_graph.compiler.solve.task import Objective, Task
-from petra_graph.errors import NoFeasiblePlan, Problem, SpecError
+from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.partition import Partition
 from petra_graph.spec.model import Schedule
+from petra_graph.spec.sizes import size_text
 
 _TRIES = 6
-"""Of the solver, where the memory model disagrees."""
+"""Of the solver, with limits corrected."""
 _ROUNDS = 4
 """Of the solver, to find the last stage that keeps graphs."""
 _PATH = ("partition", "stages")
+_Answer = Callable[[Objective, Sequence[float | None]], Solution | None]
 
 
 @frozen(kw_only=True)
@@ -42,7 +45,29 @@ class Cut:
 
     partition: Partition
     guarantee: str
-    """For people."""
+    """For people; "" where there was nothing to choose."""
+
+
+@frozen(kw_only=True)
+class _Proposal:
+    """A cut, what the solver says of it, and what the memory model says."""
+
+    cut: Cut
+    tick_seconds: float
+    counted: Sequence[int]
+    """Every device's bytes, as the solver counts them."""
+    held: Sequence[int]
+    """The same by the memory model."""
+
+    def keeps(self, limits: Sequence[int | None]) -> bool:
+        return all(limit is None or used <= limit for used, limit in zip(self.held, limits, strict=True))
+
+    def corrected(self, limits: Sequence[int | None]) -> list[float | None]:
+        """Return the limits in the solver's measure."""
+        return [
+            None if limit is None else limit * (counted / held if held else 1.0)
+            for limit, counted, held in zip(limits, self.counted, self.held, strict=True)
+        ]
 
 
 def cut(setting: Setting, stages: int, objective: Objective) -> Cut:
@@ -58,10 +83,10 @@ def cut(setting: Setting, stages: int, objective: Objective) -> Cut:
         raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=_PATH))
     used = evolve(setting, devices=setting.devices[:stages])
 
-    def answer(limits: Sequence[int | None]) -> Solution:
-        return _settled(used, lambda kept: _task(used, stages, objective, limits, kept))
+    def answer(wanted: Objective, limits: Sequence[float | None]) -> Solution | None:
+        return _settled(used, lambda kept: _task(used, stages, wanted, limits, kept))
 
-    return _within_limits(used, answer)
+    return _chosen(used, answer, objective)
 
 
 def placed(setting: Setting, cuts: Sequence[Sequence[str]], objective: Objective) -> Cut:
@@ -71,15 +96,31 @@ def placed(setting: Setting, cuts: Sequence[Sequence[str]], objective: Objective
         SpecError: they are no stages of this network.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    partition(setting.graph, cuts, ["any"])
-    used = evolve(setting, devices=setting.devices[: len(cuts)])
+    names = [device.name for device in setting.devices[: len(cuts)]]
+    partition(setting.graph, cuts, names[:1])
+    if len(names) in {1, len(cuts)}:
+        return checked(setting, partition(setting.graph, cuts, names))
     kept = cuts[-1] if setting.last_stage_keeps_graph else ()
 
-    def answer(limits: Sequence[int | None]) -> Solution:
-        base = _task(used, None, objective, limits, kept)
-        return place(base, cuts, remedies(used, base))
+    def answer(wanted: Objective, limits: Sequence[float | None]) -> Solution | None:
+        return find_place(_task(setting, None, wanted, limits, kept), cuts)
 
-    return _within_limits(used, answer, cuts)
+    return _chosen(setting, answer, objective, cuts)
+
+
+def checked(setting: Setting, made: Partition) -> Cut:
+    """Return stages whose devices are given, if memory suffices.
+
+    Raises:
+        NoFeasiblePlan: it does not.
+    """
+    limits = [device.memory_bytes for device in setting.devices]
+    if any(limit is not None for limit in limits):
+        held = _held(setting, made)
+        over = [index for index, limit in enumerate(limits) if limit is not None and held[index] > limit]
+        if over:
+            raise _refused(setting, made, held, 1)
+    return Cut(partition=made, guarantee="")
 
 
 def resolved_schedule(setting: Setting, made: Partition) -> Schedule:
@@ -90,27 +131,33 @@ def resolved_schedule(setting: Setting, made: Partition) -> Schedule:
 
 
 def _task(
-    setting: Setting, stages: int | None, objective: Objective, limits: Sequence[int | None], kept: Collection[str]
+    setting: Setting,
+    stages: int | None,
+    objective: Objective,
+    limits: Sequence[float | None],
+    kept: Collection[str],
 ) -> Task:
-    return task(setting, stages=stages, objective=objective, memory_bytes=limits, keeping_graphs=kept)
+    whole = [None if limit is None else int(limit) for limit in limits]
+    return task(setting, stages=stages, objective=objective, memory_bytes=whole, keeping_graphs=kept)
 
 
-def _settled(setting: Setting, asked: Callable[[Collection[str]], Task]) -> Solution:
+def _settled(setting: Setting, asked: Callable[[Collection[str]], Task]) -> Solution | None:
     """Ask the solver until the last stage is the one that its task took for the last."""
-    base = asked(())
-    solution = solve(base, remedies(setting, base))
+    solution = find(asked(()))
     if not setting.last_stage_keeps_graph:
         return solution
     tried: list[tuple[float, Solution]] = []
     told: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
+        if solution is None:
+            break
         last = frozenset(solution.costs.stages[-1].items)
         honest = asked(last)
         tried.append((_value(honest, solution), solution))
         if last == told:
             break
-        solution, told = solve(honest, remedies(setting, honest)), last
-    return min(tried, key=lambda pair: pair[0])[1]
+        solution, told = find(honest), last
+    return min(tried, key=lambda pair: pair[0])[1] if tried else None
 
 
 def _value(honest: Task, solution: Solution) -> float:
@@ -120,27 +167,59 @@ def _value(honest: Task, solution: Solution) -> float:
     return costs.tick_seconds if honest.objective == "balanced" else float(costs.peak_bytes)
 
 
-def _within_limits(
-    setting: Setting, answer: Callable[[Sequence[int | None]], Solution], cuts: Sequence[Sequence[str]] | None = None
+def _chosen(
+    setting: Setting, answer: _Answer, objective: Objective, cuts: Sequence[Sequence[str]] | None = None
 ) -> Cut:
-    """Ask the solver until the memory model agrees."""
+    """Return the best proposal that keeps the limits, by the memory model."""
     limits = [device.memory_bytes for device in setting.devices]
+    if objective == "balanced" and not any(limit is not None for limit in limits):
+        solution = answer(objective, limits)
+        assert solution is not None, "there are no limits"
+        return Cut(partition=_partition(setting, solution, cuts), guarantee=solution.guarantee)
+    proposals = list(_proposals(setting, answer, objective, cuts))
+    fitting = [proposal for proposal in proposals if proposal.keeps(limits)]
+    if not fitting:
+        least = min(proposals, key=lambda proposal: max(_shares(proposal.held, limits)))
+        raise _refused(setting, least.cut.partition, least.held, len(proposals))
+    if objective == "balanced":
+        return min(fitting, key=lambda proposal: proposal.tick_seconds).cut
+    best = min(fitting, key=lambda proposal: (max(proposal.held), proposal.tick_seconds)).cut
+    return evolve(best, guarantee=f"least memory on the fullest device, of {len(proposals)} cuts, by the memory model")
+
+
+def _proposals(
+    setting: Setting, answer: _Answer, objective: Objective, cuts: Sequence[Sequence[str]] | None
+) -> Iterator[_Proposal]:
+    """Yield the solver's cuts without limits, for time and for memory, and those with limits as they are corrected."""
+    limits = [device.memory_bytes for device in setting.devices]
+    free: list[float | None] = [None] * len(limits)
+    latest = None
+    for wanted in ("balanced", "memory"):
+        solution = answer(wanted, free)
+        assert solution is not None, "there are no limits"
+        latest = _proposal(setting, solution, cuts)
+        yield latest
+        if wanted == objective == "balanced" and latest.keeps(limits):
+            return
     for _ in range(_TRIES):
-        solution = answer(limits)
-        made = _partition(setting, solution, cuts)
-        over = _excess(setting, made)
-        if not over:
-            return Cut(partition=made, guarantee=solution.guarantee)
-        limits = [
-            None if limit is None else int(limit * over.get(device.name, 1.0))
-            for limit, device in zip(limits, setting.devices, strict=True)
-        ]
-    raise NoFeasiblePlan(
-        Problem(
-            message=f"the solver's cuts do not keep the memory limits of {', '.join(over)}, by the memory model",
-            hint="allow a few per cent more, or use more devices or a smaller batch",
-            path=("partition", "memory"),
-        )
+        if latest is None or not any(limit is not None for limit in limits):
+            return
+        solution = answer(objective, latest.corrected(limits))
+        if solution is None:
+            return
+        before, latest = latest, _proposal(setting, solution, cuts)
+        if latest.cut.partition == before.cut.partition:
+            return
+        yield latest
+
+
+def _proposal(setting: Setting, solution: Solution, cuts: Sequence[Sequence[str]] | None) -> _Proposal:
+    made = _partition(setting, solution, cuts)
+    return _Proposal(
+        cut=Cut(partition=made, guarantee=solution.guarantee),
+        tick_seconds=solution.costs.tick_seconds,
+        counted=solution.costs.device_bytes,
+        held=_held(setting, made),
     )
 
 
@@ -150,13 +229,30 @@ def _partition(setting: Setting, solution: Solution, cuts: Sequence[Sequence[str
     return partition(setting.graph, stages, devices)
 
 
-def _excess(setting: Setting, made: Partition) -> dict[str, float]:
-    """Return by how much to shrink the limits of devices that would hold more than they may."""
-    limits = {device.name: device.memory_bytes for device in setting.devices if device.memory_bytes is not None}
-    if not limits:
-        return {}
+def _held(setting: Setting, made: Partition) -> list[int]:
+    """Return what every device would hold at most, by the memory model."""
     programs = setting.programs(made, resolved_schedule(setting, made))
     held = device_memory(programs, stage_memory(programs, setting.costs, transport=setting.transport))
-    return {
-        name: limits[name] / held[name].total for name in held if name in limits and held[name].total > limits[name]
-    }
+    return [held[device.name].total if device.name in held else 0 for device in setting.devices]
+
+
+def _shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
+    return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]
+
+
+def _refused(setting: Setting, made: Partition, held: Sequence[int], tried: int) -> NoFeasiblePlan:
+    """Return the error: the device that lacks most, its bytes, and the node that needs most of them."""
+    limits = [device.memory_bytes for device in setting.devices]
+    shares = _shares(held, limits)
+    worst = max(range(len(shares)), key=lambda index: shares[index])
+    device = setting.devices[worst]
+    base = _task(setting, None, "memory", [None] * len(limits), ())
+    nodes = [name for stage in made.stages if stage.device == device.name for name in stage.nodes]
+    heaviest = max((base.items[base.index[name]] for name in nodes), key=lambda item: own_bytes(base, item))
+    cuts = f"of {tried} cuts tried, none fits; in the nearest, " if tried > 1 else ""
+    message = (
+        f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
+        f"{size_text(limits[worst] or 0)}; its largest node is {shown(heaviest.name)}, with "
+        f"{size_text(own_bytes(base, heaviest))} by itself"
+    )
+    return NoFeasiblePlan(Problem(message=message, path=("partition", "memory")))

@@ -131,6 +131,7 @@ def _timing(prediction: Prediction) -> Document:
         "fill_seconds": timing.fill_seconds,
         "drain_seconds": timing.drain_seconds,
         "overhead_seconds": timing.overhead_seconds,
+        "outside_seconds": prediction.setting.outside_seconds,
         "exact": timing.exact,
         "limited_by": list(timing.limited_by),
     }

@@ -16,7 +16,7 @@ from petra_graph.compiler.setting import Setting
 from petra_graph.compiler.solve.task import Ahead, Device, Item, Link, Objective, Task, Wire
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.costs import NodeCost, Operation
-from petra_graph.program.method import METHODS, is_synchronous
+from petra_graph.program.method import is_synchronous
 from petra_graph.program.stage_program import Edge, Segment
 from petra_graph.spec.model import ScheduleName
 
@@ -71,42 +71,6 @@ def task(
         link=_link(setting),
         ahead=Ahead(schedule=_name(setting), accumulation=setting.accumulation, flush=setting.method.flush),
     )
-
-
-def remedies(setting: Setting, base: Task) -> dict[str, Task]:
-    """Return what a specification can change beside devices and batch, by how it says so, where that changes anything."""
-    found: dict[str, Task] = {}
-    buffered = any(item.buffer_bytes for item in base.items)
-    if setting.method.flush == "drain" and base.ahead.schedule == "lockstep":
-        found['method.schedule = "1f1b"'] = evolve(base, ahead=evolve(base.ahead, schedule="1f1b"))
-    if setting.method.name != "petra":
-        other = evolve(setting, method=METHODS["petra"], schedule="1f1b")
-        found['method.name = "petra" with schedule = "1f1b"'] = evolve(
-            base,
-            items=task(other, stages=None, objective=base.objective, memory_bytes=[None] * len(base.devices)).items,
-            ahead=Ahead(schedule="1f1b", accumulation=setting.accumulation),
-        )
-    anchors = _anchors(setting)
-    if anchors and setting.method.reversible == "nothing":
-        items = [evolve(item, buffer_bytes=0) if item.name in anchors else item for item in base.items]
-        found[f'fewer anchors ({", ".join(sorted(anchors)[:3])}: kind = "reversible")'] = evolve(base, items=items)
-    if buffered and setting.method.buffered == "input" and setting.transport.buffer:
-        items = [evolve(item, buffer_bytes=0) for item in base.items]
-        if all(device.type.kind == "cuda" for device in setting.devices):
-            found['precision.buffer_device = "cpu"'] = evolve(base, items=items)
-        if setting.transport.buffer == 1:
-            items = [evolve(item, buffer_bytes=item.buffer_bytes // 2) for item in base.items]
-            found['precision.buffer_dtype = "bfloat16"'] = evolve(base, items=items)
-    return found
-
-
-def _anchors(setting: Setting) -> set[str]:
-    """Return the nodes that could reconstruct and are marked to store."""
-    return {
-        node.name
-        for node in setting.graph.nodes.values()
-        if node.kind == "buffered" and node.declaration is not None and node.declaration.kind == "reversible"
-    }
 
 
 def _name(setting: Setting) -> ScheduleName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
 from petra_graph.record.environment import environment
-from petra_graph.record.run_directory import make_folder_of, write_json
+from petra_graph.record.run_directory import write_output
 
 FORMAT = 1
 
@@ -23,8 +24,8 @@ def write_profile(path: Path, profile: Profile) -> None:
     Raises:
         RunFailed: the disk refuses.
     """
-    make_folder_of(path)
-    write_json(path, {"format": FORMAT, **attrs.asdict(profile), "environment": environment()})
+    values = {"format": FORMAT, **attrs.asdict(profile), "environment": environment()}
+    write_output(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def read_profile(path: Path) -> Profile:
@@ -50,13 +51,22 @@ def _profile(found: dict[str, Any]) -> Profile:
     return Profile(
         name=str(found["name"]),
         device=str(found["device"]),
+        kind="cuda" if found["kind"] == "cuda" else "cpu",
         micro_batch=int(found["micro_batch"]),
         compute=str(found["compute"]),
         threads=int(found["threads"]),
         nodes={
-            name: {operation: float(seconds) for operation, seconds in operations.items()}
+            name: {operation: _seconds(value) for operation, value in operations.items()}
             for name, operations in found["nodes"].items()
         },
-        outside=float(found["outside"]),
+        sizes={name: (int(parameters), int(size)) for name, (parameters, size) in found["sizes"].items()},
+        outside=_seconds(found["outside"]),
         link=None if link is None else Link(**link),
     )
+
+
+def _seconds(value: object) -> float:
+    seconds = float(value)  # type: ignore[arg-type]  # anything else is a TypeError, and no profile
+    if not (isfinite(seconds) and seconds >= 0):
+        raise ValueError(value)
+    return seconds

@@ -77,6 +77,22 @@ def make_folder_of(path: Path) -> None:
         raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="choose another path") from error
 
 
+def write_output(path: Path, text: str) -> None:
+    """Write a file that somebody asked for, with its folder; whole, unless it is a device or a pipe.
+
+    Raises:
+        RunFailed: it cannot be written.
+    """
+    make_folder_of(path)
+    if not path.exists() or path.is_file():
+        write_text(path.resolve(), text)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="choose another path") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

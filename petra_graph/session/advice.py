@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from math import ceil
 
 from attrs import evolve
 
-from petra_graph.compiler.items import task
+from petra_graph.compiler.cut import resolved_schedule
 from petra_graph.compiler.memory import stage_memory
+from petra_graph.compiler.partition import partition
 from petra_graph.compiler.predict import Prediction
 from petra_graph.compiler.simulation.depths import least_depths, with_depths
 from petra_graph.compiler.simulation.steady import tick
-from petra_graph.compiler.solve.evaluate import evaluate
-from petra_graph.compiler.solve.solver import merging_saves
 from petra_graph.errors import shown
 from petra_graph.program.memory import summed
 from petra_graph.spec.model import Spec
+from petra_graph.spec.sizes import size_text
 
 _IDLE = 0.7
 """Devices that work less than this part of the slowest one's time, on average, are worth a word."""
@@ -25,7 +26,11 @@ _FULL = 0.9
 _MANY = 64
 """Stages up to which other depths are tried, which takes a moment; with several on a device it would take longer."""
 _LESS = 0.9
-"""Of the staleness: only less than this is worth a word."""
+"""Of the staleness, or of buffers: only less than this is worth a word."""
+_SAME = 0.01
+"""Speeds that differ by less are the same."""
+_FEW = 6
+"""Stages that are named one by one."""
 
 
 def warnings(prediction: Prediction, spec: Spec) -> Iterator[str]:
@@ -43,7 +48,7 @@ def _nearly_full(prediction: Prediction) -> Iterator[str]:
         most = device.memory_bytes or device.type.memory_bytes
         if held is None or most is None or held.total <= _FULL * most:
             continue
-        share = f"{held.total / 2**30:.1f} of {most / 2**30:.1f} GiB"
+        share = f"{size_text(held.total)} of {size_text(most)}"
         if device.memory_bytes is None:
             yield (
                 f"{device.name} needs {share} that a {device.type.name} has, and what kernels use themselves comes on "
@@ -59,59 +64,62 @@ def _unused(prediction: Prediction) -> Iterator[str]:
         stages = len(prediction.programs)
         yield (
             f"{len(idle)} of {len(prediction.setting.devices)} devices get no stage, there being {stages}: set "
-            "partition.stages higher, partition.devices lower, or replicas"
+            "partition.stages higher, or partition.devices lower"
         )
 
 
 def _merging(prediction: Prediction) -> Iterator[str]:
-    """Say what one stage a device would save."""
-    setting = prediction.setting
-    used = [device for device in setting.devices if device.name in prediction.device_memory]
-    stages = prediction.partition.stages
-    if len(stages) <= len(used):
+    """Say what one stage a device would save, from the plan that it would be."""
+    setting, programs = prediction.setting, prediction.programs
+    if len(prediction.pipeline.hosted) == len(programs) or prediction.pipeline.flushes:
         return
-    base = task(
-        evolve(setting, devices=tuple(used)),
-        stages=None,
-        objective="balanced",
-        memory_bytes=[None] * len(used),
-        keeping_graphs=stages[-1].nodes if setting.last_stage_keeps_graph else (),
-    )
-    place = {device.name: index for index, device in enumerate(used)}
-    costs = evaluate(
-        base,
-        [[base.index[name] for name in stage.nodes] for stage in stages],
-        [place[stage.device] for stage in stages],
-    )
-    saved = merging_saves(base, costs)
-    if not saved.staleness and saved.buffer_bytes <= saved.merged_buffer_bytes:
+    runs = [(device, list(stages)) for device, stages in groupby(programs, key=lambda program: program.device)]
+    if len(runs) != len(prediction.pipeline.hosted):
+        return  # devices by turns
+    cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
+    made = partition(setting.graph, cuts, [device for device, _ in runs])
+    asked = evolve(setting, schedule="auto") if isinstance(prediction.schedule, tuple) else setting
+    merged = Prediction(setting=asked, partition=made, schedule=resolved_schedule(asked, made))
+    stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
+    buffers, fewer = _buffers(prediction), _buffers(merged)
+    if less >= stale and fewer > _LESS * buffers:
         return
-    buffers = saved.buffer_bytes + saved.version_bytes
-    merged = saved.merged_buffer_bytes + saved.merged_version_bytes
+    now, then = prediction.timing.tick_seconds, merged.timing.tick_seconds
+    speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"
+    count = len(cuts)
     yield (
-        f"{len(stages)} stages on {len(used)} device{'s' if len(used) > 1 else ''}: merging each device's into one would "
-        f"lower the first stage's staleness from {saved.staleness} to {saved.merged_staleness} micro-batches and buffers "
-        f"from {_size(buffers)} to {_size(merged)}, at the same speed: set partition.stages = {saved.merged_stages}"
+        f"{len(programs)} stages on {count} device{'s' if count > 1 else ''}: merging each device's into one would lower "
+        f"the first stage's staleness from {stale} to {less} micro-batches and buffers from {size_text(buffers)} to "
+        f"{size_text(fewer)}, {speed}: set partition.stages = {count}"
     )
+
+
+def _buffers(prediction: Prediction) -> int:
+    held = summed(prediction.memory)
+    return held.input_buffer + held.parameter_buffer
 
 
 def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Say who limits the speed, where the others wait for long."""
     used = prediction.timing.utilisation
     mean = sum(used.values()) / len(used)
-    if mean >= _IDLE:
-        return
+    ahead = max(stage.depth for stage in prediction.pipeline.stages) > 1
+    if mean >= _IDLE or prediction.pipeline.flushes or not ahead:
+        return  # where nothing runs ahead, or the pipeline empties again and again, waiting is the method's own
     slowest = max(used, key=lambda device: used[device])
     if used[slowest] < _IDLE:
-        limiting = ", ".join(map(str, prediction.timing.limited_by))
+        limiting = prediction.timing.limited_by
+        which = f"stages {', '.join(map(str, limiting))}" if 0 < len(limiting) <= _FEW else f"{len(limiting)} stages"
         yield (
-            f"devices work {mean:.0%} of the time: stages {limiting} wait for one another, for their messages or because "
+            f"devices work {mean:.0%} of the time: {which} wait for one another, for their messages or because "
             'they may not run further ahead; method.schedule = "auto" finds depths that hide it'
         )
         return
     stages = [program for program in prediction.programs if program.device == slowest]
     nodes = [name for program in stages for name in program.nodes]
     enough = ceil(sum(used.values()) / used[slowest])
+    if enough >= len(used):
+        return
     if len(nodes) == 1:
         advice = f"{shown(nodes[0])} alone takes that long, and about {enough} devices would be as fast"
     elif isinstance(spec.partition.stages, int):
@@ -139,10 +147,6 @@ def _stale(prediction: Prediction) -> Iterator[str]:
     now = summed(prediction.memory)
     yield (
         f"the first stage is {(depths[0] - 1) / setting.accumulation:.3g} updates stale; {(least[0] - 1) / setting.accumulation:.3g} "
-        f"would do at the same speed, in {_size(held.total)} instead of {_size(now.total)}: "
+        f"would do at the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
         'set method.schedule = "auto"'
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -97,7 +97,7 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
     """Return the throughput by the number of devices, all of the type of the specification's first.
 
     A pipeline is cut into as many stages as there are devices, one each, up to one a node. Where there are more, they
-    are used by replicas, whose all-reduce every update waits for, none of it hidden: a bound from below.
+    are used by replicas, the faster of as many as share all and of as many whole pipelines as there are, whose all-reduce every update waits for, none of it hidden: a bound from below.
 
     Raises:
         SpecError, PluginError: as `Planner.plan`.
@@ -105,8 +105,9 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
     nodes = len(planner.checked.graph.order)
     rows: list[dict[str, Any]] = []
     for count in counts:
-        replicas = ceil(count / nodes)
-        rows.append(_scaled(planner, count, count // replicas, replicas))
+        shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
+        tried = [_scaled(planner, count, min(stages, nodes), replicas) for stages, replicas in sorted(shares)]
+        rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
     alone = rows[0]
     for row in rows:
         rate, first = row["samples_per_second"], alone["samples_per_second"]
@@ -132,8 +133,8 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[st
         "memory_peak": _peak(prediction),
         "fill_seconds": prediction.timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.wire_bytes.values()), default=0),
-        "staleness": (prediction.programs[0].depth - 1) / prediction.setting.accumulation,
-        "note": f"{unused} devices are left over" if unused else "",
+        "staleness": max(stale.updates for stale in prediction.timing.staleness),
+        "note": f"{unused} device{'s are' if unused > 1 else ' is'} left over" if unused else "",
     }
 
 

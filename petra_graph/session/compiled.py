@@ -56,7 +56,7 @@ def compile_graph(
     graph: StageGraph,
     spec: Spec,
     facts: DataFacts,
-    costs: Callable[[], CostTable],
+    costs: Callable[[StageGraph, Spec], CostTable],
     *,
     processes: int = 1,
     planned: bool = False,
@@ -97,7 +97,7 @@ def compile_graph(
     assert devices is not None
     assert chosen is not None
     decider = Decider(graph=graph, spec=spec, chosen=chosen, costs=costs, devices=devices)
-    decided = decider.decide()
+    decided = decider.decide_or_advise()
     made, ranks = decided.hosts, (0,) * len(decided.hosts.stages)
     if present is not None and processes > 1:
         decided = decider.among(decided, processes)

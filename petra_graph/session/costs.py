@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.program.costs import CostTable
 from petra_graph.registry.building import built, load
 from petra_graph.session.assemble import normalisation
 from petra_graph.session.validate import Checked
+from petra_graph.spec.model import Spec
 
 
-def costs_of(checked: Checked, graph: StageGraph | None = None) -> CostTable:
-    """Measure what nodes cost, at the specification's micro-batch, precision and optimizer.
+class Costs:
+    """What nodes of a checked specification cost, each measured once for what it depends on."""
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self._known: dict[Hashable, CostTable] = {}
+
+    def __call__(self, graph: StageGraph, spec: Spec) -> CostTable:
+        """Return the costs of a variant of the specification's network, at the micro-batch and precision of `spec`.
+
+        Raises:
+            SpecError: a block can be run neither without values nor on the CPU.
+            PluginError: code cannot be imported.
+        """
+        key = (tuple((node.name, node.kind) for node in graph.nodes.values()), spec.data.batch, spec.precision)
+        if key not in self._known:
+            self._known[key] = costs_of(self._checked, graph, spec)
+        return self._known[key]
+
+
+def costs_of(checked: Checked, graph: StageGraph, spec: Spec) -> CostTable:
+    """Measure what nodes cost.
 
     Args:
-        checked: the specification.
-        graph: another network than its own.
-
-    Raises:
-        SpecError: a block can be run neither without values nor on the CPU.
-        PluginError: code cannot be imported.
+        checked: whose plugins and data set.
+        graph: its network, or a variant of it.
+        spec: whose micro-batch, precision and clipping.
     """
-    spec, facts = checked.spec, checked.facts
+    facts = checked.facts
     return measure_costs(
-        graph or checked.graph,
+        graph,
         Conditions(
             batch=spec.data.batch,
             sample=facts.shape,

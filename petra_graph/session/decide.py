@@ -15,17 +15,19 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.choice import check_depths
-from petra_graph.compiler.cut import Cut, cut, placed, resolved_schedule
+from petra_graph.compiler.choice import check_depths, method_and_schedule
+from petra_graph.compiler.cut import Cut, checked, cut, placed, resolved_schedule
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.placement import check_processes
 from petra_graph.compiler.setting import Setting
+from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
 from petra_graph.session.devices import planned_devices
+from petra_graph.session.remedies import working_remedies
 from petra_graph.session.setting import setting_of
 from petra_graph.spec.model import AskedSchedule, Schedule, Spec
 
@@ -61,7 +63,8 @@ class Decider:
     graph: StageGraph
     spec: Spec
     chosen: tuple[Method, AskedSchedule]
-    costs: Callable[[], CostTable]
+    costs: Callable[[StageGraph, Spec], CostTable]
+    """Measures what nodes cost."""
     devices: tuple[Device, ...]
     """Those that the specification speaks of."""
 
@@ -78,6 +81,25 @@ class Decider:
         if schedule == "auto":
             schedule = resolved_schedule(self._setting(self.devices), made.partition)
         return Decided(hosts=made.partition, schedule=schedule, devices=self.devices, guarantee=made.guarantee)
+
+    def decide_or_advise(self) -> Decided:
+        """Do the same, and where nothing fits, say which changes of the specification would make it fit.
+
+        Raises:
+            SpecError, NoFeasiblePlan: as `decide`.
+        """
+        try:
+            return self.decide()
+        except NoFeasiblePlan as error:
+            hint = working_remedies(self.graph, self.spec, self._fits)
+            raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
+
+    def _fits(self, graph: StageGraph, spec: Spec) -> bool:
+        """Whether another network or specification can be planned."""
+        chosen = method_and_schedule(spec.method, spec.optimizer.clip)
+        devices = planned_devices(spec.partition)
+        evolve(self, graph=graph, spec=spec, chosen=chosen, devices=devices).decide()
+        return True
 
     def here(self, decided: Decided, present: Sequence[str]) -> Decided:
         """Return the same stages on devices that are here: each planned one in its order, or all on the one there is."""
@@ -110,13 +132,14 @@ class Decider:
         if isinstance(asked.stages, int):
             return cut(self._setting(devices), asked.stages, asked.strategy)
         cuts = per_block(self.graph) if asked.stages == "per-block" else asked.stages
-        if isinstance(asked.devices, tuple) and len(asked.devices) == len(cuts):
-            return Cut(partition=partition(self.graph, cuts, asked.devices), guarantee="")
         limited = any(device.memory_bytes is not None for device in devices)
-        if (len(devices) == 1 or len(devices) >= len(cuts)) and not limited:
+        if isinstance(asked.devices, tuple) and len(asked.devices) == len(cuts):
+            made = partition(self.graph, cuts, asked.devices)
+            return checked(self._setting(devices), made) if limited else Cut(partition=made, guarantee="")
+        if not limited and (len(devices) == 1 or len(devices) >= len(cuts)):
             names = [device.name for device in devices[: len(cuts)]]
             return Cut(partition=partition(self.graph, cuts, names), guarantee="")
         return placed(self._setting(devices), cuts, asked.strategy)
 
     def _setting(self, devices: tuple[Device, ...]) -> Setting:
-        return setting_of(self.graph, self.spec, self.chosen, self.costs(), devices)
+        return setting_of(self.graph, self.spec, self.chosen, self.costs(self.graph, self.spec), devices)

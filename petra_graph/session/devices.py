@@ -61,7 +61,10 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     if problems:
         raise SpecError(problems)
     count = len(names) if names is not None else _count(partition)
-    types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count)) or _found(names, count)
+    types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
+    if names is not None and any(not name.startswith(taken.kind) for name, taken in zip(names, types, strict=False)):
+        types = ()  # what is here is of another kind than what was planned for
+    types = types or _found(names, count)
     asked = names or _names(partition, types)
     limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ from attrs import evolve, frozen
 from petra_graph.compiler.document import Document, document
 from petra_graph.compiler.predict import Prediction
 from petra_graph.errors import SpecError
+from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.costs import CostTable
-from petra_graph.program.devices import EFFICIENCY
+from petra_graph.program.devices import EFFICIENCY, Link
 from petra_graph.report.plan.document import read_document
 from petra_graph.session.advice import warnings
 from petra_graph.session.compiled import Compiled, compile_graph
-from petra_graph.session.costs import costs_of
+from petra_graph.session.costs import Costs
 from petra_graph.session.findings import Findings
 from petra_graph.session.setting import profile_of, setting_of
 from petra_graph.session.validate import check_spec
@@ -68,7 +68,7 @@ class Planner:
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(path, overrides, import_local=True)
-        self.costs = cache(lambda: costs_of(self.checked))
+        self.costs = Costs(self.checked)
         self._overlap = overlap
 
     @property
@@ -97,13 +97,17 @@ class Planner:
         return planned(spec, compiled, self.costs, overlap=self._overlap)
 
 
-def planned(spec: Spec, compiled: Compiled, costs: Callable[[], CostTable], *, overlap: bool = False) -> Plan:
+def planned(
+    spec: Spec, compiled: Compiled, costs: Callable[[StageGraph, Spec], CostTable], *, overlap: bool = False
+) -> Plan:
     """Predict what was compiled: a plan's stages, or a run's.
 
     Raises:
         SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
-    setting = setting_of(compiled.graph, spec, (compiled.method, compiled.schedule), costs(), compiled.devices)
+    setting = setting_of(
+        compiled.graph, spec, (compiled.method, compiled.schedule), costs(compiled.graph, spec), compiled.devices
+    )
     setting = evolve(setting, overlap=overlap)
     return Plan(
         spec=spec,
@@ -117,17 +121,17 @@ def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> 
     return Planner(path, overrides, overlap=overlap).plan()
 
 
-def saved_or_planned(source: str, overrides: Iterable[str] = ()) -> Mapping[str, Any]:
-    """Return the document of a plan that was saved as JSON, or of a specification.
+def saved_or_planned(source: str, *, overlap: bool = False) -> Mapping[str, Any]:
+    """Return the document of a plan that was saved as JSON, by itself or in a run's directory, or of a specification.
 
     Raises:
-        SpecError: it is neither.
+        SpecError: it is none of these.
     """
     path = Path(source)
     if path.is_dir():
         path /= "plan.json"
     if path.suffix != ".json":
-        return plan(source, overrides).document(with_timeline=False)
+        return plan(source, overlap=overlap).document(with_timeline=False)
     try:
         return read_document(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -137,23 +141,37 @@ def saved_or_planned(source: str, overrides: Iterable[str] = ()) -> Mapping[str,
 def _assumptions(made: Plan) -> Iterator[str]:
     """Say what the numbers rest on."""
     spec, setting = made.spec, made.prediction.setting
-    profile = profile_of(setting.graph, spec)
-    devices = setting.devices
-    types = " and ".join(dict.fromkeys(device.type.name for device in devices))
+    profile = profile_of(spec)
+    types = list(dict.fromkeys(device.type.name for device in setting.devices))
     if profile is None:
         yield (
-            f"times are estimates: the data sheet of {types}, of which kernels are taken to reach {EFFICIENCY:.0%}, in "
-            "arithmetic or in memory traffic; `petra-graph profile` times the real device"
+            f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
+            f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic; `petra-graph profile` times the real device"
         )
     else:
-        yield f"times are of a profile: {profile.device}, {profile.threads} threads, every operation's median"
-    if len({program.device for program in made.prediction.programs}) > 1:
-        link = made.prediction.setting.devices[0].link
+        threads = f"{profile.threads} thread{'s' if profile.threads > 1 else ''}"
+        yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
+        if len(types) > 1:
+            yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
+        if setting.outside_seconds:
+            yield (
+                f"{1e3 * setting.outside_seconds:.3g} ms of a micro-batch, for loading and handing on, are in the first "
+                "stage's forward and in no node's"
+            )
+    links = {link for pair, link in made.prediction.pipeline.links.items() if pair}
+    if links:
+        slowest = Link(
+            latency_seconds=max(link.latency_seconds for link in links),
+            bytes_per_second=min(link.bytes_per_second for link in links),
+        )
+        which = "between devices" if len(links) == 1 else "between devices, at worst"
         yield (
-            f"between devices: {link.latency_seconds:.3g} s a message and {link.bytes_per_second:.3g} bytes/s each way, "
+            f"{which}: {slowest.latency_seconds:.3g} s a message and {slowest.bytes_per_second:.3g} bytes/s each way, "
             "beside computation"
         )
     if made.compiled.guarantee:
         yield f"the cut: {made.compiled.guarantee}"
+    if setting.transport.buffer == 0:
+        yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
     yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
     yield from setting.costs.assumptions

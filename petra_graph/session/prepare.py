@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import cache
 from typing import Any
 
 import attrs
@@ -14,13 +13,14 @@ from attrs import frozen
 from petra_graph.errors import Problem
 from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.costs import CostTable
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.building import built, load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
-from petra_graph.session.costs import costs_of
+from petra_graph.session.costs import Costs
 from petra_graph.session.findings import Findings
 from petra_graph.session.loader import MicroBatches, Part
 from petra_graph.session.validate import Checked, Chosen, check_spec
@@ -36,8 +36,8 @@ class Prepared:
     data: DataSet
     training: Training
     horizon: Horizon
-    costs: Callable[[], CostTable]
-    """Measures what nodes cost, once."""
+    costs: Callable[[StageGraph, Spec], CostTable]
+    """Measures what nodes cost."""
     part: Part = "all"
     """What this process reads of the data."""
 
@@ -92,9 +92,13 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
         SpecError: all that is wrong, located.
         PluginError: only plugins are at fault.
     """
-    checked = check_spec(path, overrides, import_local=True)
+    return prepare_checked(check_spec(path, overrides, import_local=True), processes)
+
+
+def prepare_checked(checked: Checked, processes: int = 1) -> Prepared:
+    """Do the same with a specification whose words are checked; errors as `prepare`."""
     findings = Findings()
-    costs = cache(lambda: costs_of(checked))
+    costs = Costs(checked)
     compiled = findings.attempt(
         lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes), (), inside=True
     )

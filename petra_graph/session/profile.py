@@ -30,7 +30,8 @@ from petra_graph.program.profile import Profile
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.session.compiled import compile_graph
 from petra_graph.session.loader import MicroBatch
-from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare_checked
+from petra_graph.session.validate import check_spec
 from petra_graph.spec.model import AskedName, Kind, MethodSpec
 
 WARM_UP = 3
@@ -73,7 +74,9 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     """
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
     outside = 0.0
-    ready = prepare(path, overrides)
+    checked = check_spec(path, overrides, import_local=True)
+    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None)
+    ready = prepare_checked(evolve(checked, spec=evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     for method, schedule, meaning in _WAYS:
         setting = _trained_by(ready, method, schedule)
@@ -93,13 +96,16 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         if "invert" in operations:
             operations["invert"] = max(0.0, operations["invert"] - operations["rerun"])
     devices = [torch.device(program.device) for program in ready.compiled.programs]
+    costs = ready.costs(ready.compiled.graph, ready.spec)
     return Profile(
         name=ready.spec.name,
         device=_device_name(devices[0]),
+        kind="cuda" if devices[0].type == "cuda" else "cpu",
         micro_batch=ready.spec.data.batch,
         compute=ready.spec.precision.compute,
         threads=ready.spec.run.threads,
         nodes=dict(seconds),
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=outside,
         link=_link(devices),
     )
@@ -112,7 +118,6 @@ def _trained_by(ready: Prepared, method: str, schedule: AskedName) -> Prepared:
     spec = evolve(
         checked.spec,
         method=MethodSpec(name=method, schedule=schedule),
-        partition=evolve(checked.spec.partition, stages="per-block", memory=None, profile=None),
         optimizer=evolve(checked.spec.optimizer, clip=clip and evolve(clip, scope="stage")),
     )
     compiled = compile_graph(checked.graph, spec, checked.facts, ready.costs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import attrs
@@ -10,7 +11,7 @@ from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.validate import Checked, Chosen
-from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
+from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PartitionSpec, Spec
 
 
 def resolved(prepared: Prepared) -> Spec:
@@ -33,12 +34,19 @@ def resolved(prepared: Prepared) -> Spec:
             spec.partition,
             stages=tuple(stage.nodes for stage in stages),
             devices=tuple(stage.device for stage in stages),  # as many as stages: nothing is left to be spread
+            **_of_planned_devices(spec.partition, {stage.device for stage in stages}),
         ),
         optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
     )
+
+
+def _of_planned_devices(asked: PartitionSpec, used: Collection[str]) -> dict[str, Any]:
+    """Return what was said of devices one by one, left out where the run has others than it was said of."""
+    count = asked.devices if isinstance(asked.devices, int) else len(set(asked.devices))
+    return {} if count == len(used) else {"device_type": None, "memory": None}
 
 
 def expanded(checked: Checked) -> Spec:

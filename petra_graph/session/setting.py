@@ -13,13 +13,14 @@ from petra_graph.compiler.setting import Setting
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.costs import CostTable, Operation
-from petra_graph.program.devices import Device
+from petra_graph.program.devices import Device, Link
 from petra_graph.program.method import Method
-from petra_graph.program.profile import Profile
+from petra_graph.program.profile import OPERATIONS, Profile
 from petra_graph.record.profile import read_profile
 from petra_graph.spec.model import AskedSchedule, Spec
 
 _PATH = ("partition", "profile")
+_TAKE_ONE = "take one of this specification, on such a device: petra-graph profile SPEC"
 
 
 def setting_of(
@@ -41,10 +42,14 @@ def setting_of(
     Raises:
         SpecError: the profile is of another network, micro-batch or precision, or cannot be read.
     """
-    profile = profile_of(graph, spec)
+    profile = profile_of(spec)
+    if profile is not None:
+        problems = list(_strange(profile, spec, costs, devices, graph))
+        if problems:
+            raise SpecError(problems)
     method, schedule = chosen
-    if profile is not None and profile.link is not None and spec.partition.link_bandwidth is None:
-        devices = tuple(evolve(device, link=profile.link) for device in devices)
+    if profile is not None and profile.link is not None:
+        devices = tuple(evolve(device, link=_measured(device.link, profile.link, spec)) for device in devices)
     return Setting(
         graph=graph,
         costs=costs,
@@ -59,32 +64,54 @@ def setting_of(
     )
 
 
-def profile_of(graph: StageGraph, spec: Spec) -> Profile | None:
-    """Read the profile that the specification names, and compare it with what is planned.
+def profile_of(spec: Spec) -> Profile | None:
+    """Read the profile that the specification names.
 
     Raises:
-        SpecError: they do not belong together. Paths count from the whole.
+        SpecError: it cannot be read.
     """
     if spec.partition.profile is None:
         return None
-    profile = read_profile(Path(spec.partition.profile))
-    problems = list(_strange(profile, graph, spec))
-    if problems:
-        raise SpecError(problems)
-    return profile
+    return read_profile(Path(spec.partition.profile))
 
 
-def _strange(profile: Profile, graph: StageGraph, spec: Spec) -> Iterator[Problem]:
-    hint = "take one of this specification: petra-graph profile SPEC"
-    missing = [name for name in graph.nodes if name not in profile.nodes]
-    if missing:
-        yield Problem(message=f"the profile has no node {shown(missing[0])}", hint=hint, path=_PATH)
+def _strange(
+    profile: Profile, spec: Spec, costs: CostTable, devices: tuple[Device, ...], graph: StageGraph
+) -> Iterator[Problem]:
+    """Yield how the profile differs from what is planned. Paths count from the whole."""
     for what, its, ours in (
         ("micro-batches of", profile.micro_batch, spec.data.batch),
         ("precision.compute =", profile.compute, spec.precision.compute),
+        ("run.threads =", profile.threads, spec.run.threads),
+        ("a device of kind", profile.kind, devices[0].type.kind),
     ):
         if its != ours:
-            yield Problem(message=f"the profile is of {what} {shown(its)}, not {shown(ours)}", hint=hint, path=_PATH)
+            yield Problem(
+                message=f"the profile is of {what} {shown(its)}, not {shown(ours)}", hint=_TAKE_ONE, path=_PATH
+            )
+    for name, node in graph.nodes.items():
+        cost = costs.nodes[name]
+        size = (cost.parameters, sum(cost.output_bytes))
+        known = profile.nodes.get(name)
+        if known is None:
+            message = f"the profile has no node {shown(name)}"
+        elif profile.sizes.get(name) != size:
+            message = f"the profile's node {shown(name)} has other sizes than the network's"
+        elif missing := OPERATIONS[node.kind] - known.keys():
+            message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
+        else:
+            continue
+        yield Problem(message=message, hint=_TAKE_ONE, path=_PATH)
+        return
+
+
+def _measured(usual: Link, measured: Link, spec: Spec) -> Link:
+    """Return the measured link, but for what the specification says itself."""
+    asked = spec.partition
+    return Link(
+        latency_seconds=measured.latency_seconds if asked.link_latency is None else usual.latency_seconds,
+        bytes_per_second=measured.bytes_per_second if asked.link_bandwidth is None else usual.bytes_per_second,
+    )
 
 
 def _clocks(

@@ -24,3 +24,11 @@ def byte_count(text: str) -> int:
     if found is None:
         raise ValueError(f'a size is a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
     return int(float(found[1]) * _UNITS[(found[2] or "B").replace("k", "K")])
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes for people, in units of 1024."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.2f} {name}"
+    return f"{count:.0f} bytes"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import threading
 import tomllib
 from pathlib import Path
 
@@ -93,6 +96,23 @@ def test_what_changes_to_another_plan(told, spec, here):
     assert {"name", "this", "other", "change"} == changes[0].keys()
 
 
+def test_what_is_set_is_not_set_for_the_other(told, spec):
+    out = printed(told, "plan", spec, "--set", "partition.stages=2", "--diff", spec)
+    assert "the plans agree" not in out
+    assert spec in out
+
+
+def test_a_device_or_a_pipe_stays_what_it_is(told, spec, here):
+    os.mkfifo(here / "pipe")
+    reader = threading.Thread(target=lambda: found.append((here / "pipe").read_text()))
+    found: list[str] = []
+    reader.start()
+    printed(told, "plan", spec, "--output", "pipe")
+    reader.join(timeout=10)
+    assert (here / "pipe").is_fifo()
+    assert found[0].startswith("small: ")
+
+
 def test_an_architecture_is_written_out(told, here):
     out = printed(told, "plan", QUICKSTART, "--expand")
     nodes = tomllib.loads(out)["graph"]["node"]
@@ -114,14 +134,35 @@ def test_a_profile_and_its_plan(told, spec, here):
 def test_no_feasible_plan_ends_with_3(told, spec):
     code, out, err = told("plan", spec, "--set", "partition.memory=1kB")
     assert (code, out) == (3, "")
-    assert "no device can hold node" in err
+    assert 'device "cpu" would hold' in err
     assert "Traceback" not in err
+
+
+def test_what_would_help_helps(told, spec):
+    limit = ("--set", "partition.memory=300KiB", "--set", "method.schedule=lockstep")
+    code, _, err = told("plan", spec, *limit)
+    assert code == 3
+    remedies = re.search("it fits with (.*)", err)[1].split("; or ")
+    assert any("partition.devices" in remedy for remedy in remedies)
+    assert any("data.batch" in remedy for remedy in remedies)
+    for remedy in remedies:
+        settings = [part for words in remedy.split(" and ") for part in ("--set", words.replace(" = ", "="))]
+        assert told("plan", spec, *limit, *settings)[0] == 0, remedy
+
+
+def test_named_devices_have_limits_too(told, write):
+    spec = write(
+        "named.toml", SPEC + 'directory = "runs"\n[partition]\nstages = [["stem", "rev.0"], ["rev.1", "head"]]\n'
+    )
+    named = ("--set", 'partition.devices=["cuda:0", "cuda:1"]')
+    assert told("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
+    assert told("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
 
 
 def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(told, spec, here):
     code, _, err = told("run", spec, "--set", "partition.memory=1kB")
     assert code == 3
-    assert "no device can hold node" in err
+    assert 'device "cpu" would hold' in err
     assert not (here / "runs").exists()
 
 

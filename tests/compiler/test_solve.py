@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from petra_graph.compiler.solve import search
 from petra_graph.compiler.solve.evaluate import Costs, evaluate
 from petra_graph.compiler.solve.search import find
-from petra_graph.compiler.solve.solver import merging_saves, solve
+from petra_graph.compiler.solve.solver import solve
 from petra_graph.compiler.solve.task import Ahead, Device, Item, Link, Task, Wire, units
 from petra_graph.errors import SpecError
 from tests.compiler.tasks import all_cuts, chain, plain_devices, tasks
@@ -170,17 +170,6 @@ def test_stages_of_one_device_balance():
     assert cut_of(chain([1, 2, 3, 4, 5, 6], 1, stages=3)) == [3, 2, 1]
     # The first device has one item, so the second has the two stages.
     assert cut_of(chain([9, 1, 1, 1, 1, 1, 1], 2, stages=3)) == [1, 3, 3]
-
-
-def test_what_merging_saves():
-    task = chain([1] * 4, 2, stages=4, ahead=Ahead(schedule="lockstep", accumulation=2))
-    items = [attrs.evolve(item, buffer_bytes=10, version_bytes=4) for item in task.items]
-    task = attrs.evolve(task, items=items)
-    saves = merging_saves(task, solve(task).costs)
-    assert (saves.stages, saves.merged_stages) == (4, 2)
-    assert (saves.staleness, saves.merged_staleness) == (6, 2)
-    assert (saves.buffer_bytes, saves.merged_buffer_bytes) == (10 * (7 + 5 + 3 + 1), 10 * (3 + 3 + 1 + 1))
-    assert (saves.version_bytes, saves.merged_version_bytes) == (4 * (3 + 2 + 1), 4 * (1 + 1))
 
 
 def test_units_of_work():

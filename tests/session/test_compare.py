@@ -66,11 +66,16 @@ def test_scale(spec):
     assert rows[0]["bytes_per_link"] == 0 < rows[1]["bytes_per_link"]
 
 
+def test_pipelines_that_flush_are_not_stale(spec):
+    settings = ["method.name=gpipe", "method.schedule=fill-drain", "method.accumulation=4"]
+    assert {row["staleness"] for row in scale(Planner(spec, settings), [1, 2, 4])["rows"]} == {0}
+
+
 def test_devices_that_replicas_cannot_share_are_left_over(spec):
     (row,) = scale(Planner(spec), [9])["rows"]
     assert (row["stages"], row["replicas"], row["note"]) == (3, 3, "")
     (row,) = scale(Planner(spec), [7])["rows"]
-    assert (row["stages"], row["replicas"], row["note"]) == (3, 2, "1 devices are left over")
+    assert (row["stages"], row["replicas"], row["note"]) == (3, 2, "1 device is left over")
 
 
 def test_an_all_reduce():

@@ -56,12 +56,38 @@ def test_a_plan_adds_its_times_up(taken, spec, here):
     assert "times are of a profile" in document["assumptions"][0]
 
 
+def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text())
+    del changed["nodes"]["rev.0"]["reverse"]
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError, match=r'has not timed reverse of node "rev\.0"'):
+        plan(spec, ["partition.profile=p.json"])
+
+
+def test_a_link_that_is_stated_counts(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    two = ["partition.profile=p.json", "partition.stages=2", "partition.devices=2", "partition.device_type=cpu"]
+    prediction = plan(spec, [*two, "partition.link_latency=0.5"]).prediction
+    (link, *_) = prediction.pipeline.links.values()
+    assert (link.latency_seconds, link.bytes_per_second) == (0.5, taken.link.bytes_per_second)
+
+
+def test_a_profile_asks_for_none(spec):
+    assert profile(spec, ["partition.profile=none.json", "partition.memory=1KiB"], 1).nodes
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"micro_batch": 64}, "micro-batches of 64, not 128"),
         ({"compute": "bfloat16"}, '"bfloat16", not "float32"'),
         ({"nodes": {}}, 'has no node "stem"'),
+        ({"threads": 2}, "run.threads = 2, not 1"),
+        ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
+        ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
+        ({"outside": -1.0}, "is no profile"),
+        ({"outside": float("nan")}, "is no profile"),
         ({"format": 7}, "is no profile"),
     ],
 )

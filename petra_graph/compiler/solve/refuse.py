@@ -10,6 +10,7 @@ from petra_graph.compiler.solve.evaluate import Costs
 from petra_graph.compiler.solve.search import find, own_bytes
 from petra_graph.compiler.solve.task import Device, Item, Task
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
+from petra_graph.spec.sizes import size_text
 
 _TIMES_DEVICES = (2, 4)
 _PARTS_OF_BATCH = (2, 4, 8)
@@ -53,7 +54,7 @@ def _binding(task: Task) -> tuple[str, str]:
     if own_bytes(task, largest) > most:
         return (
             f"no device can hold node {shown(largest.name)}",
-            f"it needs {_size(own_bytes(task, largest))} by itself, and the largest limit is {_size(most)}",
+            f"it needs {size_text(own_bytes(task, largest))} by itself, and the largest limit is {size_text(most)}",
         )
     costs = _fairest(task)
     used, limits = costs.device_bytes, task.limits
@@ -63,9 +64,9 @@ def _binding(task: Task) -> tuple[str, str]:
     heaviest = max((task.items[index[name]] for name in names), key=lambda item: own_bytes(task, item))
     rule = (
         f"nothing found keeps the limits of {len(used)} devices: even where the fullest has as little as can be, "
-        f"device {shown(task.devices[worst].name)} needs {_size(used[worst])} of {_size(limits[worst])}"
+        f"device {shown(task.devices[worst].name)} needs {size_text(used[worst])} of {size_text(limits[worst])}"
     )
-    return rule, f"its largest node is {shown(heaviest.name)} with at least {_size(own_bytes(task, heaviest))}"
+    return rule, f"its largest node is {shown(heaviest.name)} with at least {size_text(own_bytes(task, heaviest))}"
 
 
 def _fairest(task: Task) -> Costs:
@@ -106,11 +107,3 @@ def _with_smaller_batch(task: Task) -> Iterator[tuple[str, Task]]:
             for wire in task.wires
         ]
         yield f"micro-batches of 1/{parts} the size", evolve(task, items=items, wires=wires)
-
-
-def _size(count: float) -> str:
-    """Write bytes for people."""
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.2f} {name}"
-    return f"{count:.0f} bytes"

@@ -2,16 +2,15 @@
 
 solve            items into stages, on devices
 place            stages that are there already, on devices
-merging_saves    what fewer stages would give, where a device has several
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
-from petra_graph.compiler.solve.evaluate import Costs, Placed, evaluate
+from petra_graph.compiler.solve.evaluate import evaluate
 from petra_graph.compiler.solve.refuse import refusal
 from petra_graph.compiler.solve.search import Solution, find
 from petra_graph.compiler.solve.task import Item, Task, Wire
@@ -47,52 +46,21 @@ def place(task: Task, stages: Sequence[Sequence[str]], alternatives: Mapping[str
     Raises:
         NoFeasiblePlan: nothing keeps the devices' limits.
     """
-    folded = _folded(task, stages)
-    found = find(folded)
+    found = find_place(task, stages)
     if found is None:
-        raise refusal(folded, {label: _folded(other, stages) for label, other in (alternatives or {}).items()})
+        others = {label: _folded(other, stages) for label, other in (alternatives or {}).items()}
+        raise refusal(_folded(task, stages), others)
+    return found
+
+
+def find_place(task: Task, stages: Sequence[Sequence[str]]) -> Solution | None:
+    """Return what `place` does, None where it refuses."""
+    found = find(_folded(task, stages))
+    if found is None:
+        return None
     devices = [stage.device for stage in found.costs.stages for _ in stage.items]
     costs = evaluate(task, _places(task, stages), devices)
     return evolve(found, costs=costs, guarantee=f"{found.guarantee}, in the listed order of the stages")
-
-
-@frozen(kw_only=True)
-class Merging:
-    """What one stage a device has less than several."""
-
-    stages: int
-    """How many there are."""
-    merged_stages: int
-    """How many there would be."""
-    staleness: int
-    """The first stage's, in micro-batches."""
-    merged_staleness: int
-    buffer_bytes: int
-    """Of all stages."""
-    merged_buffer_bytes: int
-    version_bytes: int
-    merged_version_bytes: int
-
-
-def merging_saves(task: Task, costs: Costs) -> Merging:
-    """Return what making every device's stages one would save in staleness, buffers and versions."""
-    used = sorted({stage.device for stage in costs.stages})
-    merged = [[name for stage in costs.stages if stage.device == device for name in stage.items] for device in used]
-    after = evaluate(task, _places(task, merged), used)
-    return Merging(
-        stages=len(costs.stages),
-        merged_stages=len(after.stages),
-        staleness=_most_stale(costs.stages),
-        merged_staleness=_most_stale(after.stages),
-        buffer_bytes=sum(stage.buffer_bytes for stage in costs.stages),
-        merged_buffer_bytes=sum(stage.buffer_bytes for stage in after.stages),
-        version_bytes=sum(stage.version_bytes for stage in costs.stages),
-        merged_version_bytes=sum(stage.version_bytes for stage in after.stages),
-    )
-
-
-def _most_stale(stages: Sequence[Placed]) -> int:
-    return max(stage.staleness for stage in stages)
 
 
 def _places(task: Task, stages: Sequence[Sequence[str]]) -> list[list[int]]:
