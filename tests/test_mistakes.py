@@ -199,10 +199,10 @@ def test_not_one_of_the_choices(told):
     assert told(SPEC.replace('"lockstep"', '"lockstp"')) == (
         2,
         """\
-a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential", "fill-drain", or a list of \
-integers (got "lockstp")
+a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential", "fill-drain", "auto", or a \
+list of integers (got "lockstp")
     schedule = "lockstp"
-    help: did you mean 'lockstep'? allowed: 1f1b, fill-drain, lockstep, sequential
+    help: did you mean 'lockstep'? allowed: 1f1b, auto, fill-drain, lockstep, sequential
 """,
     )
 

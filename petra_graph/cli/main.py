@@ -27,6 +27,8 @@ class Verb(NamedTuple):
 
 VERBS = {
     "run": Verb("petra_graph.cli.run", "run", "Train what a spec describes."),
+    "plan": Verb("petra_graph.cli.plan", "plan", "Show stages, memory, staleness and speed before anything runs."),
+    "profile": Verb("petra_graph.cli.profile", "profile", "Time a spec's nodes on the real device, for plans."),
     "report": Verb("petra_graph.cli.report", "report", "Draw figures of a run."),
     "validate": Verb("petra_graph.cli.validate", "validate", "Check specs: keys, types, plugins, options, graph."),
     "list": Verb("petra_graph.cli.list", "list_plugins", "List the plugins that are installed."),

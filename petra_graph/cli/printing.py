@@ -21,7 +21,12 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON for people and programs."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:

@@ -10,11 +10,11 @@ from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.graph.stage_graph import StageGraph
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.partition import Partition
-from petra_graph.spec.model import ClipSpec, MethodSpec, Schedule
+from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec
 
 
-def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Schedule]:
-    """Return the method, with the settings that the specification spells out, and its schedule.
+def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
+    """Return the method, with the settings that the specification spells out, and the schedule that is asked for.
 
     Raises:
         SpecError: no such method, or settings that contradict one another. Paths count from the whole.
@@ -36,7 +36,7 @@ def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Meth
     return method, schedule
 
 
-def check_depths(schedule: Schedule, graph: StageGraph, partition: Partition) -> None:
+def check_depths(schedule: AskedSchedule, graph: StageGraph, partition: Partition) -> None:
     """Check a list of depths against the stages.
 
     A stage that runs fewer forwards ahead than one that it feeds would leave that one waiting for ever.
@@ -70,7 +70,7 @@ def check_depths(schedule: Schedule, graph: StageGraph, partition: Partition) ->
         raise SpecError(problems)
 
 
-def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
+def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem]:
     """Yield what is wrong with the schedule, or where that is right, with what is kept under it."""
     wrong = _schedule_problem(method, schedule)
     if wrong is not None:
@@ -93,12 +93,18 @@ def _contradictions(method: Method, schedule: Schedule) -> Iterator[Problem]:
         )
 
 
-def _schedule_problem(method: Method, schedule: Schedule) -> Problem | None:
+def _schedule_problem(method: Method, schedule: AskedSchedule) -> Problem | None:
     path = ("method", "schedule")
     if schedule == "fill-drain" and method.flush != "window":
         return Problem(
             message='schedule "fill-drain" empties the pipeline after each window of accumulation',
             hint='set flush = "window", or method.name = "gpipe"',
+            path=path,
+        )
+    if schedule == "auto" and method.flush == "window":
+        return Problem(
+            message='schedule "auto" finds least staleness, and where the pipeline flushes nothing is stale',
+            hint="leave out `flush`, or choose a schedule by name",
             path=path,
         )
     if isinstance(schedule, str) and schedule not in method.schedules:
@@ -116,7 +122,7 @@ def _schedule_problem(method: Method, schedule: Schedule) -> Problem | None:
     return None
 
 
-def _clip_problems(method: Method, schedule: Schedule, clip: ClipSpec | None) -> Iterator[Problem]:
+def _clip_problems(method: Method, schedule: AskedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
     if clip is None or clip.scope != "global":
         return
     if clip.by == "value":

@@ -6,10 +6,8 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.spec.model import PartitionSpec
 
 
-def ranks(stages: int, processes: int) -> tuple[int, ...]:
-    """Return the rank that hosts each stage: consecutive ones together, none with two more than another.
-
-    Where stages are changes when things happen and no number: this is the one place that decides it.
+def even_ranks(stages: int, processes: int) -> tuple[int, ...]:
+    """Return a rank for each stage without looking at costs: consecutive ones together, none with two more than another.
 
     Raises:
         SpecError: a process would have none.

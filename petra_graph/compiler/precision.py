@@ -1,9 +1,10 @@
-"""Number formats that exclude one another."""
+"""Number formats: which exclude one another, and in how many bytes tensors wait and travel."""
 
 from __future__ import annotations
 
+from petra_graph.compiler.cell_books import Transport
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.program.encoding import encoded_dtype
+from petra_graph.program.encoding import ITEM_BYTES, encoded_dtype
 from petra_graph.spec.model import PrecisionSpec
 
 
@@ -27,3 +28,19 @@ def check_precision(precision: PrecisionSpec) -> None:
     ]
     if problems:
         raise SpecError(problems)
+
+
+def transport_of(precision: PrecisionSpec, kind: str) -> Transport:
+    """Return in how many bytes tensors wait and travel.
+
+    Args:
+        precision: what the specification says.
+        kind: of the devices, "cpu" or "cuda".
+    """
+    own = "float64" if precision.compute == "float64" else "float32"
+    offload = precision.buffer_device == "cpu" and kind == "cuda"
+    return Transport(
+        buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
+        sample_buffer=0.0 if offload else 1.0,
+        wire=ITEM_BYTES[encoded_dtype(precision.wire_dtype, own)] / ITEM_BYTES[own],
+    )

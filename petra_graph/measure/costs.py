@@ -30,6 +30,7 @@ from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.operations import Subject, WithoutValues, faked, operate
 from petra_graph.measure.optimizer import measure_update
 from petra_graph.measure.shapes import build_block
+from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.costs import CostTable, NodeCost
 from petra_graph.registry.contracts import BuildOptimizer, Loss
 from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
@@ -63,7 +64,12 @@ def measure_costs(graph: StageGraph, conditions: Conditions) -> CostTable:
         SpecError: a block can be run neither without values nor on the CPU.
         PluginError: a block's code cannot be imported.
     """
-    walk = _Walk(conditions=conditions)
+    with uncompiled():
+        return _measured(graph, _Walk(conditions=conditions))
+
+
+def _measured(graph: StageGraph, walk: _Walk) -> CostTable:
+    conditions = walk.conditions
     found: dict[str, _Measured] = {}
     streams: dict[str, tuple[_Stream, ...]] = {
         INPUT: (_Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype)),)

@@ -17,6 +17,7 @@ from torch import Tensor
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.registry.building import load
 
 _BATCH = 2
@@ -68,7 +69,13 @@ def measure_shapes(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapp
         SpecError: a block refuses its input, or a reversible node changes shapes. A block that fails ends the walk
             along its branch, since what follows has no input.
     """
+    with uncompiled():
+        return _measured(graph, sample, dtype)
+
+
+def _measured(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     found: dict[str, NodeShapes] = {}
+    known: list[tuple[Any, tuple[NodeShapes, Streams]]] = []  # options of others need not be hashable
     streams: dict[str, tuple[Tensor, ...]] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}
     problems: list[Problem] = []
     for name in graph.order:
@@ -76,10 +83,15 @@ def measure_shapes(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapp
         if any(producer not in streams for producer in node.inputs):
             continue
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
+        key = (node.plugin, node.options, node.kind, [(stream.shape, stream.dtype) for stream in inputs])
+        same = next((measured for seen, measured in known if seen == key), None)
         try:
-            found[name], streams[name] = _measure(node, inputs)
+            measured = same or _measure(node, inputs)
         except SpecError as error:
             problems.extend(error.problems)
+            continue
+        known.append((key, measured))
+        found[name], streams[name] = measured
     if problems:
         raise SpecError(problems)
     return found

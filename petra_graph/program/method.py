@@ -19,14 +19,14 @@
     delayed-reconstructed    lockstep, 1f1b  nothing     input     stored
     petra                    lockstep, 1f1b  nothing     input     current
 
-All delayed methods also run under `sequential` or a list of depths.
+All delayed methods also run under `sequential`, a list of depths, or `auto`, which finds one.
 """
 
 from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.spec.model import BufferedKeeps, Flush, Keeps, Kind, Schedule, ScheduleName, Uses
+from petra_graph.spec.model import AskedName, AskedSchedule, BufferedKeeps, Flush, Keeps, Kind, Uses
 
 
 @frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Method:
     """A training method."""
 
     name: str
-    schedules: tuple[ScheduleName, ...]
+    schedules: tuple[AskedName, ...]
     """Schedules under which the method is itself; the first is the default."""
     reversible: Keeps
     """What reversible nodes keep."""
@@ -50,13 +50,13 @@ class Method:
         return self.reversible if kind == "reversible" else self.buffered
 
 
-def is_synchronous(schedule: Schedule, flush: Flush) -> bool:
+def is_synchronous(schedule: AskedSchedule, flush: Flush) -> bool:
     """Whether no parameter changes between a micro-batch's forward and its backward, in any stage."""
     depths_are_one = isinstance(schedule, tuple) and set(schedule) == {1}
     return schedule == "sequential" or depths_are_one or flush == "window"
 
 
-_DELAYED: tuple[ScheduleName, ...] = ("lockstep", "1f1b", "sequential")
+_DELAYED: tuple[AskedName, ...] = ("lockstep", "1f1b", "sequential", "auto")
 
 METHODS = {
     method.name: method

@@ -26,7 +26,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from petra_graph.spec.model import Flush, Schedule
+from petra_graph.spec.model import AskedSchedule, Flush, Schedule
 
 Verb = Literal["forward", "backward", "update"]
 
@@ -64,7 +64,7 @@ def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> t
             return schedule
 
 
-def schedule_text(schedule: Schedule) -> str:
+def schedule_text(schedule: AskedSchedule) -> str:
     """Write a schedule for people."""
     return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
 

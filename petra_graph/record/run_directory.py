@@ -65,6 +65,18 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk") from error
 
 
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a file that somebody asked for.
+
+    Raises:
+        RunFailed: the disk refuses, or what should be a folder is a file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="choose another path") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

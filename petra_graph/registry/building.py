@@ -25,3 +25,13 @@ def load(plugin: Plugin) -> Any:
 
     owner = f" of {plugin.distribution}" if plugin.distribution else ""
     return guarded(find, f"{plugin}{owner} cannot be built from {plugin.declaration.build!r}")
+
+
+def built(plugin: Plugin, *arguments: Any) -> Any:
+    """Call what a plugin's declaration names.
+
+    Raises:
+        PluginError: it raised something that is no error of ours.
+    """
+    build = load(plugin)
+    return guarded(lambda: build(*arguments), f"{plugin} cannot be built")

@@ -14,5 +14,9 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
+    predicted = (summary.get("predicted") or {}).get("samples_per_second")
+    if predicted and summary["samples_per_second"]:
+        source = summary["predicted"]["from"]
+        lines.append(f"{summary['samples_per_second']:,} samples/s; the plan said {predicted:,}, from a {source}")
     lines.append(f"results: {summary['directory']}")
     return lines

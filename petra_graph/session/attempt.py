@@ -12,12 +12,13 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.environment import environment
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, write_json, write_text
 from petra_graph.record.weights import save_weights
+from petra_graph.session.plan import planned
 from petra_graph.session.prepare import Prepared
 from petra_graph.session.resolve import resolved
 from petra_graph.session.train import Reached, Trainer
@@ -35,6 +36,8 @@ class Attempt:
     processes: int = 1
     trainer: Trainer | None = None
     """None before the network is built, and where another process trains the head."""
+    predicted: Mapping[str, Any] | None = None
+    """What the plan says; None where none could be made."""
     told: Reached = field(factory=Reached)
     """How far the training came in another process, as that has told."""
     began: float = field(factory=time.perf_counter)
@@ -54,6 +57,23 @@ class Attempt:
         write_text(self.directory / "spec.toml", self.prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(self.prepared)))
         write_json(self.directory / "env.json", environment())
+        self._write_plan()
+
+    def _write_plan(self) -> None:
+        """Write the plan of what will run; a run that cannot be planned is run all the same, and says why."""
+        prepared = self.prepared
+        try:
+            plan = planned(prepared.spec, prepared.compiled, prepared.costs)
+        except SpecError as error:
+            self.predicted = {"not planned": [str(problem) for problem in error.problems]}
+            return
+        document = plan.document(with_timeline=False)
+        write_json(self.directory / "plan.json", document)
+        self.predicted = {
+            "samples_per_second": round(document["timing"]["samples_per_second"], 1),
+            "memory_bytes": document["totals"]["bytes"]["total"],
+            "from": "profile" if prepared.spec.partition.profile else "data sheet",
+        }
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights."""
@@ -141,5 +161,6 @@ def _summary(attempt: Attempt, status: str) -> dict[str, Any]:
         "samples_per_second": round(reached.micro_batches * prepared.spec.data.batch / reached.seconds, 1)
         if reached.micro_batches
         else None,
+        "predicted": attempt.predicted,
         "weights": None if status == "failed" else "weights.safetensors",
     }

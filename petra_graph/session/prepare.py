@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import attrs
@@ -13,12 +14,13 @@ from attrs import frozen
 from petra_graph.errors import Problem
 from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.costs import CostTable
 from petra_graph.program.schedule import schedule_text
-from petra_graph.registry.building import load
+from petra_graph.registry.building import built, load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
-from petra_graph.registry.trust import guarded
 from petra_graph.session.assemble import Training, executors
 from petra_graph.session.compiled import Compiled, compile_graph
+from petra_graph.session.costs import costs_of
 from petra_graph.session.findings import Findings
 from petra_graph.session.loader import MicroBatches, Part
 from petra_graph.session.validate import Checked, Chosen, check_spec
@@ -34,6 +36,8 @@ class Prepared:
     data: DataSet
     training: Training
     horizon: Horizon
+    costs: Callable[[], CostTable]
+    """Measures what nodes cost, once."""
     part: Part = "all"
     """What this process reads of the data."""
 
@@ -90,8 +94,11 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
     """
     checked = check_spec(path, overrides, import_local=True)
     findings = Findings()
+    costs = cache(lambda: costs_of(checked))
     compiled = findings.attempt(
-        lambda: compile_graph(checked.graph, checked.spec, checked.facts, processes), (), inside=True
+        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes),
+        (),
+        inside=True,
     )
     data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
     if compiled is not None:
@@ -105,7 +112,7 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
     assert data is not None
     assert training is not None
     length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
-    return Prepared(checked=checked, compiled=compiled, data=data, training=training, horizon=length)
+    return Prepared(checked=checked, compiled=compiled, data=data, training=training, horizon=length, costs=costs)
 
 
 def outline(prepared: Prepared) -> dict[str, Any]:
@@ -156,34 +163,24 @@ def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
 
 
 def _opened(chosen: Chosen) -> DataSet:
-    data: DataSet = _built(chosen, chosen.options)
+    data: DataSet = built(chosen.plugin, chosen.options)
     return data
 
 
 def _training(checked: Checked, data: DataSet | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
-    loss = _built(checked.loss, checked.loss.options)
-    _built(checked.optimizer, _some_parameter(), checked.optimizer.options)
+    loss = built(checked.loss.plugin, checked.loss.options)
+    built(checked.optimizer.plugin, _some_parameter(), checked.optimizer.options)
     if data is None:
         return None
     length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
-    factor = _built(checked.lr_schedule, checked.lr_schedule.options, length)
+    factor = built(checked.lr_schedule.plugin, checked.lr_schedule.options, length)
     return Training(
         loss=loss,
         build_optimizer=load(checked.optimizer.plugin),
         optimizer_options=checked.optimizer.options,
         rate=learning_rate(checked.spec, checked.optimizer.options.lr, factor, length),
     )
-
-
-def _built(chosen: Chosen, *arguments: Any) -> Any:
-    """Call what a plugin's declaration names.
-
-    Raises:
-        PluginError: it raised something that is no error of ours.
-    """
-    build = load(chosen.plugin)
-    return guarded(lambda: build(*arguments), f"{chosen.plugin} cannot be built")
 
 
 def _some_parameter() -> ParameterGroups:

@@ -6,8 +6,10 @@ from typing import Any
 
 import attrs
 
+from petra_graph.graph.stage_graph import StageGraph
+from petra_graph.registry.contracts import DataFacts
 from petra_graph.session.prepare import Prepared
-from petra_graph.session.validate import Chosen
+from petra_graph.session.validate import Checked, Chosen
 from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
 
 
@@ -15,15 +17,10 @@ def resolved(prepared: Prepared) -> Spec:
     """Return the specification with nodes written out, stages cut, devices named and every option's value."""
     spec, compiled, checked = prepared.spec, prepared.compiled, prepared.checked
     stages = compiled.partition.stages
-    nodes = tuple(
-        NodeSpec(name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options))
-        for node in compiled.graph.nodes.values()
-    )
-    facts = prepared.facts
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=GraphSpec(input=InputSpec(shape=facts.shape, dtype=facts.dtype), node=nodes),
+        graph=written_out(compiled.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
             schedule=compiled.schedule,
@@ -41,6 +38,24 @@ def resolved(prepared: Prepared) -> Spec:
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
+    )
+
+
+def expanded(checked: Checked) -> Spec:
+    """Return the specification with nothing decided but its nodes written out: what an architecture stands for."""
+    return attrs.evolve(checked.spec, architecture=None, graph=written_out(checked.graph, checked.facts))
+
+
+def written_out(graph: StageGraph, facts: DataFacts) -> GraphSpec:
+    """Return the network node by node."""
+    return GraphSpec(
+        input=InputSpec(shape=facts.shape, dtype=facts.dtype),
+        node=tuple(
+            NodeSpec(
+                name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)
+            )
+            for node in graph.nodes.values()
+        ),
     )
 
 

@@ -273,9 +273,11 @@ class _Check:
     def stages(self, graph: StageGraph | None) -> None:
         """Cut the graph where the specification says so by hand; only a graph without fault can be cut."""
         spec = self.loaded.spec
-        if graph is None or spec is None or self.findings.wrong or spec.partition.stages == "per-block":
+        if graph is None or spec is None or self.findings.wrong:
             return
         cuts = spec.partition.stages
+        if cuts == "per-block" or isinstance(cuts, int):
+            return
         self.findings.attempt(lambda: partition(graph, cuts, ("cpu",)), (), inside=True)
 
 

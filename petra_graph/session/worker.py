@@ -16,7 +16,6 @@ import attrs
 import torch
 from attrs import define, frozen
 
-from petra_graph.compiler.placement import ranks
 from petra_graph.errors import Interrupted, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.listener import EpochEnded, Listener, Started
@@ -83,7 +82,7 @@ class _Worker:
         ending.prepared = prepared = prepare(path, overrides, world.size)
         agree(world.facts, world.rank, prepared)
         fix_arithmetic(prepared)
-        self.ranks = ending.ranks = ranks(len(prepared.compiled.programs), world.size)
+        self.ranks = ending.ranks = prepared.compiled.ranks
         self.lookout.stages = tuple(
             tuple(stage for stage, rank in enumerate(self.ranks, start=1) if rank == at) for at in range(world.size)
         )

@@ -15,11 +15,15 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
 
 from petra_graph.errors import shown
+from petra_graph.spec.sizes import byte_count
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
 Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
+AskedName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
+AskedSchedule = AskedName | tuple[int, ...]
+"""What a specification may say: "auto" becomes a list of depths once the stages' times are known."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
@@ -45,6 +49,16 @@ def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
 def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
     if (value if isinstance(value, int) else len(value)) < 1:
         raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
+
+
+def _some_stage(_: object, __: object, value: str | int | tuple[tuple[str, ...], ...]) -> None:
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"at least one is needed (got {value})")
+
+
+def _sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
+    for size in (value,) if isinstance(value, str) else value or ():
+        byte_count(size)
 
 
 def _file_name(_: object, __: object, value: str) -> None:
@@ -96,8 +110,10 @@ class MethodSpec:
     """How gradients are computed."""
 
     name: str = key("petra", "training method")
-    schedule: Schedule | None = key(
-        None, "order of forwards and backwards, or each stage's depth as a list; default: the method's own"
+    schedule: AskedSchedule | None = key(
+        None,
+        "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
+        '("auto"); default: the method\'s own',
     )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
     reversible: Keeps | None = key(None, "what reversible nodes keep for the backward; default: the method's own")
@@ -117,11 +133,37 @@ class MethodSpec:
 class PartitionSpec:
     """Nodes to stages, stages to devices."""
 
-    stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = key(
-        "per-block", 'one stage a node ("per-block"), or the stages by hand as lists of node names'
+    stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
+        "per-block",
+        'one stage a node ("per-block"), how many to cut by cost, or the stages by hand as lists of node names',
+        validator=_some_stage,
+    )
+    strategy: Literal["balanced", "memory"] = key(
+        "balanced", "what cutting and placing make least: the slowest device's time, or the fullest device's memory"
+    )
+    profile: str | None = key(
+        None, "file of times that `petra-graph profile` took, for cuts and predictions; default: estimates"
     )
     devices: int | tuple[str, ...] = key(
         1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
+    )
+    device_type: str | tuple[str, ...] | None = key(
+        None, "what plans take the devices for, one for all or each its own; default: what is here"
+    )
+    memory: str | tuple[str, ...] | None = key(
+        None, 'what a device may hold, as in "40GiB", one for all or each its own; default: no limit', validator=_sizes
+    )
+    link_latency: float | None = key(
+        None,
+        "of a message between two devices, for plans; default: the device type's",
+        unit="seconds",
+        validator=optional(ge(0)),
+    )
+    link_bandwidth: float | None = key(
+        None,
+        "between two devices, for plans; default: the device type's",
+        unit="bytes a second",
+        validator=optional(gt(0)),
     )
 
 

@@ -11,6 +11,8 @@ from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem
 
 VERBS = """\
 run SPEC --set --processes --dry-run --json
+plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
+profile SPEC --set --output --micro-batches --json
 report RUN --figure --output --json
 validate SPECS... --set --json
 list [GROUP] --json
@@ -55,6 +57,8 @@ Options:
 
 Verbs:
   run       Train what a spec describes.
+  plan      Show stages, memory, staleness and speed before anything runs.
+  profile   Time a spec's nodes on the real device, for plans.
   report    Draw figures of a run.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the plugins that are installed.
@@ -73,7 +77,7 @@ def test_version(capsys):
     ("arguments", "error"),
     [
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
-        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, report, validate, list, show, schema.\n"),
+        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, plan, profile, report, validate, list, show, schema.\n"),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),
         (["list", "blcks"], "Error: No such group 'blcks': did you mean 'blocks'? allowed: "),

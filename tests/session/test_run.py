@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.record.listener import Silence
+from petra_graph.registry import building
 from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.session.run import run
 from tests.runs import (
@@ -63,7 +64,9 @@ def test_the_summary(spec):
     assert rate > 0
     assert set(summary["test"]) == set(summary["train"]) == {"loss", "top1", "top5"}
     assert {
-        key: value for key, value in summary.items() if key not in {"seconds", "samples_per_second", "test", "train"}
+        key: value
+        for key, value in summary.items()
+        if key not in {"seconds", "samples_per_second", "test", "train", "predicted"}
     } == {
         "name": "small",
         "status": "done",
@@ -291,25 +294,23 @@ def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypat
 
 @pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
 def test_a_plugin_that_cannot_be_built_is_told_before_anything_is_written(spec, monkeypatch, here, table):
-    from petra_graph.session import prepare
-
-    load = prepare.load
+    load = building.load
 
     def broken(plugin):
         if plugin.group != TABLE_GROUPS[table]:
             return load(plugin)
         return lambda *_: {}["x"]
 
-    monkeypatch.setattr(prepare, "load", broken)
+    monkeypatch.setattr(building, "load", broken)
     with pytest.raises(PluginError, match="cannot be built: KeyError"):
         run(spec, (), Silence())
     assert not (here / "runs").exists()
 
 
-@pytest.mark.parametrize(("size", "file"), [(2000, "metrics.jsonl"), (8000, "weights.safetensors")])
+@pytest.mark.parametrize(("size", "file"), [(8000, "metrics.jsonl"), (8000, "weights.safetensors")])
 def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
     with pytest.raises(RunFailed) as caught, small_files(size):
-        run(spec, ["run.log_every=1"] if file == "metrics.jsonl" else ["run.log_every=1000"], Silence())
+        run(spec, ["run.log_every=1", "run.epochs=9"] if file == "metrics.jsonl" else ["run.log_every=1000"], Silence())
     directory = only_run()
     assert str(caught.value).startswith(f"cannot write {directory / file}: ")
     assert "File too large" in str(caught.value)

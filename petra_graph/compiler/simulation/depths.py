@@ -15,17 +15,17 @@ Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 
 from attrs import evolve
 
 from petra_graph.compiler.simulation.model import Direction, Pipeline, Stage
-from petra_graph.compiler.simulation.steady import full_seconds, keeps, tick
+from petra_graph.compiler.simulation.steady import full_seconds, keeps, tick, work_seconds
 from petra_graph.errors import Problem, SpecError
 
 TOLERANCE = 1e-3
 """Of throughput."""
-_FACTORS = (1, 2, 3, 4, 6, 8, 12, 16)
+_FACTORS = (1, 2, 4, 8, 16)
 """Depths in distances to the head that are tried where devices host several stages."""
 _ROUNDING = 1e-9
 
@@ -49,7 +49,7 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
     unbounded = evolve(pipeline, slots={})
     if pipeline.one_stage_a_device:
         return _from_the_head(unbounded, full_seconds(unbounded) * (1 + tolerance))
-    return _by_trial(unbounded, tolerance)
+    return _shared(unbounded, tolerance)
 
 
 def with_depths(pipeline: Pipeline, depths: Sequence[int]) -> Pipeline:
@@ -141,20 +141,52 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
     return found
 
 
+def _shared(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
+    """Try with updates spread evenly, which repeats itself sooner; with windows only where that misses something."""
+    spread = tuple(
+        evolve(stage, accumulation=1, seconds=evolve(stage.seconds, update=stage.seconds.update / stage.accumulation))
+        for stage in pipeline.stages
+    )
+    found = _by_trial(evolve(pipeline, stages=spread), tolerance)
+    full = max(work_seconds(pipeline).values())
+    if pipeline.accumulation > 1 and tick(with_depths(pipeline, found)).seconds > full * (1 + tolerance):
+        return _by_trial(pipeline, tolerance)
+    return found
+
+
 def _by_trial(pipeline: Pipeline, tolerance: float) -> tuple[int, ...]:
+    """Deepen until nothing is gained; then lower each stage with all before it, from the head on."""
+    best = inf
+    full = max(work_seconds(pipeline).values())
+    tried: list[tuple[float, list[int]]] = []
     distances = _distances(pipeline)
-    tried = [[1 + factor * distances[stage.index] for stage in pipeline.stages] for factor in _FACTORS]
-    ticks = [tick(with_depths(pipeline, each)).seconds for each in tried]
-    limit = min(ticks) * (1 + tolerance)
-    found = next(each for each, seconds in zip(tried, ticks, strict=True) if seconds <= limit)
+    for factor in _FACTORS:
+        depths = [1 + factor * distances[stage.index] for stage in pipeline.stages]
+        seconds = tick(with_depths(pipeline, depths)).seconds
+        tried.append((seconds, depths))
+        gained = best - seconds
+        best = min(best, seconds)
+        if best <= full * (1 + tolerance) or gained <= best * tolerance:
+            break
+    limit = max(best, full) * (1 + tolerance)
+    found = next(depths for seconds, depths in tried if seconds <= limit)
     for place in reversed(range(len(found) - 1)):
         before = _upstream(pipeline, pipeline.stages[place].index)
-        while True:
-            lower = [depth - (stage.index in before) for stage, depth in zip(pipeline.stages, found, strict=True)]
-            if not _descends(pipeline, lower) or tick(with_depths(pipeline, lower)).seconds > limit:
-                break
-            found = lower
+        found = _lowered(pipeline, found, before, limit)
     return tuple(found)
+
+
+def _lowered(pipeline: Pipeline, depths: list[int], which: set[int], seconds: float) -> list[int]:
+    """Lower some stages' depths together as far as the tick allows; twice as far at each step that it does."""
+    step = 1
+    while True:
+        lower = [each - step * (stage.index in which) for stage, each in zip(pipeline.stages, depths, strict=True)]
+        if _descends(pipeline, lower) and tick(with_depths(pipeline, lower)).seconds <= seconds:
+            depths, step = lower, 2 * step
+        elif step == 1:
+            return depths
+        else:
+            step = 1
 
 
 def _distances(pipeline: Pipeline) -> Mapping[int, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from petra_graph.compiler.simulation.model import (
-    Device,
+    Execution,
     Lane,
-    Link,
     Pipeline,
     Stage,
     StageSeconds,
@@ -16,6 +15,7 @@ from petra_graph.compiler.simulation.model import (
 )
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.stage_graph import INPUT
+from petra_graph.program.devices import Link
 from petra_graph.program.stage_program import Edge, StageProgram
 
 
@@ -25,7 +25,7 @@ def pipeline(
     *,
     wire_bytes: Mapping[Edge, WireBytes] | None = None,
     placement: Sequence[str] | None = None,
-    devices: Mapping[str, Device] | None = None,
+    devices: Mapping[str, Execution] | None = None,
     link: Link | None = None,
     links: Mapping[tuple[str, str], Link] | None = None,
     slots: Mapping[Lane, int] | None = None,

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from math import inf
 from typing import Literal, NamedTuple
 
 from attrs import define, field, frozen
-from attrs.validators import ge, gt
+from attrs.validators import ge
 
+from petra_graph.program.devices import Link
 from petra_graph.program.stage_program import Edge
 from petra_graph.spec.model import Flush
 
@@ -63,21 +63,13 @@ class WireBytes:
 
 
 @frozen(kw_only=True)
-class Device:
+class Execution:
     """How a device executes."""
 
     overlaps: bool = False
     """Forwards on one stream, backwards and updates on another; otherwise one operation at a time."""
     contention: float = field(default=1.0, validator=ge(1))
     """How much slower an operation is on an overlapping device, in stages of depth 2 or more (where the two meet)."""
-
-
-@frozen(kw_only=True)
-class Link:
-    """What a directed pair of devices has between them."""
-
-    latency_seconds: float = field(default=0.0, validator=ge(0))
-    bytes_per_second: float = field(default=inf, validator=gt(0))
 
 
 @frozen(kw_only=True)
@@ -110,7 +102,7 @@ class Pipeline:
 
     stages: tuple[Stage, ...]
     wires: tuple[Wire, ...]
-    devices: Mapping[str, Device] = field(factory=dict)
+    devices: Mapping[str, Execution] = field(factory=dict)
     """Those that are not the default, which does one operation at a time."""
     link: Link = field(factory=Link)
     """Between any two devices that `links` does not name."""
@@ -148,9 +140,9 @@ class Pipeline:
         """Whether the order of operations on each device is that of its one stage, whatever the time."""
         return len(self.hosted) == len(self.stages)
 
-    def device(self, stage: Stage) -> Device:
+    def device(self, stage: Stage) -> Execution:
         """Return how the stage's device executes."""
-        return self.devices.get(stage.device, Device())
+        return self.devices.get(stage.device, Execution())
 
     def overlaps(self, stage: Stage) -> bool:
         """Whether the stage's forwards and backwards run on two streams."""

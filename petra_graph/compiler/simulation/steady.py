@@ -15,15 +15,12 @@ from petra_graph.compiler.simulation.cycle import Critical, CycleFinder, slowest
 from petra_graph.compiler.simulation.deadlock import Deadlock, Wait, circle
 from petra_graph.compiler.simulation.events import simulate
 from petra_graph.compiler.simulation.model import Pipeline
+from petra_graph.compiler.simulation.repeat import repeated
 from petra_graph.compiler.simulation.waits import Edge, needs_windows, waits
 from petra_graph.program.schedule import Action
 
-_PERIODS = 4
-"""Of so many windows at most may a simulated period consist, before it is taken as a mean."""
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""
-_OPERATIONS = 2_000_000
-"""Simulated at most in search of a period."""
 
 
 @frozen(kw_only=True)
@@ -57,8 +54,12 @@ def tick(pipeline: Pipeline) -> Tick:
     Raises:
         Deadlock: it would never reach one.
     """
+    if _never_idle(pipeline):
+        seconds = sum(work_seconds(pipeline).values())
+        return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
     if not pipeline.one_stage_a_device:
-        return _simulated(pipeline)
+        found = repeated(pipeline, at_least=max(work_seconds(pipeline).values()))
+        return Tick(seconds=found.seconds, exact=found.exact, stages=_busiest(pipeline, found.seconds))
     windows = needs_windows(pipeline)
     graph = waits(pipeline, windows=windows)
     least = max(work_seconds(pipeline).values())
@@ -68,6 +69,16 @@ def tick(pipeline: Pipeline) -> Tick:
     seconds = critical.seconds / graph.period_micro_batches
     stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
     return Tick(seconds=seconds, exact=True, stages=stages)
+
+
+def _never_idle(pipeline: Pipeline) -> bool:
+    """Whether one device does everything, one operation at a time: some stage can always go on, as depths descend."""
+    depth = {stage.index: stage.depth for stage in pipeline.stages}
+    return (
+        len(pipeline.hosted) == 1
+        and not pipeline.overlaps(pipeline.head)
+        and all(depth[wire.producer] >= depth[wire.consumer] for wire in pipeline.wires)
+    )
 
 
 def full_seconds(pipeline: Pipeline) -> float:
@@ -95,34 +106,6 @@ def keeps(pipeline: Pipeline, seconds: float, stages: frozenset[int] | None = No
 
 def _is_forward_message(edge: Edge) -> bool:
     return edge.before.stage != edge.after.stage and edge.after.verb == "forward"
-
-
-def _simulated(pipeline: Pipeline) -> Tick:
-    """Simulate ever longer until the head's forwards repeat themselves."""
-    least = max(work_seconds(pipeline).values())
-    window = pipeline.accumulation if needs_windows(pipeline) else 1
-    count = 4 * (max(stage.depth for stage in pipeline.stages) + _PERIODS * window)
-    while True:
-        timeline = simulate(pipeline, count)
-        starts = [event.start for event in timeline.of(timeline.head, "forward")]
-        found = _period(starts[: -count // 4], window)
-        if found is not None:
-            return Tick(seconds=found, exact=True, stages=_busiest(pipeline, found))
-        if 4 * count * len(pipeline.stages) > _OPERATIONS:
-            first, last = count // 4 // window * window, 3 * count // 4 // window * window
-            mean = (starts[last] - starts[first]) / (last - first)
-            return Tick(seconds=max(mean, least), exact=False, stages=_busiest(pipeline, mean))
-        count *= 2
-
-
-def _period(starts: list[float], window: int) -> float | None:
-    """Return the mean distance of starts, if the last half of them repeat after a few windows."""
-    half = len(starts) // 2
-    for length in range(window, min(half, max(_PERIODS * window, 12)) + 1, window):
-        steps = [starts[at] - starts[at - length] for at in range(half + length, len(starts))]
-        if len(steps) >= length and all(isclose(step, steps[0], rel_tol=1e-9) for step in steps):
-            return steps[0] / length
-    return None
 
 
 def _busiest(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:

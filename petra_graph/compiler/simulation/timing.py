@@ -58,7 +58,7 @@ class Timing:
     @property
     def bubble_fraction(self) -> float:
         """The share of all devices' time in which nothing runs, in the steady state."""
-        return 1 - sum(self.utilisation.values()) / len(self.utilisation)
+        return max(0.0, 1 - sum(self.utilisation.values()) / len(self.utilisation))
 
     @property
     def speedup(self) -> float:

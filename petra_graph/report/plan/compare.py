@@ -19,6 +19,7 @@ from petra_graph.report.plan.tables import Field, bar, numbers_field, packed
 from petra_graph.report.plan.units import (
     BINARY,
     COUNTS,
+    DECIMAL,
     FLOPS,
     NOTHING,
     SECONDS,
@@ -47,6 +48,8 @@ def compare_text(comparison: Document, *, width: int = DEFAULT_WIDTH, colour: bo
             numbers_field("peak\ndevice", "memory", BINARY, _values(rows, "memory_peak"), unit), rows, "memory_peak"
         ),
         _texts("memory\nsaved", "memory", percent, rows, "saving"),
+        numbers_field("paper's\ncount", "memory", DECIMAL, _values(rows, "paper_total")),
+        _texts("saved\nthere", "memory", percent, rows, "paper_saving"),
         _texts("stale\nupdates", "memory", number, rows, "staleness"),
         numbers_field("sent", "work", BINARY, _values(rows, "wire_bytes")),
         numbers_field("work", "work", FLOPS, _values(rows, "flops")),

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from petra_graph.compiler.emit import emit
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.simulation.describe import pipeline
-from petra_graph.compiler.simulation.model import Device, Lane, Link, Pipeline, StageSeconds, WireBytes
+from petra_graph.compiler.simulation.model import Execution, Lane, Pipeline, StageSeconds, WireBytes
 from petra_graph.graph.stage_graph import INPUT
+from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import Edge, StageProgram
@@ -64,7 +65,7 @@ def chain(
         made,
         each,
         wire_bytes={chain_edge(j): wire_bytes or WireBytes() for j in range(1, stages)},
-        devices={program.device: Device(overlaps=overlaps) for program in made},
+        devices={program.device: Execution(overlaps=overlaps) for program in made},
         **more,
     )
 
@@ -133,7 +134,7 @@ def _model(draw, made: Sequence[StageProgram], *, slots: bool, overlaps: bool) -
         [draw(ANY_SECONDS) for _ in made],
         placement=names,
         wire_bytes={edge: WireBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
-        devices={name: Device(overlaps=overlaps and draw(st.booleans())) for name in names},
+        devices={name: Execution(overlaps=overlaps and draw(st.booleans())) for name in names},
         link=draw(ANY_LINK),
         blocking_sends=draw(st.booleans()),
     )

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 
 from petra_graph.compiler.simulation.depths import least_depths, with_depths
 from petra_graph.compiler.simulation.describe import pipeline
-from petra_graph.compiler.simulation.model import Link, Pipeline, StageSeconds
+from petra_graph.compiler.simulation.model import Pipeline, StageSeconds
 from petra_graph.compiler.simulation.steady import full_seconds, tick
 from petra_graph.errors import SpecError
+from petra_graph.program.devices import Link
 from tests.compiler.simulation.pipelines import SHORT, UNITS, chain, chains, graphs, programs
 
 TIGHT = 1e-9

@@ -14,9 +14,10 @@ from petra_graph.compiler.simulation import timeline as drawn_in
 from petra_graph.compiler.simulation.deadlock import Deadlock
 from petra_graph.compiler.simulation.describe import pipeline
 from petra_graph.compiler.simulation.events import simulate
-from petra_graph.compiler.simulation.model import Link, Pipeline, StageSeconds, WireBytes
+from petra_graph.compiler.simulation.model import Pipeline, StageSeconds, WireBytes
 from petra_graph.compiler.simulation.timeline import Event, Timeline
 from petra_graph.errors import SpecError
+from petra_graph.program.devices import Link
 from petra_graph.program.schedule import Action, order
 from tests.compiler.simulation.pipelines import SHORT, UNITS, chain, chains, graphs, lane, programs
 

@@ -9,9 +9,10 @@ from hypothesis import assume, given, settings
 from petra_graph.compiler.simulation.deadlock import Deadlock
 from petra_graph.compiler.simulation.describe import pipeline
 from petra_graph.compiler.simulation.events import simulate
-from petra_graph.compiler.simulation.model import Link, Pipeline, StageSeconds
+from petra_graph.compiler.simulation.model import Pipeline, StageSeconds
 from petra_graph.compiler.simulation.slots import TOLERANCE, fewest_slots
 from petra_graph.compiler.simulation.steady import tick
+from petra_graph.program.devices import Link
 from petra_graph.program.stage_program import Edge
 from tests.compiler.simulation.pipelines import (
     SHORT,

@@ -13,9 +13,10 @@ from petra_graph.compiler.simulation.deadlock import Deadlock
 from petra_graph.compiler.simulation.depths import with_depths
 from petra_graph.compiler.simulation.describe import pipeline
 from petra_graph.compiler.simulation.events import simulate
-from petra_graph.compiler.simulation.model import Device, Link, Pipeline, StageSeconds, WireBytes
+from petra_graph.compiler.simulation.model import Execution, Pipeline, StageSeconds, WireBytes
 from petra_graph.compiler.simulation.steady import full_seconds, keeps, tick, work_seconds
 from petra_graph.compiler.simulation.waits import needs_windows
+from petra_graph.program.devices import Link
 from tests.compiler.simulation.pipelines import SHORT, UNITS, chain, chains, graphs, lane, programs
 
 EQUAL = 1e-9
@@ -72,7 +73,7 @@ def test_a_round_trip_that_sets_the_tick_names_its_stages():
 
 def test_an_overlapping_device_may_slow_what_meets():
     model = chain(3, "lockstep", overlaps=True)
-    slowed = evolve(model, devices={name: Device(overlaps=True, contention=1.5) for name in model.devices})
+    slowed = evolve(model, devices={name: Execution(overlaps=True, contention=1.5) for name in model.devices})
     assert tick(slowed).seconds == 4.5
 
 

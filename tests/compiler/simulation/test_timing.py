@@ -7,8 +7,9 @@ from hypothesis import given, settings
 
 from petra_graph.compiler.simulation.describe import pipeline
 from petra_graph.compiler.simulation.events import simulate
-from petra_graph.compiler.simulation.model import Link, Pipeline, StageSeconds
+from petra_graph.compiler.simulation.model import Pipeline, StageSeconds
 from petra_graph.compiler.simulation.timing import Staleness, timing
+from petra_graph.program.devices import Link
 from tests.compiler.simulation.pipelines import SHORT, UNITS, chain, chains, programs
 
 

@@ -1,0 +1,148 @@
+"""`petra-graph plan`: what a spec would be, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from petra_graph.cli.parameters import json_option, set_option
+from petra_graph.cli.printing import json_text
+
+_FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
+_PIPED_WIDTH = 120
+
+
+@click.command()
+@click.argument("spec", metavar="SPEC")
+@set_option
+@click.option(
+    "--profile",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Times that `petra-graph profile` took; the same as --set partition.profile=FILE.",
+)
+@click.option("--overlap", is_flag=True, help="Take devices to run forwards and backwards at once, on two streams.")
+@click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
+@click.option(
+    "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
+)
+@click.option("--diff", metavar="OTHER", help="List what changes to OTHER: a plan saved as JSON, or another spec.")
+@click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="How to show it."
+)
+@click.option(
+    "--stages", type=click.Choice(["some", "all"]), default="some", show_default=True, help="Of more than 40, in text."
+)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
+@json_option
+def plan(
+    *,
+    spec: str,
+    overrides: tuple[str, ...],
+    profile: str | None,
+    overlap: bool,
+    compare: bool,
+    scale: str | None,
+    diff: str | None,
+    expand: bool,
+    form: str,
+    stages: str,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what SPEC would be: stages, devices, memory, staleness, traffic, speed ("-" reads the standard input).
+
+    Nothing is allocated, and neither devices nor data files need to be here. Exit code 3: no cut keeps the memory
+    limits; the message says what would.
+
+    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph.
+    """
+    asked = [
+        name
+        for name, given in (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
+        if given
+    ]
+    if len(asked) > 1:
+        raise click.UsageError(f"{asked[0]} and {asked[1]} are different tables: give one of them.")
+    form = "json" if as_json else form
+    if asked and form not in {"text", "json"}:
+        raise click.UsageError(f"{asked[0]} is shown as text or json (got --format {form}).")
+    from petra_graph.session.plan import Planner
+
+    if profile is not None:
+        overrides = (*overrides, f"partition.profile={json_text(profile)}")
+    planner = Planner(spec, overrides, overlap=overlap)
+    if expand:
+        from petra_graph.session.resolve import expanded
+        from petra_graph.spec.dump import dump
+
+        text = dump(expanded(planner.checked))
+    elif compare:
+        from petra_graph.report.plan.compare import compare_text
+        from petra_graph.session.compare import compare as compared
+
+        text = _shown(compared(planner), form, output, compare_text)
+    elif scale is not None:
+        from petra_graph.report.plan.compare import scale_text
+        from petra_graph.session.compare import device_counts
+        from petra_graph.session.compare import scale as scaled
+
+        text = _shown(scaled(planner, device_counts(scale)), form, output, scale_text)
+    elif diff is not None:
+        text = _diff(planner, diff, overrides, form, output)
+    else:
+        text = _plan(planner, form, output, all_stages=stages == "all")
+    _write(text, output)
+
+
+def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> str:
+    document = planner.plan().document(with_timeline=form in ("json", "html", "trace"))
+    if form == "text":
+        from petra_graph.report.plan.terminal import plan_text
+
+        return _shown(document, form, output, lambda made, **screen: plan_text(made, all_stages=all_stages, **screen))
+    if form == "json":
+        return json_text(document)
+    from petra_graph.report.plan.formats import FORMATS
+
+    return FORMATS[form](document)
+
+
+def _diff(planner: Any, other: str, overrides: tuple[str, ...], form: str, output: Path | None) -> str:
+    from petra_graph.report.plan.diff import changes, diff_text
+    from petra_graph.session.plan import saved_or_planned
+
+    document = planner.plan().document(with_timeline=False)
+    against = saved_or_planned(other, overrides)
+    if form == "json":
+        import attrs
+
+        return json_text([attrs.asdict(change) for change in changes(document, against)])
+    return _shown(document, form, output, lambda made, **screen: diff_text(made, against, **screen))
+
+
+def _shown(document: Any, form: str, output: Path | None, write: Callable[..., str]) -> str:
+    """Return a document as JSON, or as text for where it goes."""
+    if form == "json":
+        return json_text(document)
+    on_screen = output is None and sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_screen else _PIPED_WIDTH
+    return write(document, width=max(80, width), colour=on_screen and "NO_COLOR" not in os.environ)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text.rstrip("\n"))
+        return
+    from petra_graph.record.run_directory import make_folder_of, write_text
+
+    make_folder_of(output)
+    write_text(output, text if text.endswith("\n") else f"{text}\n")
+    click.echo(str(output))

@@ -1,0 +1,44 @@
+"""`petra-graph profile`: time every node on the real device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from petra_graph.cli.parameters import json_option, set_option
+from petra_graph.cli.printing import print_json, print_table
+
+
+@click.command()
+@click.argument("spec", metavar="SPEC")
+@set_option
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the profile goes; default: NAME.profile.json, after the spec's name.",
+)
+@click.option("--micro-batches", type=click.IntRange(min=1), default=10, show_default=True, help="How many are timed.")
+@json_option
+def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_batches: int, as_json: bool) -> None:
+    """Time what SPEC's nodes take on its devices, for `petra-graph plan SPEC --profile FILE`.
+
+    The network is trained for a few micro-batches in each way of keeping activations; nothing is saved but the times.
+    """
+    import attrs
+
+    from petra_graph.record.profile import write_profile
+    from petra_graph.session.profile import profile as measure
+
+    taken = measure(spec, overrides, micro_batches)
+    path = output or Path(f"{taken.name}.profile.json")
+    write_profile(path, taken)
+    if as_json:
+        print_json(attrs.asdict(taken))
+        return
+    operations = list(dict.fromkeys(name for node in taken.nodes.values() for name in node))
+    rows = [["node", *(f"{name}, ms" for name in operations)]]
+    for node, seconds in taken.nodes.items():
+        rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
+    print_table(rows)
+    click.echo(f"{taken.device}; micro-batches of {taken.micro_batch}; {path}")

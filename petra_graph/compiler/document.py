@@ -1,0 +1,215 @@
+"""A plan as a JSON document: what other tools read, and all that its views are made of.
+
+Bytes are integers, times seconds, shares fractions. Keys are added and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from petra_graph.compiler.predict import Prediction
+from petra_graph.compiler.seconds import flops, node_flops, node_seconds
+from petra_graph.compiler.simulation.model import Lane
+from petra_graph.compiler.simulation.timing import staleness
+from petra_graph.graph.stage_graph import INPUT
+from petra_graph.measure.shapes import NodeShapes
+from petra_graph.program.devices import Device
+from petra_graph.program.memory import PARTS, StageBytes
+from petra_graph.program.stage_program import Edge, Segment, StageProgram
+
+Document = dict[str, Any]
+
+
+def document(
+    name: str,
+    prediction: Prediction,
+    shapes: Mapping[str, NodeShapes],
+    *,
+    assumptions: Iterable[str],
+    warnings: Iterable[str],
+    with_timeline: bool,
+) -> Document:
+    """Write a prediction down.
+
+    Args:
+        name: the specification's.
+        prediction: what is predicted.
+        shapes: every node's.
+        assumptions: what it rests on, for people.
+        warnings: what to change, for people.
+        with_timeline: list the first operations one by one; there are many.
+    """
+    setting = prediction.setting
+    stages = list(_stages(prediction))
+    paper = prediction.paper
+    return {
+        "name": name,
+        "method": setting.method.name,
+        "schedule": list(prediction.schedule) if isinstance(prediction.schedule, tuple) else prediction.schedule,
+        "accumulation": setting.accumulation,
+        "micro_batch": setting.costs.micro_batch,
+        "stages": stages,
+        "totals": {
+            "parameters": sum(stage["parameters"] for stage in stages),
+            "bytes": _summed(stage["bytes"] for stage in stages),
+        },
+        "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
+        "timing": _timing(prediction),
+        "devices": list(_devices(prediction)),
+        "nodes": list(_nodes(prediction, shapes)),
+        "edges": list(_edges(prediction)),
+        "timeline": list(_events(prediction)) if with_timeline else [],
+        "assumptions": list(assumptions),
+        "warnings": list(warnings),
+    }
+
+
+def _stages(prediction: Prediction) -> Iterator[Document]:
+    costs = prediction.setting.costs
+    for program, place, memory, seconds, modelled in zip(
+        prediction.programs,
+        prediction.partition.stages,
+        prediction.memory,
+        prediction.seconds,
+        prediction.pipeline.stages,
+        strict=True,
+    ):
+        forward, backward = flops(program, costs)
+        yield {
+            "index": program.index,
+            "nodes": list(program.nodes),
+            "kind": _kind(program),
+            "device": program.device,
+            "depth": program.depth,
+            "distance": place.distance,
+            "staleness": staleness(modelled).updates,
+            "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
+            "flops": {"forward": forward, "backward": backward},
+            "seconds": {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update},
+            "bytes": _bytes(memory),
+            "wire_bytes": _crossing(prediction, program),
+        }
+
+
+def _kind(program: StageProgram) -> str:
+    kinds = {segment.kind for segment in program.segments}
+    return next(kind for kind in ("head", "buffered", "reversible") if kind in kinds)
+
+
+def _bytes(memory: StageBytes) -> dict[str, int]:
+    return {**{part: getattr(memory, part) for part in PARTS}, "total": memory.total}
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found = dict.fromkeys((*PARTS, "total"), 0)
+    for one in counts:
+        for part, count in one.items():
+            found[part] += count
+    return found
+
+
+def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
+    """Return what a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
+    sizes = prediction.wire_bytes
+    return {
+        "forward": sum(sizes[edge].forward for edge in program.sends),
+        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+    }
+
+
+def _timing(prediction: Prediction) -> Document:
+    timing = prediction.timing
+    return {
+        "tick_seconds": timing.tick_seconds,
+        "samples_per_second": timing.samples_per_second(prediction.setting.costs.micro_batch),
+        "speedup_over_reversible_backprop": prediction.speedup,
+        "bubble_fraction": timing.bubble_fraction,
+        "utilisation": [timing.utilisation[device.name] for device in _used(prediction)],
+        "fill_seconds": timing.fill_seconds,
+        "drain_seconds": timing.drain_seconds,
+        "overhead_seconds": timing.overhead_seconds,
+        "exact": timing.exact,
+        "limited_by": list(timing.limited_by),
+    }
+
+
+def _used(prediction: Prediction) -> Sequence[Device]:
+    """Return the devices that host a stage."""
+    return [device for device in prediction.setting.devices if device.name in prediction.timing.utilisation]
+
+
+def _devices(prediction: Prediction) -> Iterator[Document]:
+    tick = prediction.timing.tick_seconds
+    for device in _used(prediction):
+        used = prediction.timing.utilisation[device.name]
+        streams = 2 if prediction.setting.overlap else 1
+        yield {
+            "name": device.name,
+            "type": device.type.name,
+            "stages": [program.index for program in prediction.programs if program.device == device.name],
+            "memory_bytes": device.memory_bytes,
+            "bytes": _bytes(prediction.device_memory[device.name]),
+            "busy_seconds_per_tick": used * streams * tick,
+            "utilisation": used,
+        }
+
+
+def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator[Document]:
+    setting = prediction.setting
+    for program in prediction.programs:
+        for segment in program.segments:
+            for name in segment.nodes:
+                node = setting.graph.nodes[name]
+                forward, backward = node_flops(program, segment, name, setting.costs)
+                yield {
+                    "name": name,
+                    "kind": node.kind,
+                    "block": node.block,
+                    "stage": program.index,
+                    "parameters": setting.costs.nodes[name].parameters,
+                    "inputs": [producer for producer in node.inputs if producer != INPUT],
+                    "outputs": [list(shape) for shape in shapes[name].outputs],
+                    "flops": {"forward": forward, "backward": backward},
+                    "seconds": _node_seconds(prediction, program, segment, name),
+                }
+
+
+def _node_seconds(prediction: Prediction, program: StageProgram, segment: Segment, name: str) -> Document:
+    seconds = node_seconds(program, segment, name, prediction.setting.clocks[program.device])
+    return {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update}
+
+
+def _edges(prediction: Prediction) -> Iterator[Document]:
+    home = {name: program.device for program in prediction.programs for name in program.nodes}
+    stage = {name: program.index for program in prediction.programs for name in program.nodes}
+    nodes = prediction.setting.costs.nodes
+    for producer, consumer in prediction.setting.graph.digraph.edges:
+        edge = Edge(producer, consumer)
+        crosses = stage[producer] != stage[consumer]
+        sizes = prediction.wire_bytes.get(edge)
+        inside = sum(nodes[producer].output_bytes)
+        apart = home[producer] != home[consumer]
+        yield {
+            "producer": producer,
+            "consumer": consumer,
+            "forward_bytes": sizes.forward if sizes else inside,
+            "backward_bytes": sizes.backward if sizes else inside,
+            "cut": crosses,
+            "slots": prediction.slots[Lane(edge, "forward")] if apart else None,
+            "backward_slots": prediction.slots[Lane(edge, "backward")] if apart else None,
+        }
+
+
+def _events(prediction: Prediction) -> Iterator[Document]:
+    for event in prediction.timeline().events:
+        yield {
+            "stage": event.stage,
+            "device": event.device,
+            "verb": event.verb,
+            "micro_batch": event.micro_batch,
+            "start": event.start,
+            "end": event.end,
+        }

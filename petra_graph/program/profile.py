@@ -1,0 +1,31 @@
+"""What was timed on a real device: seconds of each node's operations, for plans that need not guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from petra_graph.program.costs import Operation
+from petra_graph.program.devices import Link
+
+
+@frozen(kw_only=True)
+class Profile:
+    """One network, one micro-batch size and one precision on one type of device."""
+
+    name: str
+    """The specification's."""
+    device: str
+    """What it is, for people."""
+    micro_batch: int
+    """Samples."""
+    compute: str
+    """`precision.compute`."""
+    threads: int
+    nodes: Mapping[str, Mapping[Operation, float]]
+    """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
+    outside: float
+    """Seconds a micro-batch that no stage accounts for: loading samples, handing messages on."""
+    link: Link | None
+    """Between two of the devices, where there are two."""

@@ -1,0 +1,155 @@
+"""A plan from a specification alone: no device, no data files, nothing allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+
+from petra_graph.compiler.document import Document, document
+from petra_graph.compiler.predict import Prediction, predict
+from petra_graph.errors import SpecError
+from petra_graph.program.costs import CostTable
+from petra_graph.program.devices import EFFICIENCY
+from petra_graph.report.plan.document import read_document
+from petra_graph.session.advice import warnings
+from petra_graph.session.compiled import Compiled, compile_graph
+from petra_graph.session.costs import costs_of
+from petra_graph.session.findings import Findings
+from petra_graph.session.setting import profile_of, setting_of
+from petra_graph.session.validate import check_spec
+from petra_graph.spec.model import Spec
+
+_FEW = 4
+"""Devices that are named one by one."""
+
+
+@frozen(kw_only=True)
+class Plan:
+    """A checked specification, and what is predicted of it."""
+
+    spec: Spec
+    compiled: Compiled
+    prediction: Prediction
+
+    def document(self, *, with_timeline: bool, with_advice: bool = True) -> Document:
+        """Return the plan as JSON.
+
+        Args:
+            with_timeline: list the first operations one by one.
+            with_advice: say what to change, for which other plans are tried.
+        """
+        return document(
+            self.spec.name,
+            self.prediction,
+            self.compiled.shapes,
+            assumptions=_assumptions(self),
+            warnings=warnings(self.prediction, self.spec) if with_advice else (),
+            with_timeline=with_timeline,
+        )
+
+
+class Planner:
+    """Plans of one specification: its costs are measured once, whatever is varied."""
+
+    def __init__(self, path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
+        """Check the specification.
+
+        Args:
+            path: a TOML file, or "-" for the standard input.
+            overrides: `--set` assignments, KEY=VALUE.
+            overlap: devices run forwards and backwards on two streams.
+
+        Raises:
+            SpecError: the specification is wrong; all problems, located.
+            PluginError: only plugins are at fault.
+        """
+        self.checked = check_spec(path, overrides, import_local=True)
+        self.costs = cache(lambda: costs_of(self.checked))
+        self._overlap = overlap
+
+    @property
+    def spec(self) -> Spec:
+        """The specification as given."""
+        return self.checked.spec
+
+    def plan(self, spec: Spec | None = None) -> Plan:
+        """Plan, with another specification of the same network if one is given.
+
+        Raises:
+            SpecError: shapes, stages, devices or method are wrong; located.
+            PluginError: only blocks are at fault.
+            NoFeasiblePlan: nothing found keeps the devices' memory limits.
+        """
+        chosen = spec or self.spec
+        findings = Findings()
+        made = findings.attempt(lambda: self._plan(chosen), (), inside=True)
+        findings.raise_any(self.checked.loaded)
+        assert made is not None
+        return made
+
+    def _plan(self, spec: Spec) -> Plan:
+        checked = self.checked
+        compiled = compile_graph(checked.graph, spec, checked.facts, self.costs, planned=True)
+        return planned(spec, compiled, self.costs, overlap=self._overlap)
+
+
+def planned(spec: Spec, compiled: Compiled, costs: Callable[[], CostTable], *, overlap: bool = False) -> Plan:
+    """Predict what was compiled: a plan's stages, or a run's.
+
+    Raises:
+        SpecError: the profile does not belong to the specification, or a block cannot be run.
+    """
+    setting = setting_of(compiled.graph, spec, (compiled.method, compiled.schedule), costs(), compiled.devices)
+    setting = evolve(setting, overlap=overlap)
+    return Plan(spec=spec, compiled=compiled, prediction=predict(setting, compiled.partition, compiled.schedule))
+
+
+def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
+    """Plan a specification; errors as `Planner`."""
+    return Planner(path, overrides, overlap=overlap).plan()
+
+
+def saved_or_planned(source: str, overrides: Iterable[str] = ()) -> Mapping[str, Any]:
+    """Return the document of a plan that was saved as JSON, or of a specification.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    path = Path(source)
+    if path.is_dir():
+        path /= "plan.json"
+    if path.suffix != ".json":
+        return plan(source, overrides).document(with_timeline=False)
+    try:
+        return read_document(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
+
+
+def _assumptions(made: Plan) -> Iterator[str]:
+    """Say what the numbers rest on."""
+    spec, setting = made.spec, made.prediction.setting
+    profile = profile_of(setting.graph, spec)
+    devices = setting.devices
+    types = " and ".join(dict.fromkeys(device.type.name for device in devices))
+    if profile is None:
+        yield (
+            f"times are estimates: the data sheet of {types}, of which kernels are taken to reach {EFFICIENCY:.0%}, in "
+            "arithmetic or in memory traffic; `petra-graph profile` times the real device"
+        )
+    else:
+        yield f"times are of a profile: {profile.device}, {profile.threads} threads, every operation's median"
+    if len({program.device for program in made.prediction.programs}) > 1:
+        link = made.prediction.setting.devices[0].link
+        yield (
+            f"between devices: {link.latency_seconds:.3g} s a message and {link.bytes_per_second:.3g} bytes/s each way, "
+            "beside computation"
+        )
+    if made.compiled.guarantee:
+        yield f"the cut: {made.compiled.guarantee}"
+    yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
+    yield from setting.costs.assumptions

@@ -1,0 +1,142 @@
+"""`petra-graph plan` and `profile`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli import main as front
+from tests.runs import SPEC
+
+QUICKSTART = str(Path("specs/quickstart.toml").resolve())
+TABLE_3 = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
+"""GB; savings of the first: 2.0, 52.3, 54.3 %."""
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+@pytest.fixture
+def told(capsys):
+    """Run the command line; return its exit code, what it printed, and its errors."""
+
+    def run(*arguments):
+        code = front.main(list(arguments))
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def printed(told, *arguments):
+    code, out, err = told(*arguments)
+    assert (code, err) == (0, "")
+    return out
+
+
+def test_table_3_of_the_paper_and_the_true_bytes_beside_it(told):
+    rows = json.loads(
+        printed(told, "plan", "specs/revnet50_imagenet.toml", "--set", "method.accumulation=1", "--compare", "--json")
+    )["rows"]
+    lockstep = {row["method"]: row for row in rows if row["schedule"] == "lockstep"}
+    assert {method: round(row["paper_total"] / 1e9, 2) for method, row in lockstep.items()} == TABLE_3
+    savings = [round(100 * lockstep[method]["paper_saving"], 1) for method in TABLE_3]
+    assert savings == [0.0, 2.0, 52.3, 54.3]
+    true = [lockstep[method]["memory_total"] for method in TABLE_3]
+    assert true == sorted(true, reverse=True)
+    assert all(total > paper * 1e9 for total, paper in zip(true, TABLE_3.values(), strict=True))
+
+
+def test_text(told, spec):
+    out = printed(told, "plan", spec)
+    assert out.startswith("small: 4 nodes")
+    for heading in ("graph", "stages", "devices", "assumptions", "warnings"):
+        assert f"\n{heading}" in out
+    assert "\x1b" not in out, "nobody asked for colours in a pipe"
+
+
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [("mermaid", "flowchart"), ("dot", "digraph"), ("html", "<!doctype html>"), ("trace", "{"), ("json", "{")],
+)
+def test_formats(told, spec, form, start):
+    assert printed(told, "plan", spec, "--format", form).lower().startswith(start)
+
+
+def test_a_file_instead_of_the_screen(told, spec, here):
+    assert printed(told, "plan", spec, "--format", "html", "--output", "new/plan.html") == "new/plan.html\n"
+    assert (here / "new/plan.html").read_text().lower().startswith("<!doctype html>")
+    code, _, err = told("plan", spec, "--output", "small.toml/plan.txt")
+    assert code == 1
+    assert "small.toml/plan.txt" in err
+
+
+def test_devices_to_scale(told, spec):
+    rows = json.loads(printed(told, "plan", spec, "--scale", "1,2,4", "--json"))["rows"]
+    assert [row["devices"] for row in rows] == [1, 2, 4]
+    assert "throughput by number of devices" in printed(told, "plan", spec, "--scale", "1,2")
+
+
+def test_what_changes_to_another_plan(told, spec, here):
+    printed(told, "plan", spec, "--json", "--output", "saved.json")
+    out = printed(told, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json")
+    assert "lockstep" in out
+    assert "1f1b" in out
+    changes = json.loads(
+        printed(told, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json", "--json")
+    )
+    assert {"name", "this", "other", "change"} == changes[0].keys()
+
+
+def test_an_architecture_is_written_out(told, here):
+    out = printed(told, "plan", QUICKSTART, "--expand")
+    nodes = tomllib.loads(out)["graph"]["node"]
+    assert [node["name"] for node in nodes][:2] == ["stem", "layer1.0"]
+    (here / "expanded.toml").write_text(out)
+    plans = [json.loads(printed(told, "plan", path, "--json")) for path in (QUICKSTART, "expanded.toml")]
+    assert plans[0] == plans[1]
+
+
+def test_a_profile_and_its_plan(told, spec, here):
+    out = printed(told, "profile", spec, "--micro-batches", "1", "--output", "p.json")
+    assert out.startswith("node")
+    by_option = json.loads(printed(told, "plan", spec, "--profile", "p.json", "--json"))
+    by_key = json.loads(printed(told, "plan", spec, "--set", "partition.profile=p.json", "--json"))
+    assert by_option == by_key
+    assert "times are of a profile" in by_option["assumptions"][0]
+
+
+def test_no_feasible_plan_ends_with_3(told, spec):
+    code, out, err = told("plan", spec, "--set", "partition.memory=1kB")
+    assert (code, out) == (3, "")
+    assert "no device can hold node" in err
+    assert "Traceback" not in err
+
+
+def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(told, spec, here):
+    code, _, err = told("run", spec, "--set", "partition.memory=1kB")
+    assert code == 3
+    assert "no device can hold node" in err
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--compare", "--scale", "1,2"), "different tables"),
+        (("--compare", "--format", "html"), "shown as text or json"),
+        (("--scale", "many"), "growing numbers of devices"),
+        (("--diff", "no.json"), "cannot read the plan no.json"),
+        (("--profile", "no.json"), "cannot read the profile no.json"),
+        (("--set", "partition.devices=0"), "at least one"),
+    ],
+)
+def test_bad_usage_ends_with_2(told, spec, arguments, message):
+    code, out, err = told("plan", spec, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err

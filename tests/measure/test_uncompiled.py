@@ -1,0 +1,34 @@
+"""Torch's compiler is not imported where nothing is compiled, and is itself afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import torch
+from petra_graph.measure.uncompiled import uncompiled
+
+def step():
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    parameter.grad = torch.ones(2)
+    optimizer.step()
+    return parameter.detach().tolist()
+
+with uncompiled():
+    inside = step()
+assert "torch._dynamo" not in sys.modules
+with uncompiled():
+    import torch._dynamo as it
+    assert it.is_compiling() is False
+assert step() == inside
+import torch._dynamo
+assert torch._dynamo.__file__
+"""
+
+
+def test_it_is_not_imported_and_whoever_wants_more_of_it_gets_it():
+    result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,74 @@
+"""Profiles: what is timed, and what a plan makes of it. How long things take is not asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.record.profile import read_profile, write_profile
+from petra_graph.session.plan import plan
+from petra_graph.session.profile import profile
+from tests.runs import SPEC
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "small.toml").write_text(SPEC)
+    return profile(str(folder / "small.toml"), ["method.schedule=1f1b"], 2)
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def test_every_operation_that_a_method_may_need(taken):
+    assert set(taken.nodes) == {"stem", "rev.0", "rev.1", "head"}
+    reversible = {"forward", "reverse", "rerun", "record", "replay", "invert", "update"}
+    assert set(taken.nodes["rev.0"]) == reversible
+    assert set(taken.nodes["stem"]) == {"forward", "rerun", "record", "replay", "update"}
+    assert set(taken.nodes["head"]) == {"learn", "update"}
+    assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
+    assert (taken.micro_batch, taken.compute, taken.threads) == (128, "float32", 1)
+    assert taken.link is None
+
+
+def test_it_is_read_as_it_was_written(taken, here):
+    write_profile(here / "p.json", taken)
+    assert read_profile(here / "p.json") == taken
+
+
+def test_a_plan_adds_its_times_up(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    document = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)
+    stem, first, second, head = document["stages"]
+    nodes = taken.nodes
+    assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
+    assert stem["seconds"]["backward"] == pytest.approx(nodes["stem"]["rerun"])
+    assert first["seconds"]["backward"] == pytest.approx(nodes["rev.0"]["reverse"])
+    assert second["seconds"]["update"] == pytest.approx(nodes["rev.1"]["update"])
+    assert head["seconds"] == pytest.approx(
+        {"forward": nodes["head"]["learn"], "backward": 0, "update": nodes["head"]["update"]}
+    )
+    assert "times are of a profile" in document["assumptions"][0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"micro_batch": 64}, "micro-batches of 64, not 128"),
+        ({"compute": "bfloat16"}, '"bfloat16", not "float32"'),
+        ({"nodes": {}}, 'has no node "stem"'),
+        ({"format": 7}, "is no profile"),
+    ],
+)
+def test_a_profile_of_something_else(taken, spec, here, change, message):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text()) | change
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError) as caught:
+        plan(spec, ["partition.profile=p.json"])
+    assert message in str(caught.value)

@@ -1,0 +1,67 @@
+"""Settings of the test pipelines, on devices where every operation takes as long as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from petra_graph.compiler.cell_books import Transport
+from petra_graph.compiler.setting import Setting
+from petra_graph.program.devices import DEVICE_TYPES, Device, Link
+from petra_graph.program.method import METHODS
+from petra_graph.spec.model import AskedSchedule
+from tests.costs import costs
+from tests.pipelines import CHAIN, built_graph
+
+UNITS = {"forward": 1.0, "reverse": 3.0, "rerun": 3.0, "record": 1.0, "replay": 2.0, "invert": 1.0, "learn": 3.0}
+"""Of work, as the paper counts them; updates take nothing."""
+
+
+@cache
+def chain_costs():
+    return costs(CHAIN, (8,))
+
+
+def devices(count: int, *, memory: int | None = None, link: Link | None = None, speeds: Sequence[str] = ()):
+    types = [DEVICE_TYPES[name] for name in speeds] or [DEVICE_TYPES["cpu"]] * count
+    return tuple(
+        Device(name=f"d{index}", type=types[index], memory_bytes=memory, link=link or Link()) for index in range(count)
+    )
+
+
+def setting(
+    count: int = 1,
+    *,
+    method: str = "petra",
+    schedule: AskedSchedule | None = None,
+    accumulation: int = 1,
+    weights: Mapping[str, float] | None = None,
+    memory: int | None = None,
+    link: Link | None = None,
+    keep_graph: bool = False,
+    nodes=CHAIN,
+    table=None,
+    **changes,
+) -> Setting:
+    """Return the chain's setting on `count` devices; `weights` says which nodes take longer than others."""
+    chosen = METHODS[method]
+    heavier = weights or {}
+
+    def clock(name, operation):
+        return heavier.get(name, 1.0) * UNITS.get(operation, 0.0)
+
+    hosts = devices(count, memory=memory, link=link)
+    return Setting(
+        **{
+            "graph": built_graph(nodes),
+            "costs": table or chain_costs(),
+            "method": chosen,
+            "schedule": schedule or chosen.schedules[0],
+            "accumulation": accumulation,
+            "last_stage_keeps_graph": keep_graph,
+            "transport": Transport(),
+            "devices": hosts,
+            "clocks": {device.name: clock for device in hosts},
+            **changes,
+        }
+    )
