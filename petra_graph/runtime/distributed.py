@@ -31,6 +31,7 @@ from petra_graph.runtime.failure import Doing
 from petra_graph.runtime.inline import MicroBatch, Observer
 from petra_graph.runtime.links import Links, Queue, Wiring
 from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.turns import Turn, told_where, turn_of
 
 
@@ -57,6 +58,7 @@ class Crew:
     links: Links
     lookout: Lookout
     global_clip: bool = False
+    replicas: Replicas | None = None
 
 
 class DistributedRuntime:
@@ -68,7 +70,8 @@ class DistributedRuntime:
         self._links, self._lookout = crew.links, crew.lookout
         self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
         self._forwards = dict.fromkeys(self._in_place, 0)
-        """Of each stage since the run's start, evaluations included: what `Lookout.stop_at` counts."""
+        """Of each stage since the run's start, what `Lookout.stop_at` counts: evaluations too, where there are no replicas."""
+        self._evaluates = False
         self._entries = crew.wiring.entries
         self._targets: deque[Tensor] = deque()
 
@@ -88,6 +91,9 @@ class DistributedRuntime:
         source = iter(data)
         self._links.begin_training([self._crew.wiring.batch] * len(micro_batches))
         turns = [turn_of(executor, micro_batches) for executor in self.executors]
+        replicas = self._crew.replicas
+        if replicas is not None:
+            replicas.begin(micro_batches)
 
         def perform(turn: Turn, action: Action) -> None:
             match action.verb:
@@ -97,9 +103,15 @@ class DistributedRuntime:
                     self._backward(turn, action.micro_batch)
                 case "update":
                     turn.executor.update()
+                    if replicas is not None and replicas.asked(turn.executor.program.index):
+                        self._lookout.stop_after(self._forwards[turn.executor.program.index])
 
         for _ in self._passes(turns, micro_batches, perform, "training"):
             pass
+        if replicas is not None:
+            last = Action("update", micro_batches[-1])
+            self._wait_with_replicas(turns[-1], last, micro_batches, "the running statistics of other replicas")
+            replicas.average_statistics()
         self._lookout.doing = None
 
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
@@ -116,6 +128,7 @@ class DistributedRuntime:
             Turn(executor, torch.device(executor.program.device), (Action("forward", batch) for batch in batches))
             for executor in self.executors
         ]
+        self._evaluates = True
         for turn in turns:
             turn.advance()
             turn.executor.set_training(False)
@@ -125,6 +138,7 @@ class DistributedRuntime:
                 results.clear()
             yield from results
         finally:
+            self._evaluates = False
             self._lookout.doing = None
             for executor in self.executors:
                 executor.set_training(True)
@@ -162,20 +176,32 @@ class DistributedRuntime:
             elif progressed:
                 yield
             else:
+                if not self._crew.global_clip and all(self._held_back(*pair) for pair in open_turns):
+                    turn, action = next(pair for pair in open_turns if pair[1].verb == "update")
+                    self._wait_with_replicas(turn, action, micro_batches, "the gradients of other replicas")
+                    self._lookout.bell.wait()
+                    continue
                 waiting = [(turn, action) for turn, action in open_turns if not self._held_back(turn, action)]
                 self._sleep(waiting, micro_batches, phase)
 
     def _held_back(self, turn: Turn, action: Action) -> bool:
         """Whether a stage has to wait though nothing is missing: for all others' gradients, or since the run stops."""
-        return (action.verb == "update" and self._crew.global_clip) or self._halts(turn, action)
+        if action.verb == "update":
+            replicas = self._crew.replicas
+            summed = replicas is None or replicas.ready(turn.executor.program.index)
+            return self._crew.global_clip or not summed
+        return self._halts(turn, action)
 
     def _halts(self, turn: Turn, action: Action) -> bool:
         """Whether a stage stops before an operation, since somebody asked for it."""
         if action.verb != "forward" or self._lookout.asked is None:
             return False
-        forwards = self._forwards[turn.executor.program.index]
-        if self._lookout.stop_at is None and _reads_samples(turn.executor.program):
+        program, replicas = turn.executor.program, self._crew.replicas
+        forwards = self._forwards[program.index]
+        if self._lookout.stop_at is None and replicas is None and _reads_samples(program):
             self._lookout.stop_after(forwards)
+        elif replicas is not None and self._evaluates:
+            return False  # The other replicas are somewhere else, and cannot stop at the same place.
         return self._lookout.stop_at is not None and forwards >= self._lookout.stop_at
 
     def _awaited(self, turn: Turn, action: Action) -> list[Lane]:
@@ -200,16 +226,25 @@ class DistributedRuntime:
         at = max(range(len(turns)), key=lambda at: (bool(outside[at]), at))  # others within this process wait for it
         turn, action = turns[at]
         peers = sorted({self._links.peer(lane, own) for lanes in outside for lane in lanes})
-        doing = self._doing(turn, action, micro_batches, phase)
         lane = ", ".join(map(str, outside[at] or awaited[at]))
-        before = self._lookout.doing
-        if before is not None and before.lane == lane and before.micro_batch == action.micro_batch:
-            doing = attrs.evolve(doing, since=before.since)
-        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=tuple(peers))
+        self._waits(self._doing(turn, action, micro_batches, phase), lane, tuple(peers))
         self._lookout.bell.wait()
+
+    def _waits(self, doing: Doing, lane: str, peers: tuple[int, ...]) -> None:
+        """Say what this process waits for, and that it has done so all the time if it has."""
+        before = self._lookout.doing
+        if before is not None and before.lane == lane and before.micro_batch == doing.micro_batch:
+            doing = attrs.evolve(doing, since=before.since)
+        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=peers)
 
     def _outside(self, lanes: Sequence[Lane]) -> list[Lane]:
         return [lane for lane in lanes if self._links.peer(lane, self._crew.rank) != self._crew.rank]
+
+    def _wait_with_replicas(self, turn: Turn, action: Action, micro_batches: range, what: str) -> None:
+        """Say what this process is about to wait for."""
+        assert self._crew.replicas is not None
+        peers = tuple(rank for rank in self._crew.replicas.peers if rank != self._crew.rank)
+        self._waits(self._doing(turn, action, micro_batches, "training"), what, peers)
 
     def _doing(self, turn: Turn, action: Action, micro_batches: range, phase: str) -> Doing:
         return Doing(
@@ -235,7 +270,7 @@ class DistributedRuntime:
     def _judge(self, turn: Turn, source: Iterator[MicroBatch], results: list[HeadResult]) -> None:
         received, target, borrowed = self._received(turn, source, in_place=True)
         done = turn.executor.evaluate(received, target)
-        self._forwards[turn.executor.program.index] += 1
+        self._forwards[turn.executor.program.index] += self._crew.replicas is None
         for edge, carried in done.sent.items():
             self._send(Lane(edge, "forward"), carried, borrowed)
         if done.result is not None:
