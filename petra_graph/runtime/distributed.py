@@ -8,7 +8,6 @@ process sleeps. Nothing but channels connects stages, so processes and their tim
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -16,21 +15,19 @@ import attrs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.cells import HeadResult
-from petra_graph.executor.compress import Carried, Compressed
-from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.lanes import Direction, Lane
 from petra_graph.program.schedule import Action
-from petra_graph.program.stage_program import Edge, StageProgram
-from petra_graph.runtime.channel import moved
+from petra_graph.program.stage_program import Edge
 from petra_graph.runtime.failure import Doing
 from petra_graph.runtime.inline import MicroBatch, Observer
-from petra_graph.runtime.links import Links, Queue, Wiring
+from petra_graph.runtime.links import Links, Wiring
 from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.operations import Operations, reads_samples
 from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.turns import Turn, told_where, turn_of
 
@@ -68,12 +65,10 @@ class DistributedRuntime:
         self.executors = executors
         self._crew = crew
         self._links, self._lookout = crew.links, crew.lookout
-        self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
-        self._forwards = dict.fromkeys(self._in_place, 0)
+        self._operations = Operations(executors, crew.links, crew.wiring.entries)
+        self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
         """Of each stage since the run's start, what `Lookout.stop_at` counts: evaluations too, where there are no replicas."""
         self._evaluates = False
-        self._entries = crew.wiring.entries
-        self._targets: deque[Tensor] = deque()
 
     def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
         """Train on `micro_batches`, and drain; as `InlineRuntime.train`.
@@ -98,9 +93,12 @@ class DistributedRuntime:
         def perform(turn: Turn, action: Action) -> None:
             match action.verb:
                 case "forward":
-                    self._forward(turn, action.micro_batch, source, observe)
+                    result = self._operations.forward(turn, action.micro_batch, source)
+                    self._forwards[turn.executor.program.index] += 1
+                    if result is not None:
+                        observe(result)
                 case "backward":
-                    self._backward(turn, action.micro_batch)
+                    self._operations.backward(turn, action.micro_batch)
                 case "update":
                     turn.executor.update()
                     if replicas is not None and replicas.asked(turn.executor.program.index):
@@ -128,12 +126,19 @@ class DistributedRuntime:
             Turn(executor, torch.device(executor.program.device), (Action("forward", batch) for batch in batches))
             for executor in self.executors
         ]
+
+        def judge(turn: Turn, _: Action) -> None:
+            result = self._operations.judge(turn, source)
+            self._forwards[turn.executor.program.index] += self._crew.replicas is None
+            if result is not None:
+                results.append(result)
+
         self._evaluates = True
         for turn in turns:
             turn.advance()
             turn.executor.set_training(False)
         try:
-            for _ in self._passes(turns, batches, lambda turn, _: self._judge(turn, source, results), "evaluation"):
+            for _ in self._passes(turns, batches, judge, "evaluation"):
                 yield from results
                 results.clear()
             yield from results
@@ -198,7 +203,7 @@ class DistributedRuntime:
             return False
         program, replicas = turn.executor.program, self._crew.replicas
         forwards = self._forwards[program.index]
-        if self._lookout.stop_at is None and replicas is None and _reads_samples(program):
+        if self._lookout.stop_at is None and replicas is None and reads_samples(program):
             self._lookout.stop_after(forwards)
         elif replicas is not None and self._evaluates:
             return False  # The other replicas are somewhere else, and cannot stop at the same place.
@@ -255,72 +260,6 @@ class DistributedRuntime:
             since=time.monotonic(),
         )
 
-    # --- operations ---------------------------------------------------------------------------------------------------
-
-    def _forward(self, turn: Turn, micro_batch: int, source: Iterator[MicroBatch], observe: Observer) -> None:
-        executor = turn.executor
-        received, target, borrowed = self._received(turn, source, in_place=self._in_place[executor.program.index])
-        done = executor.forward(micro_batch, received, target)
-        self._forwards[executor.program.index] += 1
-        for edge, carried in done.sent.items():
-            self._send(Lane(edge, "forward"), carried, borrowed)
-        if done.result is not None:
-            observe(done.result)
-
-    def _judge(self, turn: Turn, source: Iterator[MicroBatch], results: list[HeadResult]) -> None:
-        received, target, borrowed = self._received(turn, source, in_place=True)
-        done = turn.executor.evaluate(received, target)
-        self._forwards[turn.executor.program.index] += self._crew.replicas is None
-        for edge, carried in done.sent.items():
-            self._send(Lane(edge, "forward"), carried, borrowed)
-        if done.result is not None:
-            results.append(done.result)
-
-    def _received(
-        self, turn: Turn, source: Iterator[MicroBatch], *, in_place: bool
-    ) -> tuple[dict[Edge, Carried], Tensor | None, set[int]]:
-        """Return what a forward reads, and the memory of it that belongs to slots."""
-        program, received = turn.executor.program, dict[Edge, Carried]()
-        target: Tensor | None = None
-        borrowed: set[int] = set()
-        for edge in program.receives:
-            if edge.producer == INPUT:
-                samples, target = next(source)
-                received[edge] = moved((samples,), turn.device)
-                self._targets.append(target)
-                continue
-            carried = moved(self._links.receivers[Lane(edge, "forward")].receive(), turn.device)
-            received[edge] = carried if in_place else _copied(carried)
-            borrowed |= _memory(carried)
-        if not program.holds_head:
-            return received, None, borrowed
-        if not any(_reads_samples(executor.program) for executor in self.executors):
-            _, target = next(source)
-            self._targets.append(target)
-        return received, self._targets.popleft().to(turn.device), borrowed
-
-    def _backward(self, turn: Turn, micro_batch: int) -> None:
-        messages: dict[Edge, BackwardMessage] = {}
-        borrowed: set[int] = set()
-        for edge in turn.executor.program.sends:
-            messages[edge] = message = self._received_back(edge, turn.device)
-            borrowed |= _memory(message.gradients + (message.activation or ()))
-            del message  # else it would keep its slot
-        for edge, message in turn.executor.backward(micro_batch, messages).items():
-            self._send(Lane(edge, "backward"), message.gradients + (message.activation or ()), borrowed)
-
-    def _received_back(self, edge: Edge, device: torch.device) -> BackwardMessage:
-        carried = moved(self._links.receivers[Lane(edge, "backward")].receive(), device)
-        streams = self._entries[edge].streams
-        return BackwardMessage(gradients=carried[:streams], activation=carried[streams:] or None)
-
-    def _send(self, lane: Lane, carried: Carried, borrowed: set[int]) -> None:
-        """Send a message; what lies in a slot is copied where it would stay in this process."""
-        sender = self._links.senders[lane]
-        if isinstance(sender, Queue) and borrowed & _memory(carried):
-            carried = _copied(carried)
-        sender.send(carried)
-
     def _update_together(self, turns: Sequence[Turn]) -> None:
         """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
         norms = torch.zeros(len(self._crew.wiring.programs), dtype=torch.float64)
@@ -333,37 +272,9 @@ class DistributedRuntime:
             turn.advance()
 
 
-def reads_in_place(program: StageProgram) -> bool:
-    """Whether a stage is done with what it received before it needs many messages more.
-
-    A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
-    """
-    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
-    return keeps_nothing or program.depth == 1
-
-
 def _lanes(direction: Direction, *sides: Sequence[Edge]) -> list[list[Lane]]:
     return [[Lane(edge, direction) for edge in edges if edge.producer != INPUT] for edges in sides]
 
 
-def _reads_samples(program: StageProgram) -> bool:
-    return any(edge.producer == INPUT for edge in program.receives)
-
-
 def _unit(phase: str) -> str:
     return "batch" if phase == "evaluation" else "micro-batch"
-
-
-def _copied(carried: Carried) -> Carried:
-    return tuple(
-        attrs.evolve(value, payload=value.payload.clone(), scale=None if value.scale is None else value.scale.clone())
-        if isinstance(value, Compressed)
-        else value.clone()
-        for value in carried
-    )
-
-
-def _memory(carried: Carried) -> set[int]:
-    """Return where the tensors' memory begins."""
-    tensors = [value.payload if isinstance(value, Compressed) else value for value in carried]
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
