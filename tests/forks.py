@@ -20,7 +20,7 @@ from pathlib import Path
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 SPEC = """\
 name = "shared"
 

@@ -18,12 +18,12 @@ METHODS = ("petra", "dsp", "pipedream", "delayed-reconstructed")
 IMAGE = (3, 12, 12)
 DEEP = (
     node("stem", "conv-stem", channels=4),
-    *(node(f"rev{index}", "rev-basic") for index in range(20)),
+    *(node(f"rev{index}", "rev-basic") for index in range(12)),
     node("head", "pool-linear", outputs=CLASSES),
 )
 BY_FOURS = (
     ("stem",),
-    *(tuple(f"rev{index}" for index in range(first, first + 4)) for first in range(0, 20, 4)),
+    *(tuple(f"rev{index}" for index in range(first, first + 4)) for first in range(0, 12, 4)),
     ("head",),
 )
 RESNET = (
@@ -38,17 +38,15 @@ def deviation(*arguments, **settings) -> float:
     return max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True))
 
 
-@pytest.mark.parametrize("batch", [4, 16])
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+@pytest.mark.parametrize(("schedule", "batch"), [("lockstep", 4), ("1f1b", 16)])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_small_revnet(method, schedule, batch):
     assert deviation(REVNET, IMAGE, method=method, schedule=schedule, batch=batch) < NEAR
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "schedule"), [("petra", "lockstep"), ("petra", "1f1b"), ("pipedream", "1f1b")])
 def test_a_deep_narrow_revnet(method, schedule):
-    # In seven stages, since a tracked run of 22 takes long; tools/bench/plan_memory.py has one a block.
+    # In five stages, since a tracked run of 14 takes long; tools/bench/plan_memory.py has one a block.
     assert deviation(DEEP, IMAGE, method=method, schedule=schedule, stages=BY_FOURS, batch=8) < NEAR
 
 

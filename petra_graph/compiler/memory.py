@@ -48,8 +48,10 @@ def stage_memory(
         transport: in how many bytes tensors wait and travel; None: as they are.
     """
     if micro_batches is None:
-        # As many again as are in flight: then each of these may have seen parameters of its own.
-        micro_batches = 2 * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
+        stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
+        # Where older parameters are kept, as many again as are in flight: each of these may have seen its own.
+        fills = 2 if stored else 1
+        micro_batches = fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
     pipeline = _Pipeline(
         books=[StageBooks(program, costs, transport or Transport()) for program in programs],
         turns=[order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs],

@@ -1,4 +1,4 @@
-"""Which process hosts which stage, and on what kind of device."""
+"""How many processes can share the stages, and on what kind of device."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.spec.model import PartitionSpec
 
 
-def even_ranks(stages: int, processes: int) -> tuple[int, ...]:
-    """Return a rank for each stage without looking at costs: consecutive ones together, none with two more than another.
+def check_processes(stages: int, processes: int) -> None:
+    """Check that every process has a stage.
 
     Raises:
-        SpecError: a process would have none.
+        SpecError: one would have none.
     """
     if processes > stages:
         raise SpecError(
@@ -20,7 +20,6 @@ def even_ranks(stages: int, processes: int) -> tuple[int, ...]:
                 path=("partition", "stages"),
             )
         )
-    return tuple(index * processes // stages for index in range(stages))
 
 
 def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
-from attrs import evolve, frozen
+from attrs import define, evolve
 
 from petra_graph.compiler.memory import device_memory, stage_memory
 from petra_graph.compiler.paper import paper_accounting
@@ -25,26 +26,67 @@ TICKS_SHOWN = 6
 """Of the steady state, in a timeline."""
 
 
-@frozen(kw_only=True)
+@define(kw_only=True, frozen=True, eq=False, slots=False)
 class Prediction:
-    """Stages, and what is predicted of them."""
+    """Stages, and what the models say of them; each model is asked when its answer is."""
 
     setting: Setting
     partition: Partition
     schedule: Schedule
-    programs: tuple[StageProgram, ...]
-    memory: tuple[StageBytes, ...]
-    """Every stage's, at its largest moment."""
-    device_memory: Mapping[str, StageBytes]
-    paper: PaperBytes
-    seconds: tuple[StageSeconds, ...]
-    wire_bytes: Mapping[Edge, WireBytes]
-    pipeline: Pipeline
-    """With the fewest slots that cost nothing."""
-    slots: Mapping[Lane, int]
-    timing: Timing
-    sequential_seconds: float
-    """A micro-batch of `reversible-backprop`, the same stages on the same devices one after another."""
+
+    @cached_property
+    def programs(self) -> tuple[StageProgram, ...]:
+        """The stages' programs."""
+        return self.setting.programs(self.partition, self.schedule)
+
+    @cached_property
+    def memory(self) -> tuple[StageBytes, ...]:
+        """Every stage's, at its largest moment."""
+        return stage_memory(self.programs, self.setting.costs, transport=self.setting.transport)
+
+    @cached_property
+    def device_memory(self) -> Mapping[str, StageBytes]:
+        """Every used device's."""
+        return device_memory(self.programs, self.memory)
+
+    @cached_property
+    def paper(self) -> PaperBytes:
+        """What the paper counts."""
+        return paper_accounting(self.programs, self.setting.costs)
+
+    @cached_property
+    def seconds(self) -> tuple[StageSeconds, ...]:
+        """What every stage's operations take."""
+        return tuple(self.setting.seconds(program) for program in self.programs)
+
+    @cached_property
+    def wire_bytes(self) -> Mapping[Edge, WireBytes]:
+        """The sizes of messages between stages."""
+        return self.setting.wire_bytes(self.programs)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The time model's, with as many slots as are asked for."""
+        return self.setting.pipeline(self.programs)
+
+    @cached_property
+    def slots(self) -> Mapping[Lane, int]:
+        """The fewest places for messages that cost neither deadlock nor throughput."""
+        return fewest_slots(self.pipeline)
+
+    @cached_property
+    def timing(self) -> Timing:
+        """Its speed.
+
+        Raises:
+            Deadlock: some stage would wait for ever.
+        """
+        return timing(self.pipeline)
+
+    @cached_property
+    def sequential_seconds(self) -> float:
+        """A micro-batch of `reversible-backprop`, the same stages on the same devices one after another."""
+        return sequential_seconds(self.setting, self.partition)
 
     @property
     def speedup(self) -> float:
@@ -52,38 +94,10 @@ class Prediction:
         return self.sequential_seconds / self.timing.tick_seconds if self.timing.tick_seconds else 1.0
 
     def timeline(self) -> Timeline:
-        """Return what happens from the start to some ticks after the pipeline is full."""
+        """Return what happens from the start to some ticks after the pipeline is full, with the fewest slots."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
-        return simulate(self.pipeline, windows * self.setting.accumulation)
-
-
-def predict(setting: Setting, partition: Partition, schedule: Schedule) -> Prediction:
-    """Apply both models.
-
-    Raises:
-        Deadlock: some stage would wait for ever.
-    """
-    programs = setting.programs(partition, schedule)
-    unbounded = setting.pipeline(programs)
-    slots = fewest_slots(unbounded)
-    memory = stage_memory(programs, setting.costs, transport=setting.transport)
-    pipeline = evolve(unbounded, slots=slots)
-    return Prediction(
-        setting=setting,
-        partition=partition,
-        schedule=schedule,
-        programs=programs,
-        memory=memory,
-        device_memory=device_memory(programs, memory),
-        paper=paper_accounting(programs, setting.costs),
-        seconds=tuple(setting.seconds(program) for program in programs),
-        wire_bytes=setting.wire_bytes(programs),
-        pipeline=pipeline,
-        slots=slots,
-        timing=timing(pipeline),
-        sequential_seconds=sequential_seconds(setting, partition),
-    )
+        return simulate(evolve(self.pipeline, slots=self.slots), windows * self.setting.accumulation)
 
 
 def sequential_seconds(setting: Setting, partition: Partition) -> float:

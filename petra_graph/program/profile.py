@@ -28,4 +28,4 @@ class Profile:
     outside: float
     """Seconds a micro-batch that no stage accounts for: loading samples, handing messages on."""
     link: Link | None
-    """Between two of the devices, where there are two."""
+    """Between two of the devices; on one machine's CPU, through its memory."""

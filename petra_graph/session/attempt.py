@@ -36,10 +36,10 @@ class Attempt:
     processes: int = 1
     trainer: Trainer | None = None
     """None before the network is built, and where another process trains the head."""
-    predicted: Mapping[str, Any] | None = None
-    """What the plan says; None where none could be made."""
     told: Reached = field(factory=Reached)
     """How far the training came in another process, as that has told."""
+    predicted: Mapping[str, Any] | None = None
+    """What the plan says; None where none was made."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod

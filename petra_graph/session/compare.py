@@ -10,6 +10,7 @@ import attrs
 from attrs import evolve
 
 from petra_graph.compiler.document import Document
+from petra_graph.compiler.predict import Prediction
 from petra_graph.compiler.simulation.timing import timing
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.program.devices import Link
@@ -18,6 +19,8 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.session.plan import Plan, Planner
 from petra_graph.spec.model import AskedName, Spec
 
+_MANY = 256
+"""Stages up to which memory is predicted in a table of device counts."""
 _LIKE_WITH_LIKE = "lockstep"
 """The schedule of the rows that the first one's memory is compared with: the paper's."""
 
@@ -126,12 +129,19 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[st
     return {
         **common,
         "samples_per_second": speed.samples_per_second(batch, replicas),
-        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "memory_peak": _peak(prediction),
         "fill_seconds": prediction.timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.wire_bytes.values()), default=0),
         "staleness": (prediction.programs[0].depth - 1) / prediction.setting.accumulation,
         "note": f"{unused} devices are left over" if unused else "",
     }
+
+
+def _peak(prediction: Prediction) -> int | None:
+    """Return the fullest device's bytes; going through the operations of very many stages would take minutes."""
+    if len(prediction.programs) > _MANY:
+        return None
+    return max(held.total for held in prediction.device_memory.values())
 
 
 def _with_devices(spec: Spec, count: int) -> Spec:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from petra_graph.compiler.placement import process_devices
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType, Link
 from petra_graph.spec.model import PartitionSpec
@@ -14,16 +15,18 @@ from petra_graph.spec.sizes import byte_count
 _DEVICES = ("partition", "devices")
 
 
-def present_devices(partition: PartitionSpec) -> tuple[str, ...]:
+def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
     """Return the names of a run's devices, in order.
 
-    A number means the first CUDA devices, or where torch sees none, the CPU.
+    A number means the first CUDA devices, or where torch sees none, the CPU. Several processes have one device each.
 
     Raises:
         SpecError: a device does not exist here.
     """
     asked = partition.devices
     available = torch.cuda.device_count()
+    if processes > 1:
+        return process_devices(partition, processes, "cuda" if available else "cpu")
     if isinstance(asked, int):
         if available == 0:
             return ("cpu",)

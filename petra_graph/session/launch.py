@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from petra_graph.compiler.placement import even_ranks
+from petra_graph.compiler.placement import check_processes
 from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
 from petra_graph.runtime.launch import launch
 from petra_graph.runtime.world import place_from
@@ -54,7 +54,13 @@ def _check(path: str, overrides: Sequence[str], processes: int) -> None:
     """Check words, graph, and whether there is a stage for each process."""
     checked = check_spec(path, overrides, import_local=True)
     cuts = checked.spec.partition.stages
-    most = len(checked.graph.nodes) if cuts == "per-block" else cuts if isinstance(cuts, int) else len(cuts)
+    match cuts:
+        case int():
+            most = cuts
+        case tuple():
+            most = len(cuts)
+        case _:
+            most = len(checked.graph.nodes)
     findings = Findings()
-    findings.attempt(lambda: even_ranks(most, processes), (), inside=True)
+    findings.attempt(lambda: check_processes(most, processes), (), inside=True)
     findings.raise_any(checked.loaded)

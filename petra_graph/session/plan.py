@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from petra_graph.compiler.document import Document, document
-from petra_graph.compiler.predict import Prediction, predict
+from petra_graph.compiler.predict import Prediction
 from petra_graph.errors import SpecError
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import EFFICIENCY
@@ -105,7 +105,11 @@ def planned(spec: Spec, compiled: Compiled, costs: Callable[[], CostTable], *, o
     """
     setting = setting_of(compiled.graph, spec, (compiled.method, compiled.schedule), costs(), compiled.devices)
     setting = evolve(setting, overlap=overlap)
-    return Plan(spec=spec, compiled=compiled, prediction=predict(setting, compiled.partition, compiled.schedule))
+    return Plan(
+        spec=spec,
+        compiled=compiled,
+        prediction=Prediction(setting=setting, partition=compiled.hosts, schedule=compiled.schedule),
+    )
 
 
 def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:

@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 
 import torch
+from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.stage import StageExecutor
@@ -27,15 +28,18 @@ from petra_graph.program.costs import Operation
 from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
 from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.session.compiled import compile_graph
 from petra_graph.session.loader import MicroBatch
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
-from petra_graph.spec.model import Kind
+from petra_graph.spec.model import AskedName, Kind, MethodSpec
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
 
+_COPIED_BYTES = 2**26
+
 # method, schedule -> what its forward and its backward are, by kind of node
-_WAYS: tuple[tuple[str, str, dict[Kind, tuple[Operation, Operation | None]]], ...] = (
+_WAYS: tuple[tuple[str, AskedName, dict[Kind, tuple[Operation, Operation | None]]], ...] = (
     (
         "petra",
         "sequential",
@@ -67,14 +71,12 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         SpecError, PluginError: as `prepare`.
         RunFailed: the network does not run.
     """
-    given = [*overrides]
-    common = ["method.accumulation=1", "partition.stages=per-block", "method.last_stage=as-others"]
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
     outside = 0.0
-    ready = prepare(path, given)
+    ready = prepare(path, overrides)
     fix_arithmetic(ready)
     for method, schedule, meaning in _WAYS:
-        setting = prepare(path, [*given, *common, f"method.name={method}", f"method.schedule={schedule}"])
+        setting = _trained_by(ready, method, schedule)
         watches, elsewhere = _timed(setting, micro_batches)
         kinds = {node.name: node.kind for node in setting.compiled.graph.nodes.values()}
         for name, watch in watches.items():
@@ -101,6 +103,20 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         outside=outside,
         link=_link(devices),
     )
+
+
+def _trained_by(ready: Prepared, method: str, schedule: AskedName) -> Prepared:
+    """Return the same run with another method, every node a stage and every micro-batch an update."""
+    checked = ready.checked
+    clip = checked.spec.optimizer.clip  # one norm over all stages is for synchronous methods only
+    spec = evolve(
+        checked.spec,
+        method=MethodSpec(name=method, schedule=schedule),
+        partition=evolve(checked.spec.partition, stages="per-block", memory=None, profile=None),
+        optimizer=evolve(checked.spec.optimizer, clip=clip and evolve(clip, scope="stage")),
+    )
+    compiled = compile_graph(checked.graph, spec, checked.facts, ready.costs)
+    return evolve(ready, checked=evolve(checked, spec=spec), compiled=compiled)
 
 
 class _Stopwatch(Watcher):
@@ -179,20 +195,26 @@ def _device_name(device: torch.device) -> str:
 
 
 def _link(devices: Sequence[torch.device]) -> Link | None:
-    """Time copies between the first two different devices: an empty one, and one of 64 MiB."""
+    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
+
+    On CPUs alone a copy in memory is timed, which is what a message through shared memory takes. None: one GPU.
+    """
     others = [device for device in devices if device != devices[0]]
-    if not others:
+    if not others and devices[0].type != "cpu":
         return None
-    seconds = {}
-    for size in (1, 2**26):
-        source = torch.zeros(size, dtype=torch.uint8, device=devices[0])
-        taken = []
-        for _ in range(12):
-            _wait(devices[0])
-            began = time.perf_counter()
-            source.to(others[0])
-            _wait(others[0])
-            taken.append(time.perf_counter() - began)
-        seconds[size] = statistics.median(taken[2:])
-    latency, large = seconds.values()
-    return Link(latency_seconds=latency, bytes_per_second=2**26 / max(large - latency, 1e-9))
+    source, target = devices[0], (others or devices)[0]
+    seconds = [_copying(source, target, size) for size in (1, _COPIED_BYTES)]
+    return Link(latency_seconds=seconds[0], bytes_per_second=_COPIED_BYTES / max(seconds[1] - seconds[0], 1e-9))
+
+
+def _copying(source: torch.device, target: torch.device, size: int) -> float:
+    sent = torch.zeros(size, dtype=torch.uint8, device=source)
+    received = torch.empty(size, dtype=torch.uint8, device=target)
+    taken = []
+    for _ in range(12):
+        _wait(source)
+        began = time.perf_counter()
+        received.copy_(sent)
+        _wait(target)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[2:])

@@ -7,11 +7,15 @@ import pytest
 from petra_graph.compiler.cut import cut, placed, resolved_schedule
 from petra_graph.compiler.memory import device_memory, stage_memory
 from petra_graph.compiler.partition import per_block
-from petra_graph.compiler.predict import predict
+from petra_graph.compiler.predict import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from tests.costs import costs
 from tests.pipelines import BRANCHES, SKIP
 from tests.settings import setting
+
+
+def predict(used, made, schedule):
+    return Prediction(setting=used, partition=made, schedule=schedule)
 
 
 def nodes_of(made):

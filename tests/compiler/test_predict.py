@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from petra_graph.compiler.cut import cut, placed
 from petra_graph.compiler.partition import per_block
-from petra_graph.compiler.predict import predict, sequential_seconds
+from petra_graph.compiler.predict import Prediction, sequential_seconds
+from petra_graph.compiler.simulation.steady import tick
 from petra_graph.program.devices import Link
 from tests.settings import setting
+
+
+def predict(used, made, schedule):
+    return Prediction(setting=used, partition=made, schedule=schedule)
 
 
 def per_block_prediction(count=5, schedule="lockstep", **changes):
@@ -70,8 +76,6 @@ def test_a_timeline_goes_beyond_the_fill():
 
 def test_slots_cost_nothing():
     made = per_block_prediction(5)
-    unbounded = made.setting.pipeline(made.programs)
-    from petra_graph.compiler.simulation.steady import tick
-
-    assert tick(unbounded).seconds == pytest.approx(made.timing.tick_seconds)
+    bounded = evolve(made.pipeline, slots=made.slots)
+    assert tick(bounded).seconds == pytest.approx(made.timing.tick_seconds)
     assert set(made.slots) == set(made.pipeline.lanes)

@@ -10,6 +10,7 @@ import pytest
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.record.listener import Silence
 from petra_graph.report.plan.document import read_document
+from petra_graph.session.attempt import Attempt
 from petra_graph.session.plan import Planner, plan, saved_or_planned
 from petra_graph.session.run import run
 from tests.runs import SPEC, only_run, summary_of, weights_bytes
@@ -132,7 +133,7 @@ def test_a_run_s_summary_puts_predicted_beside_measured(spec):
 
 def test_planning_does_not_change_a_run_s_bits(spec, monkeypatch):
     run(spec, ["run.epochs=1", "run.directory=with"], Silence())
-    monkeypatch.setattr("petra_graph.session.attempt.Attempt._write_plan", lambda _: None)
+    monkeypatch.setattr(Attempt, "_write_plan", lambda _: None)
     run(spec, ["run.epochs=1", "run.directory=without"], Silence())
     assert weights_bytes(only_run("with")) == weights_bytes(only_run("without"))
 
