@@ -30,7 +30,9 @@ class Operations:
     def __init__(self, executors: Sequence[StageExecutor], links: Links, entries: Mapping[Edge, InputEdge]) -> None:
         self._executors, self._links, self._entries = executors, links, entries
         self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
+        self._holds_head = any(executor.program.holds_head for executor in executors)
         self._targets: deque[Tensor] = deque()
+        """Of micro-batches on their way to the head, where that is in this process."""
 
     def forward(self, turn: Turn, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of a training micro-batch; return the head's result."""
@@ -60,7 +62,8 @@ class Operations:
             if edge.producer == INPUT:
                 samples, target = next(source)
                 received[edge] = moved((samples,), turn.device)
-                self._targets.append(target)
+                if self._holds_head:
+                    self._targets.append(target)
                 continue
             carried = moved(self._links.receivers[Lane(edge, "forward")].receive(), turn.device)
             received[edge] = carried if in_place else _copied(carried)
