@@ -50,6 +50,7 @@ def document(
         "method": setting.method.name,
         "schedule": list(prediction.schedule) if isinstance(prediction.schedule, tuple) else prediction.schedule,
         "accumulation": setting.accumulation,
+        "replicas": setting.replicas,
         "micro_batch": setting.costs.micro_batch,
         "stages": stages,
         "totals": {
@@ -124,7 +125,9 @@ def _timing(prediction: Prediction) -> Document:
     timing = prediction.timing
     return {
         "tick_seconds": timing.tick_seconds,
-        "samples_per_second": timing.samples_per_second(prediction.setting.costs.micro_batch),
+        "samples_per_second": timing.samples_per_second(
+            prediction.setting.costs.micro_batch, prediction.setting.replicas
+        ),
         "speedup_over_reversible_backprop": prediction.speedup,
         "bubble_fraction": timing.bubble_fraction,
         "utilisation": [timing.utilisation[device.name] for device in _used(prediction)],

@@ -41,6 +41,8 @@ class Setting:
     """Each device's, by its name."""
     overlap: bool = False
     """Devices run forwards and backwards on two streams."""
+    replicas: int = 1
+    """Pipelines that exchange gradients before each update."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, and what no stage accounts for."""
 
@@ -65,7 +67,18 @@ class Setting:
         """Return what a stage's operations take on its device."""
         seconds = stage_seconds(program, self.clocks[program.device])
         enters = any(edge.producer == INPUT for edge in program.receives)
-        return evolve(seconds, forward=seconds.forward + self.outside_seconds) if enters else seconds
+        return evolve(
+            seconds,
+            forward=seconds.forward + (self.outside_seconds if enters else 0.0),
+            update=seconds.update + self._exchange_seconds(program),
+        )
+
+    def _exchange_seconds(self, program: StageProgram) -> float:
+        """Return what replicas take to sum a stage's gradients, none of it hidden behind computation."""
+        link = next(device.link for device in self.devices if device.name == program.device)
+        return all_reduce_seconds(
+            link, sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas
+        )
 
     def wire_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, WireBytes]:
         """Return the sizes of messages between stages."""
@@ -101,6 +114,15 @@ class Setting:
                 ends = home[edge.producer], home[edge.consumer]
                 if ends[0] != ends[1]:
                     yield ends, slower(link[ends[0]], link[ends[1]])
+
+
+def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
+    """Return how long a ring all-reduce of `size` bytes takes.
+
+    Each replica sends 2 (R - 1) / R of them in 2 (R - 1) messages (Patarasuk and Yuan 2009,
+    https://doi.org/10.1016/j.jpdc.2008.09.002).
+    """
+    return 2 * (replicas - 1) * (link.latency_seconds + size / replicas / link.bytes_per_second)
 
 
 def slower(one: Link, other: Link) -> Link:

@@ -32,7 +32,7 @@ def learning_rate(spec: Spec, base: float, factor: Callable[[int], float], horiz
     """Return lr(u) for a base learning rate and a schedule's factor."""
     scale = base
     if spec.lr_schedule.scaling == "goyal":
-        scale *= spec.data.batch * spec.method.accumulation / GOYAL_BATCH
+        scale *= spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH
     warmup = horizon.warmup_updates
 
     def rate(update: int) -> float:

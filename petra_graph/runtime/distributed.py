@@ -8,7 +8,6 @@ process sleeps. Nothing but channels connects stages, so processes and their tim
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -16,21 +15,20 @@ import attrs
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.cells import HeadResult
-from petra_graph.executor.compress import Carried, Compressed
-from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.lanes import Direction, Lane
 from petra_graph.program.schedule import Action
-from petra_graph.program.stage_program import Edge, StageProgram
-from petra_graph.runtime.channel import moved
+from petra_graph.program.stage_program import Edge
 from petra_graph.runtime.failure import Doing
 from petra_graph.runtime.inline import MicroBatch, Observer
-from petra_graph.runtime.links import Links, Queue, Wiring
+from petra_graph.runtime.links import Links, Wiring
 from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.operations import Operations, reads_samples
+from petra_graph.runtime.replicas import Replicas
 from petra_graph.runtime.turns import Turn, told_where, turn_of
 
 
@@ -57,6 +55,7 @@ class Crew:
     links: Links
     lookout: Lookout
     global_clip: bool = False
+    replicas: Replicas | None = None
 
 
 class DistributedRuntime:
@@ -66,11 +65,10 @@ class DistributedRuntime:
         self.executors = executors
         self._crew = crew
         self._links, self._lookout = crew.links, crew.lookout
-        self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
-        self._forwards = dict.fromkeys(self._in_place, 0)
-        """Of each stage since the run's start, evaluations included: what `Lookout.stop_at` counts."""
-        self._entries = crew.wiring.entries
-        self._targets: deque[Tensor] = deque()
+        self._operations = Operations(executors, crew.links, crew.wiring.entries)
+        self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
+        """Of each stage since the run's start, what `Lookout.stop_at` counts: evaluations too, where there are no replicas."""
+        self._evaluates = False
 
     def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
         """Train on `micro_batches`, and drain; as `InlineRuntime.train`.
@@ -88,18 +86,30 @@ class DistributedRuntime:
         source = iter(data)
         self._links.begin_training([self._crew.wiring.batch] * len(micro_batches))
         turns = [turn_of(executor, micro_batches) for executor in self.executors]
+        replicas = self._crew.replicas
+        if replicas is not None:
+            replicas.begin(micro_batches)
 
         def perform(turn: Turn, action: Action) -> None:
             match action.verb:
                 case "forward":
-                    self._forward(turn, action.micro_batch, source, observe)
+                    result = self._operations.forward(turn, action.micro_batch, source)
+                    self._forwards[turn.executor.program.index] += 1
+                    if result is not None:
+                        observe(result)
                 case "backward":
-                    self._backward(turn, action.micro_batch)
+                    self._operations.backward(turn, action.micro_batch)
                 case "update":
                     turn.executor.update()
+                    if replicas is not None and replicas.asked(turn.executor.program.index):
+                        self._lookout.stop_after(self._forwards[turn.executor.program.index])
 
         for _ in self._passes(turns, micro_batches, perform, "training"):
             pass
+        if replicas is not None:
+            last = Action("update", micro_batches[-1])
+            self._wait_with_replicas(turns[-1], last, micro_batches, "the running statistics of other replicas")
+            replicas.average_statistics()
         self._lookout.doing = None
 
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
@@ -116,15 +126,24 @@ class DistributedRuntime:
             Turn(executor, torch.device(executor.program.device), (Action("forward", batch) for batch in batches))
             for executor in self.executors
         ]
+
+        def judge(turn: Turn, _: Action) -> None:
+            result = self._operations.judge(turn, source)
+            self._forwards[turn.executor.program.index] += self._crew.replicas is None
+            if result is not None:
+                results.append(result)
+
+        self._evaluates = True
         for turn in turns:
             turn.advance()
             turn.executor.set_training(False)
         try:
-            for _ in self._passes(turns, batches, lambda turn, _: self._judge(turn, source, results), "evaluation"):
+            for _ in self._passes(turns, batches, judge, "evaluation"):
                 yield from results
                 results.clear()
             yield from results
         finally:
+            self._evaluates = False
             self._lookout.doing = None
             for executor in self.executors:
                 executor.set_training(True)
@@ -162,20 +181,32 @@ class DistributedRuntime:
             elif progressed:
                 yield
             else:
+                if not self._crew.global_clip and all(self._held_back(*pair) for pair in open_turns):
+                    turn, action = next(pair for pair in open_turns if pair[1].verb == "update")
+                    self._wait_with_replicas(turn, action, micro_batches, "the gradients of other replicas")
+                    self._lookout.bell.wait()
+                    continue
                 waiting = [(turn, action) for turn, action in open_turns if not self._held_back(turn, action)]
                 self._sleep(waiting, micro_batches, phase)
 
     def _held_back(self, turn: Turn, action: Action) -> bool:
         """Whether a stage has to wait though nothing is missing: for all others' gradients, or since the run stops."""
-        return (action.verb == "update" and self._crew.global_clip) or self._halts(turn, action)
+        if action.verb == "update":
+            replicas = self._crew.replicas
+            summed = replicas is None or replicas.ready(turn.executor.program.index)
+            return self._crew.global_clip or not summed
+        return self._halts(turn, action)
 
     def _halts(self, turn: Turn, action: Action) -> bool:
         """Whether a stage stops before an operation, since somebody asked for it."""
         if action.verb != "forward" or self._lookout.asked is None:
             return False
-        forwards = self._forwards[turn.executor.program.index]
-        if self._lookout.stop_at is None and _reads_samples(turn.executor.program):
+        program, replicas = turn.executor.program, self._crew.replicas
+        forwards = self._forwards[program.index]
+        if self._lookout.stop_at is None and replicas is None and reads_samples(program):
             self._lookout.stop_after(forwards)
+        elif replicas is not None and self._evaluates:
+            return False  # The other replicas are somewhere else, and cannot stop at the same place.
         return self._lookout.stop_at is not None and forwards >= self._lookout.stop_at
 
     def _awaited(self, turn: Turn, action: Action) -> list[Lane]:
@@ -200,16 +231,25 @@ class DistributedRuntime:
         at = max(range(len(turns)), key=lambda at: (bool(outside[at]), at))  # others within this process wait for it
         turn, action = turns[at]
         peers = sorted({self._links.peer(lane, own) for lanes in outside for lane in lanes})
-        doing = self._doing(turn, action, micro_batches, phase)
         lane = ", ".join(map(str, outside[at] or awaited[at]))
-        before = self._lookout.doing
-        if before is not None and before.lane == lane and before.micro_batch == action.micro_batch:
-            doing = attrs.evolve(doing, since=before.since)
-        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=tuple(peers))
+        self._waits(self._doing(turn, action, micro_batches, phase), lane, tuple(peers))
         self._lookout.bell.wait()
+
+    def _waits(self, doing: Doing, lane: str, peers: tuple[int, ...]) -> None:
+        """Say what this process waits for, and that it has done so all the time if it has."""
+        before = self._lookout.doing
+        if before is not None and before.lane == lane and before.micro_batch == doing.micro_batch:
+            doing = attrs.evolve(doing, since=before.since)
+        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=peers)
 
     def _outside(self, lanes: Sequence[Lane]) -> list[Lane]:
         return [lane for lane in lanes if self._links.peer(lane, self._crew.rank) != self._crew.rank]
+
+    def _wait_with_replicas(self, turn: Turn, action: Action, micro_batches: range, what: str) -> None:
+        """Say what this process is about to wait for."""
+        assert self._crew.replicas is not None
+        peers = tuple(rank for rank in self._crew.replicas.peers if rank != self._crew.rank)
+        self._waits(self._doing(turn, action, micro_batches, "training"), what, peers)
 
     def _doing(self, turn: Turn, action: Action, micro_batches: range, phase: str) -> Doing:
         return Doing(
@@ -219,72 +259,6 @@ class DistributedRuntime:
             micro_batches=micro_batches,
             since=time.monotonic(),
         )
-
-    # --- operations ---------------------------------------------------------------------------------------------------
-
-    def _forward(self, turn: Turn, micro_batch: int, source: Iterator[MicroBatch], observe: Observer) -> None:
-        executor = turn.executor
-        received, target, borrowed = self._received(turn, source, in_place=self._in_place[executor.program.index])
-        done = executor.forward(micro_batch, received, target)
-        self._forwards[executor.program.index] += 1
-        for edge, carried in done.sent.items():
-            self._send(Lane(edge, "forward"), carried, borrowed)
-        if done.result is not None:
-            observe(done.result)
-
-    def _judge(self, turn: Turn, source: Iterator[MicroBatch], results: list[HeadResult]) -> None:
-        received, target, borrowed = self._received(turn, source, in_place=True)
-        done = turn.executor.evaluate(received, target)
-        self._forwards[turn.executor.program.index] += 1
-        for edge, carried in done.sent.items():
-            self._send(Lane(edge, "forward"), carried, borrowed)
-        if done.result is not None:
-            results.append(done.result)
-
-    def _received(
-        self, turn: Turn, source: Iterator[MicroBatch], *, in_place: bool
-    ) -> tuple[dict[Edge, Carried], Tensor | None, set[int]]:
-        """Return what a forward reads, and the memory of it that belongs to slots."""
-        program, received = turn.executor.program, dict[Edge, Carried]()
-        target: Tensor | None = None
-        borrowed: set[int] = set()
-        for edge in program.receives:
-            if edge.producer == INPUT:
-                samples, target = next(source)
-                received[edge] = moved((samples,), turn.device)
-                self._targets.append(target)
-                continue
-            carried = moved(self._links.receivers[Lane(edge, "forward")].receive(), turn.device)
-            received[edge] = carried if in_place else _copied(carried)
-            borrowed |= _memory(carried)
-        if not program.holds_head:
-            return received, None, borrowed
-        if not any(_reads_samples(executor.program) for executor in self.executors):
-            _, target = next(source)
-            self._targets.append(target)
-        return received, self._targets.popleft().to(turn.device), borrowed
-
-    def _backward(self, turn: Turn, micro_batch: int) -> None:
-        messages: dict[Edge, BackwardMessage] = {}
-        borrowed: set[int] = set()
-        for edge in turn.executor.program.sends:
-            messages[edge] = message = self._received_back(edge, turn.device)
-            borrowed |= _memory(message.gradients + (message.activation or ()))
-            del message  # else it would keep its slot
-        for edge, message in turn.executor.backward(micro_batch, messages).items():
-            self._send(Lane(edge, "backward"), message.gradients + (message.activation or ()), borrowed)
-
-    def _received_back(self, edge: Edge, device: torch.device) -> BackwardMessage:
-        carried = moved(self._links.receivers[Lane(edge, "backward")].receive(), device)
-        streams = self._entries[edge].streams
-        return BackwardMessage(gradients=carried[:streams], activation=carried[streams:] or None)
-
-    def _send(self, lane: Lane, carried: Carried, borrowed: set[int]) -> None:
-        """Send a message; what lies in a slot is copied where it would stay in this process."""
-        sender = self._links.senders[lane]
-        if isinstance(sender, Queue) and borrowed & _memory(carried):
-            carried = _copied(carried)
-        sender.send(carried)
 
     def _update_together(self, turns: Sequence[Turn]) -> None:
         """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
@@ -298,37 +272,9 @@ class DistributedRuntime:
             turn.advance()
 
 
-def reads_in_place(program: StageProgram) -> bool:
-    """Whether a stage is done with what it received before it needs many messages more.
-
-    A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
-    """
-    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
-    return keeps_nothing or program.depth == 1
-
-
 def _lanes(direction: Direction, *sides: Sequence[Edge]) -> list[list[Lane]]:
     return [[Lane(edge, direction) for edge in edges if edge.producer != INPUT] for edges in sides]
 
 
-def _reads_samples(program: StageProgram) -> bool:
-    return any(edge.producer == INPUT for edge in program.receives)
-
-
 def _unit(phase: str) -> str:
     return "batch" if phase == "evaluation" else "micro-batch"
-
-
-def _copied(carried: Carried) -> Carried:
-    return tuple(
-        attrs.evolve(value, payload=value.payload.clone(), scale=None if value.scale is None else value.scale.clone())
-        if isinstance(value, Compressed)
-        else value.clone()
-        for value in carried
-    )
-
-
-def _memory(carried: Carried) -> set[int]:
-    """Return where the tensors' memory begins."""
-    tensors = [value.payload if isinstance(value, Compressed) else value for value in carried]
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors}

@@ -17,17 +17,26 @@ _TAG = 1 << 20
 _SECONDS = 300.0
 
 
-def gathered(world: World, executors: Sequence[StageExecutor], to: int) -> dict[str, Tensor]:
-    """Return the weights of all processes on rank `to`, those of this one elsewhere."""
+def gathered(world: World, executors: Sequence[StageExecutor], ranks: Sequence[int]) -> dict[str, Tensor]:
+    """Return the weights of a pipeline in its last process, those of this one elsewhere.
+
+    Args:
+        world: all processes.
+        executors: of this one.
+        ranks: of the stages, in order; a process that hosts none of them keeps its own.
+    """
+    to = ranks[-1]
     own = weights_of(pair for executor in executors for pair in executor.modules.items())
     described = [(name, list(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in own.items()]
+    if world.rank not in ranks:
+        return own
     if world.rank != to:
         world.facts.tell(f"weights/{world.rank}", described)
         for value in own.values():
             dist.send(_bytes(value), to, tag=_TAG)
         return own
     found = dict(own)
-    for rank in range(world.size):
+    for rank in dict.fromkeys(ranks):
         if rank == to:
             continue
         for name, shape, dtype in world.facts.ask(f"weights/{rank}", _SECONDS, f"rank {rank} sends no weights"):

@@ -194,7 +194,7 @@ def connect(wiring: Wiring, world: World, bell: Bell, hears: Hears, transport: T
     links = Links(planned={planned.lane: planned for planned in wiring.lanes()})
     attaching: list[tuple[str, _Planned]] = []
     for tag, planned in enumerate(links.planned.values()):
-        lane, name = planned.lane, f"lane/{tag}"
+        lane, name = planned.lane, f"lane/{wiring.ranks[0]}/{tag}"
         if planned.sender == planned.receiver:
             if planned.sender == world.rank:
                 links.senders[lane] = links.receivers[lane] = Queue()

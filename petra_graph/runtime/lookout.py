@@ -92,6 +92,7 @@ class Lookout:
 
     def stop_after(self, forwards: int) -> None:
         """Decide where all stop; only the process that feeds the first stage does."""
+        self.asked = self.asked or "SIGINT"
         self.stop_at = forwards
         self._world.facts.tell("stop", [forwards, self.asked])
 

@@ -14,10 +14,13 @@ left in /dev/shm, nor is there a limit on its size to be met.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -40,12 +43,14 @@ class RingReceiver:
     def __init__(self, count: int, slot_bytes: int, bell: Bell) -> None:
         self._memory = os.memfd_create("petra-graph lane", os.MFD_CLOEXEC)
         size = total_bytes(count, slot_bytes)
+        what, hint = f"{count} messages of {slot_bytes} bytes", "use a smaller data.batch or data.evaluation_batch"
+        if size > (available := _available_bytes()):
+            raise RunFailed(f"no shared memory for {what}: {available:.0f} bytes are available", hint=hint)
         try:
             os.posix_fallocate(self._memory, 0, size)
             self._slots = Slots(mmap.mmap(self._memory, size), count, slot_bytes)
         except OSError as error:
-            message = f"no shared memory for {count} messages of {slot_bytes} bytes: {error.strerror or error}"
-            raise RunFailed(message, hint="use a smaller data.batch or data.evaluation_batch") from error
+            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
         self._filled, self._filling = os.pipe2(_PIPE)
         self._to_free, self._freeing = os.pipe2(_PIPE)
         self._numbers: deque[int] = deque()
@@ -123,6 +128,15 @@ class RingSender:
 
     def _drain(self) -> None:
         self._free.extend(_numbers(self._freed))
+
+
+def _available_bytes() -> float:
+    """Return what can be had without swapping: the system would rather kill processes than refuse to allocate."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return math.inf
 
 
 def _numbers(pipe: int) -> Iterator[int]:

@@ -64,7 +64,7 @@ def _unused(prediction: Prediction) -> Iterator[str]:
         stages = len(prediction.programs)
         yield (
             f"{len(idle)} of {len(prediction.setting.devices)} devices get no stage, there being {stages}: set "
-            "partition.stages higher, or partition.devices lower"
+            "partition.stages higher, partition.devices lower, or partition.replicas"
         )
 
 

@@ -48,7 +48,11 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
     """Return what decides the bits, in lines that can be compared; where results go may differ."""
     spec = resolved(prepared)
     text = dump(attrs.evolve(spec, run=attrs.evolve(spec.run, directory="runs")))
-    found = {"torch": torch.__version__, "samples": f"{len(prepared.data.train)} + {len(prepared.data.test)}"}
+    found = {
+        "torch": torch.__version__,
+        "the process of each stage": str(prepared.compiled.ranks),
+        "samples": f"{len(prepared.data.train)} + {len(prepared.data.test)}",
+    }
     table = ""
     for line in text.splitlines():
         table = line if line.startswith("[") else table

@@ -32,23 +32,30 @@ class Training:
 
 
 def executors(
-    programs: Sequence[StageProgram], compiled: Compiled, spec: Spec, facts: DataFacts, training: Training
+    programs: Sequence[StageProgram],
+    compiled: Compiled,
+    spec: Spec,
+    facts: DataFacts,
+    training: Training,
+    *,
+    replica: int = 0,
 ) -> tuple[StageExecutor, ...]:
     """Build one executor for each of some stages.
 
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
-    return tuple(_executor(program, compiled, spec, facts, training) for program in programs)
+    return tuple(_executor(program, compiled, spec, facts, training, replica=replica) for program in programs)
 
 
 def _executor(
-    program: StageProgram, compiled: Compiled, spec: Spec, facts: DataFacts, training: Training
+    program: StageProgram, compiled: Compiled, spec: Spec, facts: DataFacts, training: Training, *, replica: int
 ) -> StageExecutor:
     evaluation = Evaluation(
         device=torch.device(program.device),
         precision=spec.precision,
         seed=spec.run.seed,
+        replica=replica,
         normalisation=normalisation(facts),
     )
     modules = {name: place(_initial(name, compiled, spec.run.seed), evaluation) for name in program.nodes}

@@ -119,7 +119,7 @@ class Attempt:
             directory=self.directory,
             epochs=prepared.spec.run.epochs,
             micro_batches=len(prepared.training_batches(0)),
-            batch=prepared.spec.data.batch,
+            batch=prepared.spec.data.batch * prepared.spec.partition.replicas,
             method=compiled.method.name,
             schedule=schedule_text(compiled.schedule),
             accumulation=prepared.spec.method.accumulation,
@@ -158,7 +158,9 @@ def _summary(attempt: Attempt, status: str) -> dict[str, Any]:
         "train": dict(reached.train) if reached.train else None,
         "test": dict(reached.test) if reached.test else None,
         "seconds": {"total": round(time.perf_counter() - attempt.began, 3), "training": round(reached.seconds, 3)},
-        "samples_per_second": round(reached.micro_batches * prepared.spec.data.batch / reached.seconds, 1)
+        "samples_per_second": round(
+            reached.micro_batches * prepared.spec.data.batch * prepared.spec.partition.replicas / reached.seconds, 1
+        )
         if reached.micro_batches
         else None,
         "predicted": attempt.predicted,

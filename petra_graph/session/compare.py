@@ -11,12 +11,10 @@ from attrs import evolve
 
 from petra_graph.compiler.document import Document
 from petra_graph.compiler.predict import Prediction
-from petra_graph.compiler.simulation.timing import timing
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import schedule_text
-from petra_graph.session.plan import Plan, Planner
+from petra_graph.session.plan import Planner
 from petra_graph.spec.model import AskedName, Spec
 
 _MANY = 256
@@ -97,7 +95,8 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
     """Return the throughput by the number of devices, all of the type of the specification's first.
 
     A pipeline is cut into as many stages as there are devices, one each, up to one a node. Where there are more, they
-    are used by replicas, the faster of as many as share all and of as many whole pipelines as there are, whose all-reduce every update waits for, none of it hidden: a bound from below.
+    are used by replicas, the faster of as many as share all and of as many whole pipelines as there are. Every update waits
+    for their all-reduce, none of it hidden: a bound from below.
 
     Raises:
         SpecError, PluginError: as `Planner.plan`.
@@ -119,13 +118,13 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
 def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[str, Any]:
     common = {"devices": count, "stages": stages, "replicas": replicas}
     try:
-        made = planner.plan(_with_devices(planner.spec, stages))
+        made = planner.plan(_with_devices(planner.spec, stages, replicas))
     except NoFeasiblePlan as error:
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness")
         return {**common, **dict.fromkeys(keys), "note": str(error)}
     prediction = made.prediction
     batch = prediction.setting.costs.micro_batch
-    speed = timing(_reducing(made, replicas)) if replicas > 1 else prediction.timing
+    speed = prediction.timing
     unused = count - stages * replicas
     return {
         **common,
@@ -145,40 +144,17 @@ def _peak(prediction: Prediction) -> int | None:
     return max(held.total for held in prediction.device_memory.values())
 
 
-def _with_devices(spec: Spec, count: int) -> Spec:
-    """Return the specification with `count` devices of its first one's type, a stage each."""
+def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
+    """Return the specification with `count` devices of its first one's type, a stage each, in each replica."""
     asked = spec.partition
     kind = asked.device_type[0] if isinstance(asked.device_type, tuple) else asked.device_type
     memory = asked.memory[0] if isinstance(asked.memory, tuple) else asked.memory
     if kind is None and isinstance(asked.devices, tuple) and asked.devices[0].startswith("cpu"):
         kind = "cpu"
-    partition = evolve(asked, stages=count, devices=count, device_type=kind, memory=memory)
+    partition = evolve(asked, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
     schedule = spec.method.schedule
     method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
     return evolve(spec, partition=partition, method=method)
-
-
-def _reducing(made: Plan, replicas: int) -> Any:
-    """Return the pipeline whose updates wait for a ring all-reduce of the stage's gradients.
-
-    Each replica sends 2 (R - 1) / R of them in 2 (R - 1) messages (Patarasuk and Yuan 2009,
-    https://doi.org/10.1016/j.jpdc.2008.09.002).
-    """
-    prediction = made.prediction
-    links = {device.name: device.link for device in prediction.setting.devices}
-    nodes = prediction.setting.costs.nodes
-    stages = []
-    for stage, program in zip(prediction.pipeline.stages, prediction.programs, strict=True):
-        size = sum(nodes[name].gradient_bytes for name in program.nodes)
-        reduced = all_reduce_seconds(links[program.device], size, replicas)
-        stages.append(evolve(stage, seconds=evolve(stage.seconds, update=stage.seconds.update + reduced)))
-    return evolve(prediction.pipeline, stages=tuple(stages))
-
-
-def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
-    """Return how long a ring all-reduce of `size` bytes takes."""
-    messages = 2 * (replicas - 1)
-    return messages * (link.latency_seconds + size / replicas / link.bytes_per_second)
 
 
 def device_counts(text: str) -> list[int]:

@@ -52,7 +52,7 @@ class Ending:
     lookout: Lookout
     prepared: Prepared | None = None
     ranks: Sequence[int] = ()
-    """Of each stage, once they are known."""
+    """Of each stage of the first replica, once they are known."""
     hosted: Sequence[StageExecutor] = ()
     attempt: Attempt | None = None
     """Where the head is, once there is a directory."""

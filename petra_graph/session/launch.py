@@ -62,5 +62,7 @@ def _check(path: str, overrides: Sequence[str], processes: int) -> None:
         case _:
             most = len(checked.graph.nodes)
     findings = Findings()
-    findings.attempt(lambda: check_processes(most, processes), (), inside=True)
+    findings.attempt(
+        lambda: check_processes(most, max(1, processes // checked.spec.partition.replicas)), (), inside=True
+    )
     findings.raise_any(checked.loaded)

@@ -55,30 +55,40 @@ class MicroBatches:
     start: int = 0
     """Micro-batches to leave out at the beginning."""
     part: Part = "all"
+    replica: int = 0
+    """Whose rows are loaded; `batch` is one replica's, and a micro-batch has that of all of them."""
+    replicas: int = 1
 
     def __attrs_post_init__(self) -> None:
-        if self.drop_last and len(self.split) < self.batch:
-            message = f"batch must be at most the {len(self.split)} samples of the training data (got {self.batch})"
+        if self.drop_last and len(self.split) < self.whole:
+            message = f"batch must be at most the {len(self.split)} samples of the training data (got {self.whole})"
             hint = "training leaves out an epoch's last incomplete micro-batch, which would be all"
             raise SpecError(Problem(message=message, hint=hint, path=("data", "batch")))
 
+    @property
+    def whole(self) -> int:
+        """Samples of a micro-batch, those of all replicas."""
+        return self.batch * self.replicas
+
     def __len__(self) -> int:
         """Return how many micro-batches an iteration gives, those before `start` not counted."""
-        whole, rest = divmod(len(self.split), self.batch)
+        whole, rest = divmod(len(self.split), self.whole)
         return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
 
     @property
     def sizes(self) -> Sequence[int]:
         """Samples of each micro-batch; all are full, but the last one of an evaluation."""
         positions = range(self.start, self.start + len(self))
-        return [min(self.batch, len(self.split) - position * self.batch) for position in positions]
+        own = self.replica * self.batch
+        return [max(0, min(self.batch, len(self.split) - position * self.whole - own)) for position in positions]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
         """Load one after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         first, last = self.start, self.start + len(self)
-        parts = [indices[position * self.batch : (position + 1) * self.batch] for position in range(first, last)]
+        starts = [position * self.whole + self.replica * self.batch for position in range(first, last)]
+        parts = [indices[start : start + self.batch] for start in starts]
         if self.part == "nothing":
             return _unwrapped(())
         targets = getattr(self.split, "fetch_targets", None)

@@ -169,6 +169,11 @@ def _assumptions(made: Plan) -> Iterator[str]:
             f"{which}: {slowest.latency_seconds:.3g} s a message and {slowest.bytes_per_second:.3g} bytes/s each way, "
             "beside computation"
         )
+    if setting.replicas > 1:
+        yield (
+            f"devices and bytes are those of one of {setting.replicas} pipelines, speed is of all; every update waits for a "
+            "ring all-reduce of its stage's gradients, none of it hidden"
+        )
     if made.compiled.guarantee:
         yield f"the cut: {made.compiled.guarantee}"
     if setting.transport.buffer == 0:

@@ -40,6 +40,8 @@ class Prepared:
     """Measures what nodes cost."""
     part: Part = "all"
     """What this process reads of the data."""
+    replica: int = 0
+    """The pipeline that this process belongs to."""
 
     @property
     def spec(self) -> Spec:
@@ -63,7 +65,7 @@ class Prepared:
 
     def training_batches(self, epoch: int) -> MicroBatches:
         """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return attrs.evolve(training_batches(self.data, self.spec, epoch), part=self.part)
+        return attrs.evolve(training_batches(self.data, self.spec, epoch), part=self.part, replica=self.replica)
 
     def test_batches(self) -> MicroBatches:
         """Return the evaluation batches: every sample, in order."""
@@ -99,8 +101,12 @@ def prepare_checked(checked: Checked, processes: int = 1) -> Prepared:
     """Do the same with a specification whose words are checked; errors as `prepare`."""
     findings = Findings()
     costs = Costs(checked)
+    replicas = checked.spec.partition.replicas if not processes % checked.spec.partition.replicas else 1
+    findings.add(_replica_problems(checked.spec, processes))
     compiled = findings.attempt(
-        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes), (), inside=True
+        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes // replicas),
+        (),
+        inside=True,
     )
     data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
     if compiled is not None:
@@ -161,6 +167,7 @@ def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
         workers=spec.data.workers,
         shuffle=True,
         drop_last=True,
+        replicas=spec.partition.replicas,
     )
 
 
@@ -187,6 +194,20 @@ def _training(checked: Checked, data: DataSet | None) -> Training | None:
 
 def _some_parameter() -> ParameterGroups:
     return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+
+
+def _replica_problems(spec: Spec, processes: int) -> list[Problem]:
+    """Ask whether replicas can have processes of their own, and step on their own."""
+    replicas, path = spec.partition.replicas, ("partition", "replicas")
+    problems = []
+    if processes % replicas:
+        message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
+        problems.append(Problem(message=message, hint="start so many with --processes or torchrun", path=path))
+    if replicas > 1 and spec.optimizer.clip is not None and spec.optimizer.clip.scope == "global":
+        message = "one norm over all stages is not taken over replicas"
+        hint = 'set scope = "stage", or replicas = 1'
+        problems.append(Problem(message=message, hint=hint, path=("optimizer", "clip", "scope")))
+    return problems
 
 
 def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) -> list[Problem]:

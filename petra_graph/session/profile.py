@@ -75,7 +75,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
     outside = 0.0
     checked = check_spec(path, overrides, import_local=True)
-    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None)
+    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     ready = prepare_checked(evolve(checked, spec=evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     for method, schedule, meaning in _WAYS:

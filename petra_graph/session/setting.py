@@ -60,6 +60,7 @@ def setting_of(
         transport=transport_of(spec.precision, devices[0].type.kind),
         devices=devices,
         clocks=_clocks(devices, costs, spec.precision.compute, profile),
+        replicas=spec.partition.replicas,
         outside_seconds=0.0 if profile is None else profile.outside,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from petra_graph.executor.cells import HeadResult
 
@@ -20,6 +21,16 @@ class Totals:
         self._add("loss", float(result.loss) * result.samples)
         for name, value in result.metrics.items():
             self._add(name, float(value))
+
+    def told(self) -> Mapping[str, Any]:
+        """Return the sums as JSON holds them."""
+        return {"samples": self.samples, "sums": self._sums}
+
+    def join(self, told: Mapping[str, Any]) -> None:
+        """Add the sums of others."""
+        self.samples += told["samples"]
+        for name, value in told["sums"].items():
+            self._add(name, value)
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of everything: the loss, and counts as fractions of the samples."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Protocol
 
@@ -72,6 +72,8 @@ class Trainer:
         """Spent in training, evaluations left out."""
         self.train: Mapping[str, float] | None = None
         """Means over the latest epoch that was trained to its end."""
+        self.join: Callable[[int, Totals], None] = lambda _epoch, _totals: None
+        """Adds what other replicas' heads saw in an epoch."""
         self.probe = None if prepared.spec.probe is None else Probe(runtime.executors, self._probed)
 
     @property
@@ -108,7 +110,7 @@ class Trainer:
                 epoch=epoch,
                 train=self.train,
                 test=test,
-                samples_per_second=(self.micro_batches - done) * spec.data.batch / (self.seconds - seconds),
+                samples_per_second=(self.micro_batches - done) * self._samples / (self.seconds - seconds),
                 learning_rate=self._learning_rate(),
             )
             self.epochs.append(report)
@@ -142,7 +144,13 @@ class Trainer:
                 self.runtime.train(source, micro_batches, observe)
         finally:
             self.seconds += time.perf_counter() - began
+        self.join(epoch, totals)
         return totals.means()
+
+    @property
+    def _samples(self) -> int:
+        """In a micro-batch, of all replicas."""
+        return self.prepared.spec.data.batch * self.prepared.spec.partition.replicas
 
     def _probed(self, fidelity: Fidelity) -> None:
         """Record what a probe found; all backwards of an epoch are done before the next one."""
@@ -171,8 +179,13 @@ class Trainer:
         self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
 
 
-def follow(prepared: Prepared, runtime: Runtime) -> None:
-    """Train all epochs in a process that does not host the head: its `Trainer` says what comes of it.
+def follow(prepared: Prepared, runtime: Runtime, ended: Callable[[int, Totals], None]) -> None:
+    """Train all epochs in a process that does not host the first replica's head: the `Trainer` there says what comes of it.
+
+    Args:
+        prepared: the run.
+        runtime: this process's stages.
+        ended: told of each epoch that has ended, and what was seen of it here: nothing where there is no head.
 
     Raises:
         Interrupted, RunFailed: as `Trainer.run`.
@@ -180,11 +193,24 @@ def follow(prepared: Prepared, runtime: Runtime) -> None:
     for epoch in range(1, prepared.spec.run.epochs + 1):
         batches = prepared.training_batches(epoch - 1)
         first = (epoch - 1) * len(batches)
+        totals = Totals()
         with closing(iter(batches)) as source:
-            runtime.train(source, range(first, first + len(batches)), _unseen)
-        if evaluation_due(prepared, epoch):
+            runtime.train(source, range(first, first + len(batches)), _observer(runtime, totals, epoch))
+        ended(epoch, totals)
+        if evaluation_due(prepared, epoch) and prepared.replica == 0:
             for result in runtime.evaluate(prepared.test_batches()):
                 _unseen(result)
+
+
+def _observer(runtime: Runtime, totals: Totals, epoch: int) -> Observer:
+    """Return what looks at the losses of another replica's head."""
+
+    def observe(result: HeadResult) -> None:
+        if not math.isfinite(float(result.loss)):
+            raise loss_not_finite(runtime.executors, result, epoch)
+        totals.add(result)
+
+    return observe
 
 
 def evaluation_due(prepared: Prepared, epoch: int) -> bool:

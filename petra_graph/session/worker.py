@@ -7,6 +7,7 @@ failure anywhere ends all of them (`ending`).
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -25,6 +26,7 @@ from petra_graph.runtime.distributed import Crew, DistributedRuntime
 from petra_graph.runtime.gather import gathered
 from petra_graph.runtime.links import Wiring, connect
 from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.replicas import Replicas, alike, pipeline_of
 from petra_graph.runtime.world import Place, World, leave
 from petra_graph.session.agreement import agree
 from petra_graph.session.assemble import executors
@@ -32,9 +34,11 @@ from petra_graph.session.attempt import Attempt, Summary
 from petra_graph.session.ending import Ending
 from petra_graph.session.interrupt import StopRequest
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.session.totals import Totals
 from petra_graph.session.train import Trainer, follow
 
 _END_SECONDS = 60.0
+_LOOK_SECONDS = 0.002
 
 
 def work(
@@ -72,8 +76,9 @@ class _Worker:
     bell: Bell
     lookout: Lookout
     ending: Ending
+    replica: int = 0
     ranks: Sequence[int] = ()
-    """Of each stage, once they are known."""
+    """Of each stage of its pipeline, once they are known."""
     summary: Summary | None = None
 
     def run(self, path: str, overrides: Iterable[str], listener: Listener) -> Interrupted | None:
@@ -82,25 +87,22 @@ class _Worker:
         ending.prepared = prepared = prepare(path, overrides, world.size)
         agree(world.facts, world.rank, prepared)
         fix_arithmetic(prepared)
-        self.ranks = ending.ranks = prepared.compiled.ranks
-        self.lookout.stages = tuple(
-            tuple(stage for stage, rank in enumerate(self.ranks, start=1) if rank == at) for at in range(world.size)
-        )
+        self._take_places(prepared)
         self.lookout.limit_seconds = prepared.spec.run.watchdog
-        if self._leads:
+        if self._leads and self.replica == 0:
             ending.attempt = Attempt.new(prepared, world.size)
             world.facts.tell("directory", str(ending.attempt.directory))
             ending.attempt.write_what_is_known()
         hosted = ending.hosted = self._hosted(prepared)
         runtime = self._runtime(prepared, hosted)
         ending.under_way = True
-        mine = attrs.evolve(prepared, part=self._part())
+        mine = attrs.evolve(prepared, part=self._part(), replica=self.replica)
         interrupted = None
         try:
             self._train(mine, runtime, listener)
         except Interrupted as request:
             interrupted = request
-        weights = gathered(world, hosted, self.ranks[-1])
+        weights = gathered(world, hosted, ending.ranks)
         self.lookout.check()
         if ending.attempt is not None:
             ending.attempt.write_weights(weights)
@@ -110,6 +112,17 @@ class _Worker:
         world.wait_for_all("process", _END_SECONDS)
         world.part(world.facts)
         return interrupted
+
+    def _take_places(self, prepared: Prepared) -> None:
+        """Find out which stages are where."""
+        size, replicas = self.world.size, prepared.spec.partition.replicas
+        stages = prepared.compiled.ranks
+        self.replica, self.ranks = pipeline_of(self.world.rank, stages, replicas, size)
+        self.ending.ranks = pipeline_of(0, stages, replicas, size)[1]
+        each = size // replicas
+        self.lookout.stages = tuple(
+            tuple(stage for stage, rank in enumerate(stages, start=1) if rank == at % each) for at in range(size)
+        )
 
     @property
     def _leads(self) -> bool:
@@ -126,7 +139,9 @@ class _Worker:
             for program, rank in zip(prepared.compiled.programs, self.ranks, strict=True)
             if rank == self.world.rank
         ]
-        return executors(programs, prepared.compiled, prepared.spec, prepared.facts, prepared.training)
+        return executors(
+            programs, prepared.compiled, prepared.spec, prepared.facts, prepared.training, replica=self.replica
+        )
 
     def _device(self, name: str) -> str:
         """Return the device of this process, where the name is as if all were on one machine."""
@@ -151,6 +166,7 @@ class _Worker:
             batch=data.batch,
             evaluation_batch=data.evaluation_batch or data.batch,
         )
+        count = prepared.spec.partition.replicas
         links = connect(wiring, world, self.bell, self.lookout, prepared.spec.run.transport)
         world.wait_for_all("links")
         crew = Crew(
@@ -160,13 +176,14 @@ class _Worker:
             links=links,
             lookout=self.lookout,
             global_clip=prepared.global_clip,
+            replicas=Replicas(hosted, alike(world.rank, count, world.size), self.lookout) if count > 1 else None,
         )
         return DistributedRuntime(hosted, crew)
 
     def _train(self, prepared: Prepared, runtime: DistributedRuntime, listener: Listener) -> None:
         attempt = self.ending.attempt
         if attempt is None:
-            follow(prepared, runtime)
+            follow(prepared, runtime, self._tell_totals)
             return
         with Metrics(attempt.directory) as metrics:
             # Where to stop is agreed upon by all processes, so nobody asks the trainer.
@@ -174,11 +191,24 @@ class _Worker:
             trainer.listener = _Telling(
                 listener, lambda: self.world.facts.tell("reached", attrs.asdict(trainer.reached))
             )
+            trainer.join = self._join_totals
             listener.started(attempt.started())
             try:
                 trainer.run()
             finally:
                 listener.stopped()
+
+    def _tell_totals(self, epoch: int, totals: Totals) -> None:
+        if self._leads:
+            self.world.facts.tell(f"totals/{epoch}/{self.replica}", totals.told())
+
+    def _join_totals(self, epoch: int, totals: Totals) -> None:
+        """Add what the heads of other replicas saw."""
+        for replica in range(1, self.world.size // len(set(self.ranks))):
+            while (told := self.world.facts.known(f"totals/{epoch}/{replica}")) is None:
+                self.lookout.check()
+                time.sleep(_LOOK_SECONDS)
+            totals.join(told)
 
 
 @frozen

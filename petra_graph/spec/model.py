@@ -147,6 +147,11 @@ class PartitionSpec:
     devices: int | tuple[str, ...] = key(
         1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
     )
+    replicas: int = key(
+        1,
+        "copies of the whole pipeline, each on processes of its own with its own rows of a micro-batch",
+        validator=ge(1),
+    )
     device_type: str | tuple[str, ...] | None = key(
         None, "what plans take the devices for, one for all or each its own; default: what is here"
     )
@@ -230,7 +235,7 @@ class DataSpec(PluginSpec):
     """The data set and how it is batched."""
 
     name: str = required("data set plugin")
-    batch: int = key(64, "samples in a micro-batch", validator=ge(1))
+    batch: int = key(64, "samples in a micro-batch, of one replica", validator=ge(1))
     evaluation_batch: int | None = key(
         None, "samples in an evaluation batch; default: batch", validator=optional(ge(1))
     )

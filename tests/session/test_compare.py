@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from petra_graph.compiler.setting import all_reduce_seconds
 from petra_graph.errors import SpecError
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
-from petra_graph.session.compare import all_reduce_seconds, compare, device_counts, scale
+from petra_graph.session.compare import compare, device_counts, scale
 from petra_graph.session.plan import Planner
 from tests.runs import SPEC
 

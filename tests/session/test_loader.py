@@ -170,3 +170,32 @@ def test_ctrl_c_ends_workers_without_their_tracebacks():
     assert (process.returncode, err) == (0, "")
     assert out.endswith("interrupted\n")
     assert time.monotonic() - began < 20
+
+
+# --- parts of a micro-batch -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_replicas_share_the_rows_of_a_micro_batch(replicas):
+    """Replica r takes rows rB to (r+1)B of the micro-batch of size RB."""
+    split = Numbers(40)
+    whole = indices(training(split, batch=4 * replicas))
+    shares = [training(split, batch=4, replica=replica, replicas=replicas) for replica in range(replicas)]
+    assert [[row for share in rows for row in share] for rows in zip(*map(indices, shares), strict=True)] == whole
+    assert all(share.sizes == [4] * len(whole) for share in shares)
+
+
+def test_the_head_s_process_gets_targets_and_decodes_no_image():
+    split = images()
+    everything, targets = (evaluation(split, part=part) for part in ("all", "targets"))
+    assert [target.tolist() for _, target in targets] == [target.tolist() for _, target in everything]
+    assert all(samples.numel() == 0 for samples, _ in targets)
+    assert list(evaluation(split, part="nothing")) == []
+
+
+def test_a_split_that_cannot_tell_its_targets_alone_is_fetched_whole():
+    assert indices(evaluation(Numbers(5), part="targets")) == [[0, 1, 2, 3], [4]]
+
+
+def test_sizes_are_known_beforehand():
+    assert evaluation(Numbers(10)).sizes == [4, 4, 2]

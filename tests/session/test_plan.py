@@ -92,6 +92,14 @@ def test_other_devices_of_a_list_take_their_share(spec):
     assert len(fast["stages"][0]["nodes"]) > len(slow["stages"][0]["nodes"])
 
 
+def test_replicas_multiply_speed_but_for_their_exchange(spec):
+    one, two = (planned(spec, *TWO, f"partition.replicas={count}") for count in (1, 2))
+    assert two["totals"] == one["totals"]
+    assert one["timing"]["samples_per_second"] < two["timing"]["samples_per_second"]
+    assert two["timing"]["samples_per_second"] < 2 * one["timing"]["samples_per_second"]
+    assert two["stages"][0]["seconds"]["update"] > one["stages"][0]["seconds"]["update"]
+
+
 # --- stages, places, depths -------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
@@ -38,3 +40,12 @@ def test_the_mean_is_the_samples_own(parts):
         totals.add(result(losses, len(losses)))
     every = [loss for losses in parts for loss in losses]
     assert totals.means() == pytest.approx({"loss": sum(every) / len(every), "top1": 1.0})
+
+
+def test_others_sums_are_added():
+    one, other, both = Totals(), Totals(), Totals()
+    for totals, losses in ((one, [1.0, 2.0]), (other, [4.0])):
+        totals.add(result(losses, 1))
+        both.add(result(losses, 1))
+    one.join(json.loads(json.dumps(other.told())))
+    assert (one.samples, one.means()) == (both.samples, both.means())

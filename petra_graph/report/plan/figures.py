@@ -31,6 +31,8 @@ def title_lines(document: Document) -> tuple[str, str]:
         f"{document['accumulation']}, micro-batch {document['micro_batch']}: "
         f"{plural(len(document['stages']), 'stage')} on {plural(len(document['devices']), 'device')}"
     )
+    if document.get("replicas", 1) > 1:
+        training += f", {document['replicas']} times"
     return network, training
 
 

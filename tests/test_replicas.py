@@ -1,0 +1,82 @@
+"""Replicas are one pipeline with a larger micro-batch, cut by rows."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from tests.forks import ended, ranks, under_way, until
+from tests.runs import events, only_run, summary_of, weights_bytes
+
+SHORT = ("--set", "run.epochs=3")
+EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')
+TWICE = ("--set", "partition.replicas=2")
+TOLERANCE = 1e-10
+
+
+def losses(directory) -> list[float]:
+    return [event["value"] for event in events(directory) if event["name"] in {"train/loss", "test/loss"}]
+
+
+def run_four(*settings: str) -> None:
+    with ranks(*[("run", "shared.toml", *TWICE, *settings)] * 4) as running:
+        assert ended(running) == [0] * 4, "".join(one.said for one in running)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder, accumulation):
+    """Three windows of eight micro-batches do not come out even: the last one before a drain is shorter."""
+    settings = (*SHORT, *EXACT, "--set", f"method.accumulation={accumulation}", "--set", "data.options.train=128")
+    run_four(*settings, "--set", "run.directory=four")
+    assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
+    four, one = only_run("four"), only_run("one")
+    theirs, own = (load_file(directory / "weights.safetensors") for directory in (four, one))
+    for name, value in own.items():
+        assert (theirs[name] - value).norm() <= TOLERANCE * value.norm(), name
+    assert losses(four) == pytest.approx(losses(one), rel=TOLERANCE)
+    assert summary_of(four)["updates"] == summary_of(one)["updates"]
+
+
+def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared_folder):
+    """Without learning the stem's running mean is that of all rows, whoever had them; its variance is another's."""
+    text = (shared_folder / "shared.toml").read_text()
+    text = text.replace('"linear-stem"', '"conv-stem"').replace("features = 12", "channels = 4")
+    text = text.replace('"rev-mlp"\noptions = { hidden = 12 }', '"rev-basic"').replace(
+        "shape = [6]", "shape = [3, 6, 6]"
+    )
+    (shared_folder / "shared.toml").write_text(text)
+    settings = (*SHORT, *EXACT, "--set", "optimizer.options.lr=0")
+    for directory in ("four", "again"):
+        run_four(*settings, "--set", f"run.directory={directory}")
+    assert weights_bytes(only_run("four")) == weights_bytes(only_run("again"))
+    assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
+    theirs, own = (load_file(only_run(directory) / "weights.safetensors") for directory in ("four", "one"))
+    (mean,) = [name for name in own if name.startswith("stem/") and name.endswith("running_mean")]
+    assert torch.allclose(theirs[mean], own[mean], rtol=TOLERANCE, atol=0)
+    assert not torch.equal(own[mean], torch.zeros_like(own[mean]))
+
+
+def test_a_signal_stops_all_replicas(shared_folder):
+    with ranks(*[("run", "shared.toml", *TWICE)] * 4) as running:
+        until(under_way)
+        running[2].kill(signal.SIGINT)
+        assert ended(running) == [130] * 4
+    assert summary_of(only_run())["status"] == "interrupted"
+
+
+def test_a_killed_process_of_the_other_replica(shared_folder):
+    with ranks(*[("run", "shared.toml", *TWICE)] * 4) as running:
+        until(under_way)
+        running[2].kill()
+        assert ended(running) == [1, 1, -signal.SIGKILL, 1]
+    assert "rank 2 (stage" in running[1].said
+    assert summary_of(only_run())["status"] == "failed"
+
+
+def test_replicas_need_processes_of_their_own(shared_folder, capsys):
+    assert main(["run", "shared.toml", *TWICE]) == 2
+    assert "2 replicas need a multiple of 2 processes (got 1)" in capsys.readouterr().err
