@@ -1,6 +1,21 @@
 """A plan as a JSON document: what other tools read, and all that its views are made of.
 
-Bytes are integers, times seconds, shares fractions. Keys are added and never changed.
+    name, method, schedule, accumulation, replicas, micro_batch
+    stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
+                      flops, seconds, bytes, wire_bytes (what it sends)
+    totals            parameters, bytes
+    paper_accounting  model, input_buffer, parameter_buffer, total
+    timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop, bubble_fraction, utilisation (in the
+                      order of devices), fill_seconds, drain_seconds, overhead_seconds (of a run between two drains),
+                      outside_seconds (of a profile), exact, limited_by (stages)
+    devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation
+    nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
+    edges             producer, consumer, forward_bytes, backward_bytes, cut, slots, backward_slots (null on one device)
+    timeline          stage, device, verb, micro_batch, start, end
+    assumptions, warnings
+
+`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, wires, total: integers, of the
+moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
 """
 
 from __future__ import annotations

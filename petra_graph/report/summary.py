@@ -18,5 +18,6 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if predicted and summary["samples_per_second"]:
         source = summary["predicted"]["from"]
         lines.append(f"{summary['samples_per_second']:,} samples/s; the plan said {predicted:,}, from a {source}")
+    lines += [f"not planned: {reason}" for reason in (summary.get("predicted") or {}).get("not planned", ())]
     lines.append(f"results: {summary['directory']}")
     return lines

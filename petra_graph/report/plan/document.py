@@ -37,10 +37,14 @@ PARTS = (
     Part(key="optimizer", name="optimizer", colour="#009e73"),
     Part(key="input_buffer", name="input buffer", colour="#e69f00"),
     Part(key="parameter_buffer", name="parameter buffer", colour="#d55e00"),
+    Part(key="graphs", name="kept graphs", colour="#a6761d"),
     Part(key="working", name="working set", colour="#cc79a7"),
     Part(key="wires", name="wires", colour="#f0e442"),
     Part(key="other", name="other", colour="#8c8c8c"),
 )
+
+RARE = frozenset({"graphs", "other"})
+"""Parts that are only shown where there are any."""
 
 
 def read_document(text: str, source: str) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from petra_graph.report.plan.document import PARTS, Document, parts_of
+from petra_graph.report.plan.document import PARTS, RARE, Document, parts_of
 from petra_graph.report.plan.labels import schedule_label
 from petra_graph.report.plan.units import BINARY, column_of, count, one_line, percent, plural, rate, seconds, times
 
@@ -56,7 +56,7 @@ def memory_rows(document: Document) -> tuple[str, Rows]:
     counts = document["totals"]["bytes"]
     parts = parts_of(counts)
     unit = column_of(BINARY, [counts["total"]])
-    rows = [(part.name, unit.digits(parts[part.key])) for part in PARTS if part.key != "other" or parts["other"]]
+    rows = [(part.name, unit.digits(parts[part.key])) for part in PARTS if parts[part.key] or part.key not in RARE]
     return unit.unit, [*rows, ("total", unit.digits(counts["total"]))]
 
 

@@ -49,6 +49,7 @@ def test_what_the_total_has_beyond_the_known_parts_is_other():
         "optimizer": 0,
         "input_buffer": 0,
         "parameter_buffer": 0,
+        "graphs": 0,
         "working": 5,
         "wires": 0,
         "other": 7,
