@@ -23,9 +23,6 @@ from petra_graph.session.setting import profile_of, setting_of
 from petra_graph.session.validate import check_spec
 from petra_graph.spec.model import Spec
 
-_FEW = 4
-"""Devices that are named one by one."""
-
 
 @frozen(kw_only=True)
 class Plan:
