@@ -206,7 +206,10 @@ def in_this_process(case: Case, world: World, bell: Bell, lookout: Lookout) -> d
     world.wait_for_all("links")
     clipped = case.settings.get("clip") is not None
     crew = Crew(rank=world.rank, size=world.size, wiring=wiring, links=links, lookout=lookout, global_clip=clipped)
-    return held(own, train(case, DistributedRuntime(own, crew)))
+    runtime = DistributedRuntime(own, crew)
+    said = train(case, runtime)
+    assert not runtime._operations._targets, "targets that nobody asks for would pile up"
+    return held(own, said)
 
 
 def main(output: str) -> None:
