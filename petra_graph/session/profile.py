@@ -15,8 +15,8 @@ import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from attrs import evolve
@@ -36,11 +36,14 @@ from petra_graph.spec.model import AskedName, Kind, MethodSpec
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
+BURST = 5
+"""Micro-batches that one way trains on before the next one's turn."""
+_Meaning = Mapping[Kind, tuple[Operation, Operation | None]]
 
 _COPIED_BYTES = 2**26
 
 # method, schedule -> what its forward and its backward are, by kind of node
-_WAYS: tuple[tuple[str, AskedName, dict[Kind, tuple[Operation, Operation | None]]], ...] = (
+_WAYS: tuple[tuple[str, AskedName, _Meaning], ...] = (
     (
         "petra",
         "sequential",
@@ -66,32 +69,38 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     Args:
         path: the specification.
         overrides: `--set` assignments.
-        micro_batches: how many are timed; each operation's median counts.
+        micro_batches: how many are timed, at least; each operation's median counts.
 
     Raises:
         SpecError, PluginError: as `prepare`.
         RunFailed: the network does not run.
     """
-    seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
-    outside = 0.0
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     ready = prepare_checked(evolve(checked, spec=evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
-    for method, schedule, meaning in _WAYS:
-        setting = _trained_by(ready, method, schedule)
-        watches, elsewhere = _timed(setting, micro_batches)
-        kinds = {node.name: node.kind for node in setting.compiled.graph.nodes.values()}
-        for name, watch in watches.items():
-            names = meaning.get(kinds[name])
-            if names is None:
-                continue
-            forward, backward = names
-            seconds[name].setdefault(forward, statistics.median(watch.forwards))
-            if backward is not None:
-                seconds[name].setdefault(backward, statistics.median(watch.backwards))
-            seconds[name].setdefault("update", statistics.median(watch.updates))
-        outside = outside or elsewhere
+    timed = ways(ready)
+    for _ in range(-(-micro_batches // BURST)):
+        for way in timed:
+            way.burst(BURST)
+    return profile_of_ways(ready, timed)
+
+
+def ways(ready: Prepared) -> list[Timed]:
+    """Return the ways of training that time all operations, each warm."""
+    timed = [Timed(_trained_by(ready, method, schedule), meaning) for method, schedule, meaning in _WAYS]
+    for way in timed:
+        way.burst(WARM_UP)
+        way.forget()
+    return timed
+
+
+def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
+    """Return what has been timed so far."""
+    seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
+    for way in timed:
+        for name, operations in way.seconds().items():
+            seconds[name] = operations | seconds[name]
     for operations in seconds.values():
         if "invert" in operations:
             operations["invert"] = max(0.0, operations["invert"] - operations["rerun"])
@@ -106,7 +115,7 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
         threads=ready.spec.run.threads,
         nodes=dict(seconds),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
-        outside=outside,
+        outside=timed[0].outside(),
         link=_link(devices),
     )
 
@@ -153,27 +162,64 @@ class _Stopwatch(Watcher):
         _wait(self.device)
         times.append(time.perf_counter() - began)
 
+    def forget(self) -> None:
+        """Begin anew."""
+        for times in (self.forwards, self.backwards, self.updates):
+            times.clear()
+
     @property
     def total(self) -> float:
-        """Seconds of everything that was timed after the warm-up."""
-        return sum(sum(times[WARM_UP:]) for times in (self.forwards, self.backwards, self.updates))
+        """Seconds of everything that was timed."""
+        return sum(self.forwards) + sum(self.backwards) + sum(self.updates)
 
 
-def _timed(setting: Prepared, micro_batches: int) -> tuple[dict[str, _Stopwatch], float]:
-    """Train for some micro-batches, every node a stage; return its watches by node, and the seconds outside of them."""
-    executors = setting.executors()
-    watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
-    asked = range(WARM_UP + micro_batches)
-    starts: list[float] = []
-    with closing(endless(setting)) as data:
-        InlineRuntime(executors).train(data, asked, lambda _: starts.append(time.perf_counter()))
-    # From the head's result of the last warm micro-batch to that of the last one: as many whole micro-batches.
-    seconds = (starts[-1] - starts[WARM_UP - 1]) / micro_batches
-    inside = sum(watch.total for watch in watches.values()) / micro_batches
-    for watch in watches.values():
-        for times in (watch.forwards, watch.backwards, watch.updates):
-            del times[:WARM_UP]
-    return watches, max(0.0, seconds - inside)
+class Timed:
+    """One way of training, every node a stage; it trains in bursts, so that ways can take turns on a machine that drifts."""
+
+    def __init__(self, setting: Prepared, meaning: _Meaning) -> None:
+        self._setting, self._meaning = setting, meaning
+        executors = setting.executors()
+        self._watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
+        self._runtime = InlineRuntime(executors)
+        self._data = endless(setting)
+        self._done = 0
+        self._outside: list[float] = []
+
+    def burst(self, micro_batches: int) -> None:
+        """Train on so many micro-batches, and drain."""
+        inside = self._inside()
+        asked = range(self._done, self._done + micro_batches)
+        began = time.perf_counter()
+        self._runtime.train(self._data, asked, lambda _: None)
+        seconds = time.perf_counter() - began
+        self._done += micro_batches
+        self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
+
+    def forget(self) -> None:
+        """Leave out what was timed so far."""
+        self._outside.clear()
+        for watch in self._watches.values():
+            watch.forget()
+
+    def outside(self) -> float:
+        """Seconds of a micro-batch that no operation takes."""
+        return statistics.median(self._outside)
+
+    def seconds(self) -> dict[str, dict[Operation, float]]:
+        """Return every node's operations' medians."""
+        found: dict[str, dict[Operation, float]] = {}
+        kinds = {node.name: node.kind for node in self._setting.compiled.graph.nodes.values()}
+        for name, watch in self._watches.items():
+            names = self._meaning.get(kinds[name])
+            if names is not None:
+                forward, backward = names
+                found[name] = {forward: statistics.median(watch.forwards), "update": statistics.median(watch.updates)}
+                if backward is not None:
+                    found[name][backward] = statistics.median(watch.backwards)
+        return found
+
+    def _inside(self) -> float:
+        return sum(watch.total for watch in self._watches.values())
 
 
 def _watched(executor: StageExecutor) -> _Stopwatch:
