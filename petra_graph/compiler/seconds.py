@@ -64,6 +64,8 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> Clock:
     bandwidth = EFFICIENCY * device.memory_bandwidth
 
     def seconds(node: str, operation: Operation) -> float:
+        if operation == "copy":
+            return 2 * costs.nodes[node].parameter_bytes / bandwidth
         work = costs.nodes[node].work.get(operation)
         return 0.0 if work is None else max(work.flops / rate, work.traffic_bytes / bandwidth)
 
@@ -94,8 +96,13 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Cloc
     return StageSeconds(
         forward=sum(clock(name, operation) for operation in forward_operations(segment)),
         backward=sum(clock(name, operation) for operation in _backward(program, segment)),
-        update=clock(name, "update"),
+        update=clock(name, "update") + (clock(name, "copy") if _copies(program, segment) else 0.0),
     )
+
+
+def _copies(program: StageProgram, segment: Segment) -> bool:
+    """Whether an update keeps the parameters before it."""
+    return segment.kind != "head" and segment.backward == "stored" and program.depth > 1 and program.flush == "drain"
 
 
 def flops(program: StageProgram, costs: CostTable) -> tuple[int, int]:

@@ -10,6 +10,7 @@ Operations are what the executor's cells do with a node:
     invert    reconstruct the input alone                             with `rerun`: delayed-reconstructed
     learn     evaluate, take the loss and differentiate both          the head
     update    the optimizer's step
+    copy      keep the parameters before it, where a backward will use older ones      (of a profile alone)
 
 A table holds for one micro-batch size, one precision and one optimizer.
 """
@@ -23,7 +24,7 @@ from attrs import frozen
 
 from petra_graph.spec.model import Kind
 
-Operation = Literal["forward", "reverse", "rerun", "record", "replay", "invert", "learn", "update"]
+Operation = Literal["forward", "reverse", "rerun", "record", "replay", "invert", "learn", "update", "copy"]
 
 
 @frozen(kw_only=True)

@@ -12,8 +12,8 @@ from petra_graph.program.devices import Link
 from petra_graph.spec.model import Kind
 
 OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
-    "reversible": frozenset({"forward", "reverse", "rerun", "record", "replay", "invert", "update"}),
-    "buffered": frozenset({"forward", "rerun", "record", "replay", "update"}),
+    "reversible": frozenset({"forward", "reverse", "rerun", "record", "replay", "invert", "update", "copy"}),
+    "buffered": frozenset({"forward", "rerun", "record", "replay", "copy", "update"}),
     "head": frozenset({"learn", "update"}),
 }
 """What is timed of each kind of node: all that any method asks of it."""

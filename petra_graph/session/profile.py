@@ -6,7 +6,7 @@ stage's forward, backward and update. One run a way of keeping activations gives
     petra                    forward, reverse (reversible nodes), rerun (buffered ones), learn (the head), update
     dsp                      rerun of reversible nodes, from a stored input
     backprop                 record and replay, of a kept graph
-    delayed-reconstructed    invert, as what its backward takes beyond a rerun
+    delayed-reconstructed    invert and copy, as what its backward takes beyond a rerun, and its update beyond petra's
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WAYS: tuple[tuple[str, AskedName, _Meaning], ...] = (
         "sequential",
         {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("learn", None)},
     ),
-    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert")}),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), "buffered": ("forward", "rerun")}),
 )
 
 
@@ -98,12 +98,16 @@ def ways(ready: Prepared) -> list[Timed]:
 def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
     """Return what has been timed so far."""
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
+    updates: dict[str, float] = {}
     for way in timed:
         for name, operations in way.seconds().items():
+            updates[name] = operations["update"]
             seconds[name] = operations | seconds[name]
-    for operations in seconds.values():
+    for name, operations in seconds.items():
         if "invert" in operations:
             operations["invert"] = max(0.0, operations["invert"] - operations["rerun"])
+        if "rerun" in operations:
+            operations["copy"] = max(0.0, updates[name] - operations["update"])
     devices = [torch.device(program.device) for program in ready.compiled.programs]
     costs = ready.costs(ready.compiled.graph, ready.spec)
     return Profile(

@@ -27,9 +27,9 @@ def spec(write):
 
 def test_every_operation_that_a_method_may_need(taken):
     assert set(taken.nodes) == {"stem", "rev.0", "rev.1", "head"}
-    reversible = {"forward", "reverse", "rerun", "record", "replay", "invert", "update"}
+    reversible = {"forward", "reverse", "rerun", "record", "replay", "invert", "copy", "update"}
     assert set(taken.nodes["rev.0"]) == reversible
-    assert set(taken.nodes["stem"]) == {"forward", "rerun", "record", "replay", "update"}
+    assert set(taken.nodes["stem"]) == {"forward", "rerun", "record", "replay", "copy", "update"}
     assert set(taken.nodes["head"]) == {"learn", "update"}
     assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
     assert (taken.micro_batch, taken.compute, taken.threads) == (128, "float32", 1)
