@@ -23,11 +23,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak = 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Say that nothing here needs to be hidden from torch.compile: hiding would import it, which takes a second."""
-        return False
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count what is new in its result."""
         before = {id(storage) for storage in storages((args, kwargs))}
