@@ -11,6 +11,7 @@ from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
+from petra_graph.runtime.heap import keep_freed_memory
 from petra_graph.runtime.inline import InlineRuntime
 from petra_graph.runtime.world import place_from
 from petra_graph.session.attempt import Attempt, Summary
@@ -44,6 +45,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> Ended:
         return Ended(summary=summary, interrupted=interrupted)
     prepared = prepare(path, overrides)
     fix_arithmetic(prepared)
+    keep_freed_memory()
     attempt = Attempt.new(prepared)
     try:
         interrupted = _train(attempt, listener)

@@ -24,6 +24,7 @@ from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
 from petra_graph.runtime.gather import gathered
+from petra_graph.runtime.heap import keep_freed_memory
 from petra_graph.runtime.links import Wiring, connect
 from petra_graph.runtime.lookout import Lookout
 from petra_graph.runtime.replicas import Replicas, alike, pipeline_of
@@ -87,6 +88,7 @@ class _Worker:
         ending.prepared = prepared = prepare(path, overrides, world.size)
         agree(world.facts, world.rank, prepared)
         fix_arithmetic(prepared)
+        keep_freed_memory()
         self._take_places(prepared)
         self.lookout.limit_seconds = prepared.spec.run.watchdog
         if self._leads and self.replica == 0:

@@ -1,0 +1,280 @@
+"""Two processes that do everything in turns, and what they train: the network whole, in stages by petra, or by torch."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from attrs import frozen
+from network import Plain, loss_of, prepared, runtime_of
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.update import parameter_groups
+from petra_graph.measure.live_bytes import LiveBytes
+from petra_graph.registry.building import load
+from petra_graph.runtime.bell import Bell
+from petra_graph.runtime.distributed import Crew, DistributedRuntime
+from petra_graph.runtime.links import Wiring, connect
+from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.world import World
+from petra_graph.session.assemble import executors
+from petra_graph.session.prepare import Prepared
+
+RANKS = 2
+
+
+class Stopwatch(Bell):
+    """A bell that remembers when somebody waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[tuple[float, float]] = []
+
+    def wait(self) -> None:
+        """Wait, and remember it."""
+        began = time.perf_counter()
+        super().wait()
+        self.waits.append((began, time.perf_counter()))
+
+    def share(self, began: float, ended: float) -> float:
+        """Return how much of a time somebody waited."""
+        waited = sum(max(0.0, min(ended, end) - max(began, begin)) for begin, end in self.waits)
+        return waited / (ended - began)
+
+
+@frozen(kw_only=True)
+class Contestant:
+    """One way to train so many updates."""
+
+    train: Callable[[], object] | None
+    """This process's part; None: it has none."""
+    slot_bytes: int = 0
+    """Of a petra's wires in this process."""
+
+
+class Duel:
+    """Two processes that do everything in turns."""
+
+    def __init__(self, world: World, spec: str, batch: int, updates: int) -> None:
+        self.world, self.spec, self.batch, self.updates = world, spec, batch, updates
+        self.bell = Stopwatch()
+        self.lookout = Lookout(world, self.bell)
+        self.facts = world.facts
+        self.ready = self.prepared(4)
+        self.names = self.ready.compiled.graph.order
+        generator = torch.Generator().manual_seed(0)
+        shape = self.ready.facts.shape
+        self.samples = torch.randint(256, (batch, *shape), generator=generator, dtype=torch.uint8)
+        self.targets = torch.randint(10, (batch,), generator=generator)
+        self.evaluation = Evaluation(device=torch.device("cpu"), precision=self.ready.spec.precision, seed=0)
+        self.loss = loss_of(self.ready)
+
+    def prepared(self, parts: int, *overrides: str) -> Prepared:
+        """Prepare the network for micro-batches of a part of the batch."""
+        common = (f"data.batch={self.batch // parts}", f"method.accumulation={parts}")
+        return prepared(self.spec, *common, *overrides)
+
+    def told(self, name: str, value: Any) -> Any:
+        """Return what rank 0 has found."""
+        if self.world.rank == 0:
+            self.facts.tell(name, value)
+        return self.facts.ask(name, 600.0, name)
+
+    def micro_batches(self, parts: int) -> list[tuple[Tensor, Tensor]]:
+        """Return those of one measurement."""
+        pairs = zip(self.samples.chunk(parts), self.targets.chunk(parts), strict=True)
+        return list(pairs) * self.updates
+
+    # --- contestants -----------------------------------------------------------------------------------------------
+
+    def cut(self, again: bool, last_again: bool) -> tuple[list[list[str]], float]:
+        """Balance two stages by timings of this machine, taken by rank 0.
+
+        Args:
+            again: whether the backward runs the forward again.
+            last_again: whether it does so in the last stage, the head apart.
+
+        Returns:
+            the stages, and the share of two processes' time that such a cut can use at best.
+        """
+        seconds = self.told("timings", self.timings() if self.world.rank == 0 else None)
+
+        def cost(names: Sequence[str], repeats: bool) -> float:
+            return sum(
+                seconds[name][0] + seconds[name][1] + (seconds[name][2] if repeats and name != self.names[-1] else 0.0)
+                for name in names
+            )
+
+        def slower(at: int) -> float:
+            return max(cost(self.names[:at], again), cost(self.names[at:], last_again))
+
+        at = min(range(1, len(self.names)), key=slower)
+        both = cost(self.names[:at], again) + cost(self.names[at:], last_again)
+        return [list(self.names[:at]), list(self.names[at:])], both / (2 * slower(at))
+
+    def timings(self) -> dict[str, tuple[float, float, float]]:
+        """Return seconds of each node's forward with a graph, its backward, and its forward without one."""
+        module = self.plain()
+        graph, (samples, target) = self.ready.compiled.graph, self.micro_batches(4)[0]
+        found: dict[str, list[list[float]]] = {name: [] for name in self.names}
+        for _ in range(9):
+            streams = {"input": (self.evaluation.prepare(samples),)}
+            for name in self.names:
+                inputs = tuple(s.detach().requires_grad_() for p in graph.nodes[name].inputs for s in streams[p])
+                block = module.blocks[name.replace(".", "_")]
+                marks = [time.perf_counter()]
+                with torch.no_grad():
+                    self.evaluation.settle(block(*inputs))
+                marks.append(time.perf_counter())
+                outputs = self.evaluation.settle(block(*inputs))
+                if name == self.names[-1]:
+                    outputs = (self.loss(outputs[0], target),)
+                marks.append(time.perf_counter())
+                torch.autograd.backward(outputs, [torch.ones_like(one) for one in outputs])
+                marks.append(time.perf_counter())
+                found[name].append([marks[2] - marks[1], marks[3] - marks[2], marks[1] - marks[0]])
+                streams[name] = tuple(one.detach() for one in outputs)
+        return {name: tuple(map(statistics.median, zip(*times, strict=True))) for name, times in found.items()}
+
+    def alone(self, method: str, stages: list[list[str]]) -> Contestant:
+        """One process that trains the whole network in these stages."""
+        settings = (f"method.name={method}", "method.schedule=sequential", f"partition.stages={json.dumps(stages)}")
+        runtime = runtime_of(self.prepared(4, *settings))
+        data = self.micro_batches(4)
+        return Contestant(train=lambda: runtime.train(data, range(len(data)), _ignore))
+
+    def petra(self, name: str, stages: list[list[str]], *overrides: str) -> Contestant:
+        """Two stages on two processes."""
+        ready = self.prepared(4, f"partition.stages={json.dumps(stages)}", *overrides)
+        programs = ready.compiled.programs
+        size = ready.spec.data.batch
+        wiring = Wiring(
+            programs=programs,
+            ranks=(0, 1),
+            shapes=ready.compiled.shapes,
+            precision=ready.spec.precision,
+            batch=size,
+            evaluation_batch=size,
+        )
+        own = executors([programs[self.world.rank]], ready.compiled, ready.spec, ready.facts, ready.training)
+        self.world.facts = self.facts.within(name)
+        links = connect(wiring, self.world, self.bell, self.lookout, "auto")
+        self.world.wait_for_all("links")
+        crew = Crew(rank=self.world.rank, size=RANKS, wiring=wiring, links=links, lookout=self.lookout)
+        runtime, data = DistributedRuntime(own, crew), self.micro_batches(4)
+        slots = sum(links.planned[lane].count * links.planned[lane].slot_bytes for lane in links.receivers)
+        return Contestant(
+            train=lambda: runtime.train(data, range(len(data)), _ignore),
+            slot_bytes=slots,
+        )
+
+    def torch_pipeline(self, schedule: Any, parts: int, stages: list[list[str]], *, again: bool) -> Contestant:
+        """Two stages under a schedule of torch.distributed.pipelining; `again` is checkpointing, node by node."""
+        rank = self.world.rank
+        module = _Part(self.plain(), stages[rank], again=again)
+        first, last = rank == 0, rank == RANKS - 1
+        stage = PipelineStage(module, rank, RANKS, torch.device("cpu"))
+        pipeline = schedule(stage, parts, loss_fn=self.loss)
+        step = self.optimizer(module)
+        samples = self.samples.to(torch.float32).div(255) if first else None
+
+        def train() -> None:
+            for _ in range(self.updates):
+                if first:
+                    pipeline.step(samples)
+                else:
+                    pipeline.step(target=self.targets if last else None, losses=[])
+                step()
+
+        return Contestant(train=train)
+
+    def ddp(self) -> Contestant:
+        """Each process has half of the batch, in two micro-batches."""
+        module = DistributedDataParallel(self.plain())
+        step = self.optimizer(module.module)
+        own = [pair for index, pair in enumerate(self.micro_batches(4)[:4]) if index % RANKS == self.world.rank]
+
+        def train() -> None:
+            for _ in range(self.updates):
+                for index, (samples, target) in enumerate(own):
+                    with module.no_sync() if index < len(own) - 1 else nullcontext():
+                        (self.loss(module(samples), target) / len(own)).backward()
+                step()
+
+        return Contestant(train=train)
+
+    def plain(self) -> Plain:
+        """Return the network as a module under autograd."""
+        return Plain(self.ready.compiled.graph, self.ready.executors(), self.evaluation)
+
+    def optimizer(self, module: Any) -> Callable[[], None]:
+        """Return an update of a module's blocks."""
+        groups = parameter_groups(module.blocks.values())
+        chosen = self.ready.checked.optimizer
+        optimizer = load(chosen.plugin)(groups, chosen.options)
+
+        def step() -> None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        return step
+
+    # --- measurements ----------------------------------------------------------------------------------------------
+
+    def timed(self, contestant: Contestant) -> dict[str, list[float]]:
+        """Return of both processes the seconds, and the shares of waiting, overall and between fill and drain."""
+        dist.barrier()
+        self.bell.waits.clear()
+        began = time.perf_counter()
+        if contestant.train is not None:
+            contestant.train()
+        seconds = (ended := time.perf_counter()) - began
+        steady = self.bell.share(began + seconds / 10, ended - seconds / 10)
+        own = [seconds, self.bell.share(began, ended), steady]
+        return dict(zip(("seconds", "waiting", "steady"), zip(*self.all(own), strict=True), strict=True))
+
+    def peak(self, contestant: Contestant) -> list[int]:
+        """Return the most live tensor bytes of both processes."""
+        dist.barrier()
+        with LiveBytes() as live:
+            if contestant.train is not None:
+                contestant.train()
+        return self.all(live.peak)
+
+    def all(self, value: Any) -> list[Any]:
+        """Return both processes' values."""
+        found: list[Any] = [None] * RANKS
+        dist.all_gather_object(found, value)
+        return found
+
+
+class _Part(nn.Module):
+    """Some nodes of a chain as torch's pipelining wants them."""
+
+    def __init__(self, whole: Plain, names: Sequence[str], *, again: bool) -> None:
+        super().__init__()
+        self.evaluation, self.again = whole.evaluation, again
+        self.blocks = nn.ModuleDict({key: whole.blocks[key] for name in names for key in [name.replace(".", "_")]})
+
+    def forward(self, *streams: Tensor) -> Any:
+        """Map the streams that come in to those that go out."""
+        streams = self.evaluation.settle(streams)
+        for block in self.blocks.values():
+            streams = checkpoint(block, *streams, use_reentrant=False) if self.again else block(*streams)
+            streams = self.evaluation.settle(streams)
+        # torch sends nothing but contiguous tensors, and convolutions like channels last.
+        return tuple(stream.contiguous() for stream in streams) if len(streams) > 1 else streams[0]
+
+
+def _ignore(_: object) -> None:
+    """Nobody looks at the losses."""
