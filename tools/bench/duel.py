@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import parameter_groups
 from petra_graph.measure.live_bytes import LiveBytes
+from petra_graph.record.profile import write_profile
 from petra_graph.registry.building import load
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
@@ -28,7 +31,9 @@ from petra_graph.runtime.links import Wiring, connect
 from petra_graph.runtime.lookout import Lookout
 from petra_graph.runtime.world import World
 from petra_graph.session.assemble import executors
+from petra_graph.session.plan import plan
 from petra_graph.session.prepare import Prepared
+from petra_graph.session.profile import profile
 
 RANKS = 2
 
@@ -79,10 +84,13 @@ class Duel:
         self.evaluation = Evaluation(device=torch.device("cpu"), precision=self.ready.spec.precision, seed=0)
         self.loss = loss_of(self.ready)
 
+    def common(self, parts: int) -> tuple[str, str]:
+        """Return settings for micro-batches of a part of the batch."""
+        return f"data.batch={self.batch // parts}", f"method.accumulation={parts}"
+
     def prepared(self, parts: int, *overrides: str) -> Prepared:
         """Prepare the network for micro-batches of a part of the batch."""
-        common = (f"data.batch={self.batch // parts}", f"method.accumulation={parts}")
-        return prepared(self.spec, *common, *overrides)
+        return prepared(self.spec, *self.common(parts), *overrides)
 
     def told(self, name: str, value: Any) -> Any:
         """Return what rank 0 has found."""
@@ -97,33 +105,36 @@ class Duel:
 
     # --- contestants -----------------------------------------------------------------------------------------------
 
-    def cut(self, again: bool, last_again: bool) -> tuple[list[list[str]], float]:
-        """Balance two stages by timings of this machine, taken by rank 0.
-
-        Args:
-            again: whether the backward runs the forward again.
-            last_again: whether it does so in the last stage, the head apart.
+    def planned(self, *settings: str) -> tuple[list[list[str]], float]:
+        """Let the planner cut in two, with a profile of this machine that rank 0 takes.
 
         Returns:
-            the stages, and the share of two processes' time that such a cut can use at best.
+            the stages, and the share of both processes' time that they can use by the plan.
         """
-        seconds = self.told("timings", self.timings() if self.world.rank == 0 else None)
+        file = Path(self.spec).with_suffix(".profile.json")
+        if self.world.rank == 0 and not file.exists():
+            write_profile(file, profile(self.spec, self.common(4), 20))
+        self.told("profile", True)
+        made = plan(
+            self.spec,
+            (*self.common(4), *settings, "partition.stages=2", f"partition.profile={file}", "partition.devices=2"),
+        )
+        used = made.prediction.timing.utilisation.values()
+        return [list(program.nodes) for program in made.compiled.programs], sum(used) / len(used)
 
-        def cost(names: Sequence[str], repeats: bool) -> float:
-            return sum(
-                seconds[name][0] + seconds[name][1] + (seconds[name][2] if repeats and name != self.names[-1] else 0.0)
-                for name in names
-            )
+    def balanced(self, *, again: bool) -> list[list[str]]:
+        """Balance two stages for a method of torch's, by timings that rank 0 takes; `again` is checkpointing."""
+        costs = [forward + backward + again * repeat for forward, backward, repeat in self.timings.values()]
+        at = min(range(1, len(costs)), key=lambda at: max(sum(costs[:at]), sum(costs[at:])))
+        return [list(self.names[:at]), list(self.names[at:])]
 
-        def slower(at: int) -> float:
-            return max(cost(self.names[:at], again), cost(self.names[at:], last_again))
-
-        at = min(range(1, len(self.names)), key=slower)
-        both = cost(self.names[:at], again) + cost(self.names[at:], last_again)
-        return [list(self.names[:at]), list(self.names[at:])], both / (2 * slower(at))
-
+    @cached_property
     def timings(self) -> dict[str, tuple[float, float, float]]:
-        """Return seconds of each node's forward with a graph, its backward, and its forward without one."""
+        """Seconds of each node's forward with a graph, its backward, and its forward without one."""
+        return self.told("timings", self.timed_nodes() if self.world.rank == 0 else None)
+
+    def timed_nodes(self) -> dict[str, tuple[float, float, float]]:
+        """Take these timings."""
         module = self.plain()
         graph, (samples, target) = self.ready.compiled.graph, self.micro_batches(4)[0]
         found: dict[str, list[list[float]]] = {name: [] for name in self.names}

@@ -3,9 +3,9 @@
 Everything runs in turns in one pair of processes, one thread each; read the ratios, which are medians over the rounds.
 
     ceiling              two independent processes, each training the whole network, against one of them alone
-    petra                1f1b, two stages, cut where this machine's timings balance them
+    petra                1f1b, two stages, cut by the planner with a profile of this machine
     lockstep             the same stages with twice the micro-batches in flight, so that uneven times matter less
-    keep-graph           the same as petra with `last_stage = "keep-graph"`, and its own cut
+    keep-graph           the same as petra with `last_stage = "keep-graph"`, and the planner's cut for it
     torch 1F1B, GPipe    torch.distributed.pipelining with 4 and 8 micro-batches of the same batch, plain and checkpointed
     DDP                  torch's DistributedDataParallel, half of the batch each
 
@@ -108,7 +108,7 @@ def main(width: int, side: int, blocks: int, batch: int, updates: int, rounds: i
 
 def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
     """Yield all, in both processes at the same time."""
-    cut, _ = duel.cut(again=True, last_again=True)
+    cut, _ = duel.planned()
     whole = duel.alone("reversible-backprop", cut)
     yield "one reversible process", whole if duel.world.rank == 0 else evolve(whole, train=None)
     yield "two independent processes", whole
@@ -116,10 +116,10 @@ def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
     yield "one plain process", plain if duel.world.rank == 0 else evolve(plain, train=None)
     yield "petra", duel.petra("petra", cut)
     yield "petra, lockstep", duel.petra("lockstep", cut, "method.schedule=lockstep")
-    kept, _ = duel.cut(again=True, last_again=False)
+    kept, _ = duel.planned("method.last_stage=keep-graph")
     yield "petra, keep-graph", duel.petra("kept", kept, "method.last_stage=keep-graph")
     for again in (False, True):
-        stages, _ = duel.cut(again=again, last_again=again)
+        stages = duel.balanced(again=again)
         for schedule in (Schedule1F1B, ScheduleGPipe):
             for parts in (4, 8):
                 name = f"torch {schedule.__name__.removeprefix('Schedule')}, {parts} micro-batches"
@@ -149,7 +149,7 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     peaks = {name: duel.peak(contestant) for name, contestant in ready.items()}
     slots = {name: duel.all(contestant.slot_bytes) for name, contestant in ready.items() if contestant.slot_bytes}
     if world.rank == 0:
-        cuts = {"petra": duel.cut(again=True, last_again=True), "keep-graph": duel.cut(again=True, last_again=False)}
+        cuts = {"petra": duel.planned(), "keep-graph": duel.planned("method.last_stage=keep-graph")}
         Path(answer).write_text(json.dumps(_result(found, peaks, slots, cuts, batch * updates)))
     dist.barrier()
     duel.lookout.close()
