@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from petra_graph.cli.main import main
 from petra_graph.executor.cells import KeepInput
 from petra_graph.executor.storage import OnHost, Storage, restore
+from tests.forks import SPEC
 from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
+from tests.runs import only_run, weights_bytes
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 
@@ -128,3 +131,14 @@ def test_wires_across_devices_are_the_cpus(devices, stored):
         built.train(data)
     on_cpu = {key: value.cpu() for key, value in other.parameters().items()}
     assert relative_error(on_cpu, one.parameters()) < FLOAT64_ACROSS_DEVICES
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two processes need two CUDA devices")
+@pytest.mark.parametrize("transport", ["auto", "process-group"])
+def test_two_processes_with_a_gpu_each_are_one_process_with_both(write, transport):
+    write("shared.toml", SPEC)
+    settings = ("--set", f"run.transport={transport}", "--set", "partition.stages=2")
+    assert main(["run", "shared.toml", *settings, "--processes", "2", "--set", "run.directory=two"]) == 0
+    devices = ("--set", "partition.devices=2")
+    assert main(["run", "shared.toml", *settings, *devices, "--set", "run.directory=one"]) == 0
+    assert weights_bytes(only_run("two")) == weights_bytes(only_run("one"))

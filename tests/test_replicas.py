@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +28,15 @@ def run_four(*settings: str) -> None:
         assert ended(running) == [0] * 4, "".join(one.said for one in running)
 
 
+def assert_same_weights(one: Path, other: Path) -> list[str]:
+    """Compare two runs' parameters and buffers; return their names."""
+    theirs, own = (load_file(directory / "weights.safetensors") for directory in (one, other))
+    for name, value in own.items():
+        difference = (theirs[name] - value).double().norm()
+        assert difference <= TOLERANCE * value.double().norm(), name
+    return list(own)
+
+
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_batch(shared_folder, accumulation):
     """Three windows of eight micro-batches do not come out even: the last one before a drain is shorter."""
@@ -34,21 +44,33 @@ def test_two_replicas_of_two_processes_are_one_pipeline_with_twice_the_micro_bat
     run_four(*settings, "--set", "run.directory=four")
     assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
     four, one = only_run("four"), only_run("one")
-    theirs, own = (load_file(directory / "weights.safetensors") for directory in (four, one))
-    for name, value in own.items():
-        assert (theirs[name] - value).norm() <= TOLERANCE * value.norm(), name
+    assert_same_weights(four, one)
     assert losses(four) == pytest.approx(losses(one), rel=TOLERANCE)
     assert summary_of(four)["updates"] == summary_of(one)["updates"]
 
 
+def with_convolutions(folder) -> None:
+    """Give the specification batch normalisations, in the stem and in reversible blocks."""
+    text = (folder / "shared.toml").read_text()
+    text = text.replace('"linear-stem"', '"conv-stem"').replace("features = 12", "channels = 4")
+    text = text.replace('"rev-mlp"\noptions = { hidden = 12 }', '"rev-basic"')
+    (folder / "shared.toml").write_text(text.replace("shape = [6]", "shape = [3, 6, 6]"))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
+def test_synchronised_batch_normalisation_is_that_of_one_pipeline(shared_folder, schedule):
+    """Every process hosts two stages, which take turns in one order: else two of them could wait for each other."""
+    with_convolutions(shared_folder)
+    settings = (*SHORT, *EXACT, "--set", f"method.schedule={schedule}", "--set", "method.accumulation=3")
+    run_four(*settings, "--set", "run.directory=four", "--set", "partition.sync_batch_norm=true")
+    assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
+    assert any(name.endswith("running_var") for name in assert_same_weights(only_run("four"), only_run("one")))
+    assert losses(only_run("four")) == pytest.approx(losses(only_run("one")), rel=TOLERANCE)
+
+
 def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared_folder):
     """Without learning the stem's running mean is that of all rows, whoever had them; its variance is another's."""
-    text = (shared_folder / "shared.toml").read_text()
-    text = text.replace('"linear-stem"', '"conv-stem"').replace("features = 12", "channels = 4")
-    text = text.replace('"rev-mlp"\noptions = { hidden = 12 }', '"rev-basic"').replace(
-        "shape = [6]", "shape = [3, 6, 6]"
-    )
-    (shared_folder / "shared.toml").write_text(text)
+    with_convolutions(shared_folder)
     settings = (*SHORT, *EXACT, "--set", "optimizer.options.lr=0")
     for directory in ("four", "again"):
         run_four(*settings, "--set", f"run.directory={directory}")
@@ -60,16 +82,22 @@ def test_running_statistics_are_the_means_of_all_replicas_and_bits_repeat(shared
     assert not torch.equal(own[mean], torch.zeros_like(own[mean]))
 
 
-def test_a_signal_stops_all_replicas(shared_folder):
-    with ranks(*[("run", "shared.toml", *TWICE)] * 4) as running:
+@pytest.mark.parametrize("synchronised", ["false", "true"])
+def test_a_signal_stops_all_replicas(shared_folder, synchronised):
+    with_convolutions(shared_folder)
+    words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")
+    with ranks(*[words] * 4) as running:
         until(under_way)
         running[2].kill(signal.SIGINT)
         assert ended(running) == [130] * 4
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-def test_a_killed_process_of_the_other_replica(shared_folder):
-    with ranks(*[("run", "shared.toml", *TWICE)] * 4) as running:
+@pytest.mark.parametrize("synchronised", ["false", "true"])
+def test_a_killed_process_of_the_other_replica(shared_folder, synchronised):
+    with_convolutions(shared_folder)
+    words = ("run", "shared.toml", *TWICE, "--set", f"partition.sync_batch_norm={synchronised}")
+    with ranks(*[words] * 4) as running:
         until(under_way)
         running[2].kill()
         assert ended(running) == [1, 1, -signal.SIGKILL, 1]

@@ -10,7 +10,8 @@
                       outside_seconds (of a profile), exact, limited_by (stages)
     devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation
     nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
-    edges             producer, consumer, forward_bytes, backward_bytes, cut, slots, backward_slots (null on one device)
+    edges             producer, consumer, forward_bytes, backward_bytes, cut, slots (of each direction, as runs have them),
+                      fewest_slots, fewest_backward_slots (that would do in theory); null on one device
     timeline          stage, device, verb, micro_batch, start, end
     assumptions, warnings
 
@@ -218,7 +219,8 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "backward_bytes": sizes.backward if sizes else inside,
             "cut": crosses,
             "slots": prediction.slots[Lane(edge, "forward")] if apart else None,
-            "backward_slots": prediction.slots[Lane(edge, "backward")] if apart else None,
+            "fewest_slots": prediction.fewest_slots[Lane(edge, "forward")] if apart else None,
+            "fewest_backward_slots": prediction.fewest_slots[Lane(edge, "backward")] if apart else None,
         }
 
 

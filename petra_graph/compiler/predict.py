@@ -16,6 +16,7 @@ from petra_graph.compiler.simulation.slots import fewest_slots
 from petra_graph.compiler.simulation.steady import tick
 from petra_graph.compiler.simulation.timeline import Timeline
 from petra_graph.compiler.simulation.timing import Timing, timing
+from petra_graph.program.lanes import slots
 from petra_graph.program.memory import PaperBytes, StageBytes
 from petra_graph.program.method import METHODS
 from petra_graph.program.partition import Partition
@@ -71,7 +72,14 @@ class Prediction:
 
     @cached_property
     def slots(self) -> Mapping[Lane, int]:
-        """The fewest places for messages that cost neither deadlock nor throughput."""
+        """The places for messages that a run has, on every lane between two devices."""
+        depth = {program.index: program.depth for program in self.programs}
+        wires = {wire.edge: slots(depth[wire.producer], depth[wire.consumer]) for wire in self.pipeline.wires}
+        return {lane: wires[lane.edge] for lane in self.fewest_slots}
+
+    @cached_property
+    def fewest_slots(self) -> Mapping[Lane, int]:
+        """The fewest that would cost neither deadlock nor throughput, were all times as predicted."""
         return fewest_slots(self.pipeline)
 
     @cached_property
@@ -94,7 +102,7 @@ class Prediction:
         return self.sequential_seconds / self.timing.tick_seconds if self.timing.tick_seconds else 1.0
 
     def timeline(self) -> Timeline:
-        """Return what happens from the start to some ticks after the pipeline is full, with the fewest slots."""
+        """Return what happens from the start to some ticks after the pipeline is full, with a run's slots."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
         return simulate(evolve(self.pipeline, slots=self.slots), windows * self.setting.accumulation)

@@ -22,6 +22,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.lanes import Direction, Lane
 from petra_graph.program.schedule import Action
+from petra_graph.program.sequence import sequence
 from petra_graph.program.stage_program import Edge
 from petra_graph.runtime.failure import Doing
 from petra_graph.runtime.inline import MicroBatch, Observer
@@ -29,7 +30,7 @@ from petra_graph.runtime.links import Links, Wiring
 from petra_graph.runtime.lookout import Lookout
 from petra_graph.runtime.operations import Operations, reads_samples
 from petra_graph.runtime.replicas import Replicas
-from petra_graph.runtime.turns import Turn, told_where, turn_of
+from petra_graph.runtime.turns import Line, Turn, told_where, turn_of
 
 
 class Batches(Protocol):
@@ -69,6 +70,8 @@ class DistributedRuntime:
         self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
         """Of each stage since the run's start, what `Lookout.stop_at` counts: evaluations too, where there are no replicas."""
         self._evaluates = False
+        self._line: Line | None = None
+        """Where the stages of this process may not do whatever is ready."""
 
     def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
         """Train on `micro_batches`, and drain; as `InlineRuntime.train`.
@@ -89,6 +92,7 @@ class DistributedRuntime:
         replicas = self._crew.replicas
         if replicas is not None:
             replicas.begin(micro_batches)
+            self._line = self._lined_up(turns, micro_batches) if replicas.synchronised else None
 
         def perform(turn: Turn, action: Action) -> None:
             match action.verb:
@@ -106,6 +110,7 @@ class DistributedRuntime:
 
         for _ in self._passes(turns, micro_batches, perform, "training"):
             pass
+        self._line = None
         if replicas is not None:
             last = Action("update", micro_batches[-1])
             self._wait_with_replicas(turns[-1], last, micro_batches, "the running statistics of other replicas")
@@ -166,6 +171,8 @@ class DistributedRuntime:
                 with told_where(turn.executor, f"{doing.operation} of {_unit(phase)} {action.micro_batch}"):
                     perform(turn, action)
                 turn.advance()
+                if self._line is not None:
+                    self._line.advance()
                 progressed = True
             open_turns = [(turn, turn.next) for turn in turns if turn.next is not None]
             if all(self._halts(turn, action) for turn, action in open_turns):
@@ -190,12 +197,20 @@ class DistributedRuntime:
                 self._sleep(waiting, micro_batches, phase)
 
     def _held_back(self, turn: Turn, action: Action) -> bool:
-        """Whether a stage has to wait though nothing is missing: for all others' gradients, or since the run stops."""
+        """Whether a stage waits though no message is missing: for its turn, others' gradients, or since the run stops."""
+        if self._line is not None and self._line.first() != (turn.executor.program.index, action):
+            return True
         if action.verb == "update":
             replicas = self._crew.replicas
             summed = replicas is None or replicas.ready(turn.executor.program.index)
             return self._crew.global_clip or not summed
         return self._halts(turn, action)
+
+    def _lined_up(self, turns: Sequence[Turn], micro_batches: range) -> Line:
+        """Let this process's stages go in an order that is the same in all replicas, as they wait for one another."""
+        own = {turn.executor.program.index: turn for turn in turns}
+        actions = (pair for pair in sequence(self._crew.wiring.programs, micro_batches) if pair[0] in own)
+        return Line(actions, lambda stage, action: self._halts(own[stage], action))
 
     def _halts(self, turn: Turn, action: Action) -> bool:
         """Whether a stage stops before an operation, since somebody asked for it."""

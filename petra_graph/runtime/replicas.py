@@ -10,6 +10,10 @@ to their stages' steps in different orders, which are timing's, so nobody may st
 
 A request to stop travels with the sums of the first stage, so all replicas hear of it at the same step.
 
+Where batch normalisation is synchronised (`partition.sync_batch_norm`), forwards and backwards exchange statistics too, and
+wait for them. Stages of one process then take turns in an order that all replicas share (`program.sequence`): if each took
+whatever was ready, two processes could wait for each other in two stages.
+
 Decision: every stage has a process group of its own, in which the order of sums is the stage's own. All replicas hold the
 same bits after every step: a sum is computed once and handed to all. Which bits they are depends on the number of
 replicas, as rounding does, and on nothing else.
@@ -17,12 +21,14 @@ replicas, as rounding does, and on nothing else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
-from attrs import define, field
+from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Reversed
@@ -30,29 +36,40 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.watch import Watcher
 from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.stage_program import Segment
+from petra_graph.runtime.batch_norm import synchronise
 from petra_graph.runtime.lookout import Lookout
+
+_LOOK_SECONDS = 0.05
 
 
 class Replicas:
     """What connects the stages of one process with those of its like in the other replicas."""
 
-    def __init__(self, executors: Sequence[StageExecutor], peers: Sequence[int], lookout: Lookout) -> None:
+    def __init__(
+        self, executors: Sequence[StageExecutor], peers: Sequence[int], lookout: Lookout, *, synchronised: bool
+    ) -> None:
         """Build the groups; all replicas do so at the same time.
 
         Args:
             executors: of this process.
             peers: the ranks that host the same stages, this one among them, in the order of replicas.
             lookout: knows of requests to stop; its bell rings when a sum is there.
+            synchronised: whether batch normalisation uses the statistics of all replicas' rows.
         """
         self.peers = peers
+        self.synchronised = synchronised
         self._executors = executors
         self._stages: dict[int, _Reducing] = {}
         for executor in executors:
-            group = dist.new_group(list(peers), use_local_synchronization=True)
+            backend = "nccl" if executor.program.device.startswith("cuda") and dist.is_nccl_available() else "gloo"
+            group = dist.new_group(list(peers), backend=backend, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
             stage = _Reducing(executor, group, len(peers), lookout)
             executor.watch(stage)
             self._stages[executor.program.index] = stage
+            if synchronised:
+                exchange = _Exchange(executor.program.index, group, peers, lookout)
+                synchronise(executor.modules.values(), exchange)
 
     def begin(self, micro_batches: range) -> None:
         """Get ready for an epoch."""
@@ -79,6 +96,37 @@ class Replicas:
                         buffer.div_(len(self.peers))
 
 
+@frozen
+class _Exchange:
+    """Hands statistics of one stage to its like in all replicas, and waits for theirs."""
+
+    stage: int
+    group: dist.ProcessGroup
+    peers: Sequence[int]
+    lookout: Lookout
+
+    @property
+    def size(self) -> int:
+        """How many replicas there are."""
+        return len(self.peers)
+
+    def __call__(self, own: Tensor) -> Tensor:
+        """Return the numbers of all replicas."""
+        found = own.new_empty(self.size, len(own))
+        try:
+            dist.all_gather(list(found.unbind()), own, group=self.group)
+        except RuntimeError as error:  # Another replica has gone; the lookout will know which, and why.
+            self._lost(error)
+        return found
+
+    def _lost(self, error: RuntimeError) -> NoReturn:
+        rank = next(peer for peer in self.peers if peer != dist.get_rank())
+        self.lookout.lost(f"the statistics of stage {self.stage}", rank, error)
+        while True:
+            self.lookout.check()
+            time.sleep(_LOOK_SECONDS)
+
+
 @define(eq=False)
 class _Sums:
     """One segment's gradients on their way through all replicas."""
@@ -87,6 +135,7 @@ class _Sums:
     flat: Tensor
     carries_request: bool
     """Whether the last element says if somebody asked to stop."""
+    work: dist.Work | None = None
     there: bool = False
 
 
@@ -117,7 +166,7 @@ class _Reducing(Watcher):
             return
         sums = _Sums(gradients, torch.cat([part.to(parts[0].dtype) for part in parts]), carries_request)
         self.pending.append(sums)
-        work = dist.all_reduce(sums.flat, group=self.group, async_op=True)
+        sums.work = work = dist.all_reduce(sums.flat, group=self.group, async_op=True)
         assert work is not None
         work.get_future().add_done_callback(lambda _: self._there(sums))
 
@@ -133,6 +182,8 @@ class _Reducing(Watcher):
     def _averaged(self) -> Iterator[None]:
         for sums in self.pending:
             assert sums.there
+            assert sums.work is not None
+            sums.work.wait()  # NCCL's sums are there for the stage's stream from here on.
             if sums.carries_request:
                 self.asked = bool(sums.flat[-1] > 0)
             sums.flat.div_(self.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -25,6 +25,35 @@ class Turn:
     def advance(self) -> None:
         """Go on to the operation after this one."""
         self.next = next(self.actions, None)
+
+
+class Line:
+    """The order in which some stages take turns, where they may not do just what is ready."""
+
+    def __init__(self, actions: Iterator[tuple[int, Action]], halts: Callable[[int, Action], bool]) -> None:
+        """Line up.
+
+        Args:
+            actions: of these stages, each with its stage's number.
+            halts: whether a stage stops before an operation; it does nothing after that.
+        """
+        self._actions, self._halts = actions, halts
+        self._halted: set[int] = set()
+        self._first = next(actions, None)
+
+    def first(self) -> tuple[int, Action] | None:
+        """Return the operation whose turn it is."""
+        while self._first is not None:
+            stage, action = self._first
+            if stage not in self._halted and not self._halts(stage, action):
+                break
+            self._halted.add(stage)
+            self.advance()
+        return self._first
+
+    def advance(self) -> None:
+        """Let the next one come."""
+        self._first = next(self._actions, None)
 
 
 def turn_of(executor: StageExecutor, micro_batches: range) -> Turn:

@@ -171,6 +171,8 @@ def _assumptions(made: Plan) -> Iterator[str]:
             f"devices and bytes are those of one of {setting.replicas} pipelines, speed is of all; every update waits for a "
             "ring all-reduce of its stage's gradients, none of it hidden"
         )
+        if spec.partition.sync_batch_norm:
+            yield "what batch normalisations exchange between replicas is in neither bytes nor times"
     if made.compiled.guarantee:
         yield f"the cut: {made.compiled.guarantee}"
     if setting.transport.buffer == 0:

@@ -6,6 +6,7 @@ failure anywhere ends all of them (`ending`).
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from petra_graph.session.interrupt import StopRequest
 from petra_graph.session.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.session.totals import Totals
 from petra_graph.session.train import Trainer, follow
+from petra_graph.spec.model import PartitionSpec
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -155,6 +157,9 @@ class _Worker:
                 f"rank {self.world.rank} is process {local + 1} of its machine, which has {available} CUDA devices",
                 hint='start as many processes as devices, or set partition.devices = ["cpu"]',
             )
+        # Every lane has a stream: two that share one of CUDA's few queues would wait for each other.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        torch.cuda.set_device(local)
         return f"cuda:{local}"
 
     def _runtime(self, prepared: Prepared, hosted: Sequence[StageExecutor]) -> DistributedRuntime:
@@ -178,9 +183,13 @@ class _Worker:
             links=links,
             lookout=self.lookout,
             global_clip=prepared.global_clip,
-            replicas=Replicas(hosted, alike(world.rank, count, world.size), self.lookout) if count > 1 else None,
+            replicas=self._replicas(hosted, prepared.spec.partition) if count > 1 else None,
         )
         return DistributedRuntime(hosted, crew)
+
+    def _replicas(self, hosted: Sequence[StageExecutor], spec: PartitionSpec) -> Replicas:
+        peers = alike(self.world.rank, spec.replicas, self.world.size)
+        return Replicas(hosted, peers, self.lookout, synchronised=spec.sync_batch_norm)
 
     def _train(self, prepared: Prepared, runtime: DistributedRuntime, listener: Listener) -> None:
         attempt = self.ending.attempt

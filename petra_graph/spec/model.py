@@ -152,6 +152,10 @@ class PartitionSpec:
         "copies of the whole pipeline, each on processes of its own with its own rows of a micro-batch",
         validator=ge(1),
     )
+    sync_batch_norm: bool = key(
+        False,
+        "whether batch normalisation uses the statistics of all replicas' rows, and waits for them; else each its own",
+    )
     device_type: str | tuple[str, ...] | None = key(
         None, "what plans take the devices for, one for all or each its own; default: what is here"
     )
@@ -260,7 +264,7 @@ class RunSpec:
     )
     transport: Transport = key(
         "auto",
-        'between processes: "auto" shares memory on one machine; "process-group" sends everything through torch.distributed',
+        'between processes: "auto" shares memory on one machine and uses NCCL between CUDA devices; "process-group" is gloo',
     )
 
 

@@ -76,6 +76,9 @@ def test_a_timeline_goes_beyond_the_fill():
 
 def test_slots_cost_nothing():
     made = per_block_prediction(5)
-    bounded = evolve(made.pipeline, slots=made.slots)
-    assert tick(bounded).seconds == pytest.approx(made.timing.tick_seconds)
-    assert set(made.slots) == set(made.pipeline.lanes)
+    for slots in (made.slots, made.fewest_slots):
+        bounded = evolve(made.pipeline, slots=slots)
+        assert tick(bounded).seconds == pytest.approx(made.timing.tick_seconds)
+        assert set(slots) == set(made.pipeline.lanes)
+    assert set(made.slots.values()) == {2}
+    assert all(few <= made.slots[lane] for lane, few in made.fewest_slots.items())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import parameter_groups
+from petra_graph.executor.watch import Watcher
 from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.record.profile import write_profile
 from petra_graph.registry.building import load
@@ -36,6 +38,8 @@ from petra_graph.session.prepare import Prepared
 from petra_graph.session.profile import profile
 
 RANKS = 2
+Event = tuple[str, str, float, float]
+"""Where, what, and when it began and ended, in seconds of a clock that both processes share."""
 
 
 class Stopwatch(Bell):
@@ -57,6 +61,31 @@ class Stopwatch(Bell):
         return waited / (ended - began)
 
 
+class Recorder(Watcher):
+    """Writes down when one stage's operations began and ended."""
+
+    def __init__(self, stage: int, into: list[Event]) -> None:
+        self._stage, self._into = stage, into
+
+    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+        """Write down a forward."""
+        return self._recorded(f"F{micro_batch}")
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Write down a backward."""
+        return self._recorded(f"B{micro_batch}")
+
+    def update(self) -> AbstractContextManager[None]:
+        """Write down an update."""
+        return self._recorded("U")
+
+    @contextmanager
+    def _recorded(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._into.append((f"stage {self._stage}", name, began, time.perf_counter()))
+
+
 @frozen(kw_only=True)
 class Contestant:
     """One way to train so many updates."""
@@ -65,6 +94,8 @@ class Contestant:
     """This process's part; None: it has none."""
     slot_bytes: int = 0
     """Of a petra's wires in this process."""
+    stages: Sequence[StageExecutor] = ()
+    """Of a petra in this process."""
 
 
 class Duel:
@@ -187,6 +218,7 @@ class Duel:
         return Contestant(
             train=lambda: runtime.train(data, range(len(data)), _ignore),
             slot_bytes=slots,
+            stages=own,
         )
 
     def torch_pipeline(self, schedule: Any, parts: int, stages: list[list[str]], *, again: bool) -> Contestant:
@@ -253,6 +285,17 @@ class Duel:
         steady = self.bell.share(began + seconds / 10, ended - seconds / 10)
         own = [seconds, self.bell.share(began, ended), steady]
         return dict(zip(("seconds", "waiting", "steady"), zip(*self.all(own), strict=True), strict=True))
+
+    def trace(self, contestant: Contestant) -> list[Event]:
+        """Train once more; return what both processes did and where they waited."""
+        events: list[Event] = []
+        for stage in contestant.stages:
+            stage.watch(Recorder(stage.program.index, events))
+        self.timed(contestant)
+        for stage in contestant.stages:
+            stage.watch(Watcher())
+        events += [("waiting", "wait", began, ended) for began, ended in self.bell.waits]
+        return [(f"rank {rank}, {where}", *rest) for rank, own in enumerate(self.all(events)) for where, *rest in own]
 
     def peak(self, contestant: Contestant) -> list[int]:
         """Return the most live tensor bytes of both processes."""

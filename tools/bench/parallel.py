@@ -69,8 +69,11 @@ options = {{ shape = [3, {side}, {side}], classes = 10 }}
 @click.option("--batch", default=64, show_default=True, help="Samples in an update.")
 @click.option("--updates", default=12, show_default=True, help="In one measurement.")
 @click.option("--rounds", default=5, show_default=True, help="Measurements of each.")
+@click.option("--trace", type=click.Path(dir_okay=False), help="Where a Chrome trace of petra goes.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(width: int, side: int, blocks: int, batch: int, updates: int, rounds: int, write: bool) -> None:
+def main(
+    width: int, side: int, blocks: int, batch: int, updates: int, rounds: int, trace: str | None, write: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         spec = Path(folder, "parallel.toml")
         spec.write_text(SPEC.format(side=side, half=width // 2, blocks=blocks))
@@ -98,6 +101,9 @@ def main(width: int, side: int, blocks: int, batch: int, updates: int, rounds: i
             sys.exit(max(codes))
         setting = {"width": width, "side": side, "blocks": blocks, "batch": batch, "updates": updates, "rounds": rounds}
         result = {**setting, **json.loads(answer.read_text())}
+        events = result.pop("trace")
+    if trace:
+        Path(trace).write_text(json.dumps(_chrome(events)))
     click.echo(json.dumps(result, indent=2))
     if write:
         click.echo(f"written: {save('parallel', result)}", err=True)
@@ -146,14 +152,32 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     for _ in range(rounds):
         for name, contestant in ready.items():
             found[name].append(duel.timed(contestant))
+    trace = duel.trace(ready["petra"])
     peaks = {name: duel.peak(contestant) for name, contestant in ready.items()}
     slots = {name: duel.all(contestant.slot_bytes) for name, contestant in ready.items() if contestant.slot_bytes}
     if world.rank == 0:
         cuts = {"petra": duel.planned(), "keep-graph": duel.planned("method.last_stage=keep-graph")}
-        Path(answer).write_text(json.dumps(_result(found, peaks, slots, cuts, batch * updates)))
+        result = _result(found, peaks, slots, cuts, batch * updates)
+        Path(answer).write_text(json.dumps({**result, "trace": trace}))
     dist.barrier()
     duel.lookout.close()
     leave(0)
+
+
+def _chrome(events: list[tuple[str, str, float, float]]) -> dict[str, Any]:
+    """Return events as chrome://tracing and Perfetto read them; times are in microseconds."""
+    rows = sorted({where for where, *_ in events})
+    names = [
+        {"ph": "M", "pid": 0, "tid": at, "name": "thread_name", "args": {"name": where}}
+        for at, where in enumerate(rows)
+    ]
+    return {
+        "traceEvents": names
+        + [
+            {"ph": "X", "pid": 0, "tid": rows.index(where), "name": name, "ts": 1e6 * began, "dur": 1e6 * (end - began)}
+            for where, name, began, end in events
+        ]
+    }
 
 
 def _result(

@@ -1,0 +1,126 @@
+"""Batch normalisation over the rows of all replicas.
+
+torch's SyncBatchNorm has kernels for CUDA alone; this one is written in operations that every device has. All replicas hold
+equally many rows, so the statistics of all rows follow from every replica's own mean and variance:
+
+    forward     mean = E[mean_r]    var = E[var_r + (mean_r - mean)^2]        one exchange of 2 numbers a channel
+    backward    dx = weight / std * (dy - E[dy] - xhat E[dy xhat])            another one
+
+with E over replicas and rows (Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167; batches split over devices: Peng et al.
+2018, https://arxiv.org/abs/1711.07240). What replicas hand over is summed in their order, so all of them get the same bits.
+
+A forward that runs again exchanges again: it normalises with the statistics of its own micro-batch, as always. Evaluation
+exchanges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from petra_graph.blocks import Block
+
+
+class Exchange(Protocol):
+    """What connects a stage with its like in the other replicas."""
+
+    @property
+    def size(self) -> int:
+        """How many replicas there are."""
+        ...
+
+    def __call__(self, own: Tensor) -> Tensor:
+        """Hand [n] numbers to all replicas; return those of all, [replicas, n], in the order of replicas."""
+        ...
+
+
+class SynchronisedBatchNorm(_BatchNorm):
+    """A batch normalisation that takes the place of another one, with its parameters and running statistics."""
+
+    def __init__(self, norm: _BatchNorm, exchange: Exchange) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
+        self.track_running_stats = norm.track_running_stats
+        self.training = norm.training
+        self.weight, self.bias = norm.weight, norm.bias
+        self.running_mean, self.running_var = norm.running_mean, norm.running_var
+        self.num_batches_tracked = norm.num_batches_tracked
+        self._exchange = exchange
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  the name of the method that it overrides
+        """Normalise [n, channels, ...] with the statistics of all replicas' rows."""
+        if not self.training:
+            return super().forward(input)
+        output, mean, var = _Normalise.apply(input, self.weight, self.bias, (self.eps, self._exchange))
+        if self.track_running_stats and self.running_mean is not None:
+            self._follow(mean, var, input.numel() // input.shape[1])
+        return output  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _follow(self, mean: Tensor, var: Tensor, rows: int) -> None:
+        """Let the running statistics follow, as torch's do: their variance is the unbiased one."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        count = rows * self._exchange.size
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_((var * (count / (count - 1))).to(self.running_var.dtype), share)
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002
+        """Any number of dimensions will do."""
+
+
+def synchronise(modules: Iterable[Block], exchange: Exchange) -> None:
+    """Put synchronised batch normalisations in the places of all others; parameters and names stay."""
+    for module in modules:
+        for parent in list(module.modules()):
+            for name, child in list(parent.named_children()):
+                if isinstance(child, _BatchNorm) and not isinstance(child, SynchronisedBatchNorm):
+                    setattr(parent, name, SynchronisedBatchNorm(child, exchange))
+
+
+class _Normalise(Function):
+    """Normalisation, and the statistics that it used: mean and biased variance, [channels] each."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, how: tuple[float, Exchange]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        eps, exchange = how
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        own = torch.cat(torch.var_mean(x.to(dtype), dim=_rows(x), correction=0))
+        variances, means = exchange(own).chunk(2, dim=1)
+        mean = means.mean(0)
+        var = (variances + (means - mean).square()).mean(0)
+        ctx.save_for_backward(x, weight, mean, (var + eps).rsqrt())
+        ctx.exchange = exchange
+        ctx.mark_non_differentiable(mean, var)
+        scale, shift = (None if value is None else value.to(dtype) for value in (weight, bias))
+        output = functional.batch_norm(x.to(dtype), mean, var, scale, shift, training=False, eps=eps)
+        return output.to(x.dtype), mean, var
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, weight, mean, inverse = ctx.saved_tensors
+        rows, shape = _rows(x), (1, -1, *[1] * (x.dim() - 2))
+        dy = gradient.to(mean.dtype)
+        normal = x.to(mean.dtype).sub(mean.view(shape)).mul_(inverse.view(shape))
+        sums = torch.stack([dy.sum(rows), (dy * normal).sum(rows)])
+        all_sums = ctx.exchange(sums.flatten())
+        count = x.numel() // x.shape[1] * ctx.exchange.size
+        of_dy, of_product = all_sums.sum(0).view(2, -1).div_(count)
+        scale = inverse if weight is None else inverse * weight
+        dx = normal.mul_(-of_product.view(shape)).add_(dy).sub_(of_dy.view(shape)).mul_(scale.view(shape))
+        learned = (None, None) if weight is None else (sums[1].to(weight.dtype), sums[0].to(weight.dtype))
+        return dx.to(x.dtype), *learned, None
+
+
+def _rows(x: Tensor) -> list[int]:
+    return [dim for dim in range(x.dim()) if dim != 1]
