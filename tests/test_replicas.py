@@ -19,6 +19,26 @@ TWICE = ("--set", "partition.replicas=2")
 TOLERANCE = 1e-10
 
 
+TARDY = """\
+import os, random, time
+from petra_graph.catalog.blocks.reversible import RevBasic
+
+DICE = random.Random(os.environ.get("RANK"))
+
+def late(found):
+    if "RANK" in os.environ and DICE.random() < 0.4:
+        time.sleep(0.03 * DICE.random())
+    return found
+
+class Tardy(RevBasic):
+    def forward(self, *streams):
+        return late(super().forward(*streams))
+
+    def reverse_vjp(self, *given):
+        return late(super().reverse_vjp(*given))
+"""
+
+
 def losses(directory) -> list[float]:
     return [event["value"] for event in events(directory) if event["name"] in {"train/loss", "test/loss"}]
 
@@ -59,8 +79,11 @@ def with_convolutions(folder) -> None:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
 def test_synchronised_batch_normalisation_is_that_of_one_pipeline(shared_folder, schedule):
-    """Every process hosts two stages, which take turns in one order: else two of them could wait for each other."""
+    """Every process hosts two stages that are late at random: took each what is ready, two would wait for each other."""
     with_convolutions(shared_folder)
+    (shared_folder / "tardy.py").write_text(TARDY)
+    text = (shared_folder / "shared.toml").read_text()
+    (shared_folder / "shared.toml").write_text(text.replace('"rev-basic"', '"tardy:Tardy"'))
     settings = (*SHORT, *EXACT, "--set", f"method.schedule={schedule}", "--set", "method.accumulation=3")
     run_four(*settings, "--set", "run.directory=four", "--set", "partition.sync_batch_norm=true")
     assert main(["run", "shared.toml", *settings, "--set", "data.batch=16", "--set", "run.directory=one"]) == 0
