@@ -1,5 +1,6 @@
 # Two commands: `make quickstart` and `make test`. Both install into .venv first.
 PYTHON ?= python3
+TEST_PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -10,7 +11,7 @@ quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -7,11 +7,9 @@ process sleeps. Nothing but channels connects stages, so processes and their tim
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-import attrs
 import torch
 import torch.distributed as dist
 from attrs import frozen
@@ -24,12 +22,12 @@ from petra_graph.program.lanes import Direction, Lane
 from petra_graph.program.schedule import Action
 from petra_graph.program.sequence import sequence
 from petra_graph.program.stage_program import Edge
-from petra_graph.runtime.failure import Doing
 from petra_graph.runtime.inline import MicroBatch, Observer
 from petra_graph.runtime.links import Links, Wiring
 from petra_graph.runtime.lookout import Lookout
 from petra_graph.runtime.operations import Operations, reads_samples
 from petra_graph.runtime.replicas import Replicas
+from petra_graph.runtime.telling import Telling
 from petra_graph.runtime.turns import Line, Turn, told_where, turn_of
 
 
@@ -66,10 +64,10 @@ class DistributedRuntime:
         self.executors = executors
         self._crew = crew
         self._links, self._lookout = crew.links, crew.lookout
+        self._telling = Telling(crew.lookout, crew.links, crew.rank)
         self._operations = Operations(executors, crew.links, crew.wiring.entries)
         self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
         """Of each stage since the run's start, what `Lookout.stop_at` counts: evaluations too, where there are no replicas."""
-        self._evaluates = False
         self._line: Line | None = None
         """Where the stages of this process may not do whatever is ready."""
 
@@ -87,6 +85,7 @@ class DistributedRuntime:
             RunFailed: it fails here.
         """
         source = iter(data)
+        self._telling.micro_batches = micro_batches
         self._links.begin_training([self._crew.wiring.batch] * len(micro_batches))
         turns = [turn_of(executor, micro_batches) for executor in self.executors]
         replicas = self._crew.replicas
@@ -108,14 +107,14 @@ class DistributedRuntime:
                     if replicas is not None and replicas.asked(turn.executor.program.index):
                         self._lookout.stop_after(self._forwards[turn.executor.program.index])
 
-        for _ in self._passes(turns, micro_batches, perform, "training"):
+        for _ in self._passes(turns, perform):
             pass
         self._line = None
         if replicas is not None:
             last = Action("update", micro_batches[-1])
-            self._wait_with_replicas(turns[-1], last, micro_batches, "the running statistics of other replicas")
+            self._telling.waits(turns[-1], last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()
-        self._lookout.doing = None
+        self._telling.stops()
 
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
         """Evaluate batches of any size with running statistics; yield results where the head is.
@@ -138,26 +137,24 @@ class DistributedRuntime:
             if result is not None:
                 results.append(result)
 
-        self._evaluates = True
+        self._telling.evaluates, self._telling.micro_batches = True, batches
         for turn in turns:
             turn.advance()
             turn.executor.set_training(False)
         try:
-            for _ in self._passes(turns, batches, judge, "evaluation"):
+            for _ in self._passes(turns, judge):
                 yield from results
                 results.clear()
             yield from results
         finally:
-            self._evaluates = False
-            self._lookout.doing = None
+            self._telling.evaluates = False
+            self._telling.stops()
             for executor in self.executors:
                 executor.set_training(True)
 
     # --- the order of things ------------------------------------------------------------------------------------------
 
-    def _passes(
-        self, turns: Sequence[Turn], micro_batches: range, perform: Callable[[Turn, Action], None], phase: str
-    ) -> Iterator[None]:
+    def _passes(self, turns: Sequence[Turn], perform: Callable[[Turn, Action], None]) -> Iterator[None]:
         """Let every stage do all that it has to; yield after each pass in which something was done."""
         while True:
             self._lookout.check()
@@ -166,9 +163,7 @@ class DistributedRuntime:
                 action = turn.next
                 if action is None or self._held_back(turn, action) or self._awaited(turn, action):
                     continue
-                doing = self._doing(turn, action, micro_batches, phase)
-                self._lookout.doing = doing
-                with told_where(turn.executor, f"{doing.operation} of {_unit(phase)} {action.micro_batch}"):
+                with told_where(turn.executor, self._telling.works(turn, action)):
                     perform(turn, action)
                 turn.advance()
                 if self._line is not None:
@@ -180,21 +175,12 @@ class DistributedRuntime:
                     raise Interrupted(self._lookout.asked or "SIGINT")
                 return
             if self._crew.global_clip and all(action.verb == "update" for _, action in open_turns):
-                turn, action = open_turns[-1]
-                others = tuple(rank for rank in range(self._crew.size) if rank != self._crew.rank)
-                doing = self._doing(turn, action, micro_batches, phase)
-                self._lookout.doing = attrs.evolve(doing, lane="the norm of all stages", waits_for=others)
+                self._telling.waits(*open_turns[-1], "the norm of all stages", range(self._crew.size))
                 self._update_together(turns)
             elif progressed:
                 yield
             else:
-                if not self._crew.global_clip and all(self._held_back(*pair) for pair in open_turns):
-                    turn, action = next(pair for pair in open_turns if pair[1].verb == "update")
-                    self._wait_with_replicas(turn, action, micro_batches, "the gradients of other replicas")
-                    self._lookout.bell.wait()
-                    continue
-                waiting = [(turn, action) for turn, action in open_turns if not self._held_back(turn, action)]
-                self._sleep(waiting, micro_batches, phase)
+                self._sleep(open_turns)
 
     def _held_back(self, turn: Turn, action: Action) -> bool:
         """Whether a stage waits though no message is missing: for its turn, others' gradients, or since the run stops."""
@@ -220,7 +206,7 @@ class DistributedRuntime:
         forwards = self._forwards[program.index]
         if self._lookout.stop_at is None and replicas is None and reads_samples(program):
             self._lookout.stop_after(forwards)
-        elif replicas is not None and self._evaluates:
+        elif replicas is not None and self._telling.evaluates:
             return False  # The other replicas are somewhere else, and cannot stop at the same place.
         return self._lookout.stop_at is not None and forwards >= self._lookout.stop_at
 
@@ -237,43 +223,17 @@ class DistributedRuntime:
         waits = [lane for lane in read if not self._links.receivers[lane].ready()]
         return waits + [lane for lane in written if not self._links.senders[lane].has_room()]
 
-    def _sleep(self, turns: Sequence[tuple[Turn, Action]], micro_batches: range, phase: str) -> None:
-        awaited = [self._awaited(turn, action) for turn, action in turns]
-        if not all(awaited):
+    def _sleep(self, open_turns: Sequence[tuple[Turn, Action]]) -> None:
+        """Sleep until one of these stages can go on."""
+        awaited = [(*pair, self._awaited(*pair)) for pair in open_turns if not self._held_back(*pair)]
+        if not awaited and self._crew.replicas is not None:
+            pair = next(pair for pair in open_turns if pair[1].verb == "update")
+            self._telling.waits(*pair, "the gradients of other replicas", self._crew.replicas.peers)
+        elif all(lanes for *_, lanes in awaited):
+            self._telling.waits_for_messages(awaited)
+        else:
             return  # It came while the others were asked: the bell has rung for it already.
-        own = self._crew.rank
-        outside = [self._outside(lanes) for lanes in awaited]
-        at = max(range(len(turns)), key=lambda at: (bool(outside[at]), at))  # others within this process wait for it
-        turn, action = turns[at]
-        peers = sorted({self._links.peer(lane, own) for lanes in outside for lane in lanes})
-        lane = ", ".join(map(str, outside[at] or awaited[at]))
-        self._waits(self._doing(turn, action, micro_batches, phase), lane, tuple(peers))
         self._lookout.bell.wait()
-
-    def _waits(self, doing: Doing, lane: str, peers: tuple[int, ...]) -> None:
-        """Say what this process waits for, and that it has done so all the time if it has."""
-        before = self._lookout.doing
-        if before is not None and before.lane == lane and before.micro_batch == doing.micro_batch:
-            doing = attrs.evolve(doing, since=before.since)
-        self._lookout.doing = attrs.evolve(doing, lane=lane, waits_for=peers)
-
-    def _outside(self, lanes: Sequence[Lane]) -> list[Lane]:
-        return [lane for lane in lanes if self._links.peer(lane, self._crew.rank) != self._crew.rank]
-
-    def _wait_with_replicas(self, turn: Turn, action: Action, micro_batches: range, what: str) -> None:
-        """Say what this process is about to wait for."""
-        assert self._crew.replicas is not None
-        peers = tuple(rank for rank in self._crew.replicas.peers if rank != self._crew.rank)
-        self._waits(self._doing(turn, action, micro_batches, "training"), what, peers)
-
-    def _doing(self, turn: Turn, action: Action, micro_batches: range, phase: str) -> Doing:
-        return Doing(
-            program=turn.executor.program,
-            operation="evaluation" if phase == "evaluation" else action.verb,
-            micro_batch=action.micro_batch,
-            micro_batches=micro_batches,
-            since=time.monotonic(),
-        )
 
     def _update_together(self, turns: Sequence[Turn]) -> None:
         """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
@@ -289,7 +249,3 @@ class DistributedRuntime:
 
 def _lanes(direction: Direction, *sides: Sequence[Edge]) -> list[list[Lane]]:
     return [[Lane(edge, direction) for edge in edges if edge.producer != INPUT] for edges in sides]
-
-
-def _unit(phase: str) -> str:
-    return "batch" if phase == "evaluation" else "micro-batch"
