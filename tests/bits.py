@@ -101,11 +101,10 @@ def cases() -> Iterator[Case]:
     for number, (method, schedule, accumulation) in enumerate(points):
         settings = {"method": method, "schedule": schedule, "accumulation": accumulation}
         per_block, cut = Case(settings=settings), Case(settings={**settings, "stages": CUTS})
-        if method == "petra" and schedule != "sequential":
-            yield from (per_block, cut, evolve(per_block, sharing="balanced"), evolve(per_block, delayed=True))
-        else:
-            one = per_block if number % 2 else cut
-            yield evolve(one, sharing="balanced" if number % 4 > 1 else "even", delayed=number % 3 == 0)
+        yield per_block
+        yield evolve(per_block, sharing="balanced", delayed=True)
+        if method == "petra" or number % 2:
+            yield evolve(cut, delayed=number % 4 > 1)
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
     yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS})

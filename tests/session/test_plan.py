@@ -22,6 +22,7 @@ STAGE_KEYS = {
 BYTES = {
     "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "wires", "total",
 }  # fmt: skip
+SYNCHRONISED = "partition.sync_batch_norm=true"
 TWO = ("partition.stages=2", "partition.devices=2", "partition.device_type=cpu")
 
 
@@ -101,6 +102,11 @@ def test_replicas_multiply_speed_but_for_their_exchange(spec):
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------
+
+
+def test_what_synchronised_statistics_cost_is_said_to_be_left_out(spec):
+    said = [planned(spec, *TWO, "partition.replicas=2", *more)["assumptions"] for more in ((), (SYNCHRONISED,))]
+    assert ["batch normalisations exchange" in " ".join(texts) for texts in said] == [False, True]
 
 
 def test_a_number_of_stages_is_cut_by_cost(spec):
