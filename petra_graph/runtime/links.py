@@ -25,7 +25,7 @@ from petra_graph.runtime.channel import LocalChannel
 from petra_graph.runtime.formats import MessageFormat, TensorFormat, stream_formats
 from petra_graph.runtime.group import Buffers, DeviceBuffers, GroupReceiver, GroupSender, HostBuffers, Peer
 from petra_graph.runtime.ring import RingReceiver, RingSender
-from petra_graph.runtime.world import World
+from petra_graph.runtime.world import NEVER, World
 from petra_graph.spec.model import PrecisionSpec, StoredDtype, Transport
 
 _ATTACH_SECONDS = 300.0
@@ -253,7 +253,7 @@ def _through_group(links: Links, planned: _Planned, peer: Peer, bell: Bell, hear
 
 def _nccl_peer(own: int, other: int, tag: int) -> Peer:
     """Return a lane's other end in a communicator of the lane's own: what waits in one holds up no other."""
-    group = dist.new_group(sorted([own, other]), backend="nccl", use_local_synchronization=True)
+    group = dist.new_group(sorted([own, other]), backend="nccl", timeout=NEVER, use_local_synchronization=True)
     assert isinstance(group, dist.ProcessGroup)
     return Peer(rank=other, tag=tag, group=group)
 

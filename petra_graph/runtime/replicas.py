@@ -38,6 +38,7 @@ from petra_graph.graph.stage_graph import INPUT
 from petra_graph.program.stage_program import Segment
 from petra_graph.runtime.batch_norm import synchronise
 from petra_graph.runtime.lookout import Lookout
+from petra_graph.runtime.world import NEVER
 
 _LOOK_SECONDS = 0.05
 
@@ -62,7 +63,7 @@ class Replicas:
         self._stages: dict[int, _Reducing] = {}
         for executor in executors:
             backend = "nccl" if executor.program.device.startswith("cuda") and dist.is_nccl_available() else "gloo"
-            group = dist.new_group(list(peers), backend=backend, use_local_synchronization=True)
+            group = dist.new_group(list(peers), backend=backend, timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
             stage = _Reducing(executor, group, len(peers), lookout)
             executor.watch(stage)

@@ -25,7 +25,7 @@ from petra_graph.errors import Problem, RunFailed, SpecError
 _JOIN_SECONDS = 300.0
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
-_NEVER = timedelta(days=365)
+NEVER = timedelta(days=365)
 """Waits on lanes have no limit of their own: the watchdog knows better."""
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -145,7 +145,7 @@ class World:
     def connect(self) -> None:
         """Build the process group that lanes between machines, and a few collectives, go through."""
         store = PrefixStore(f"{self.place.attempt}/gloo", self._server)
-        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=_NEVER)
+        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
 
     def wait_for_all(self, where: str, seconds: float = _JOIN_SECONDS) -> None:
         """Return when every process has come to this place.

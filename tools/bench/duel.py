@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from attrs import frozen
-from network import Plain, loss_of, prepared, runtime_of
-from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
+from network import loss_of, prepared, runtime_of
+from torch import Tensor
 
 from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import parameter_groups
 from petra_graph.executor.watch import Watcher
 from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.record.profile import write_profile
-from petra_graph.registry.building import load
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.distributed import Crew, DistributedRuntime
 from petra_graph.runtime.links import Wiring, connect
@@ -153,41 +146,6 @@ class Duel:
         used = made.prediction.timing.utilisation.values()
         return [list(program.nodes) for program in made.compiled.programs], sum(used) / len(used)
 
-    def balanced(self, *, again: bool) -> list[list[str]]:
-        """Balance two stages for a method of torch's, by timings that rank 0 takes; `again` is checkpointing."""
-        costs = [forward + backward + again * repeat for forward, backward, repeat in self.timings.values()]
-        at = min(range(1, len(costs)), key=lambda at: max(sum(costs[:at]), sum(costs[at:])))
-        return [list(self.names[:at]), list(self.names[at:])]
-
-    @cached_property
-    def timings(self) -> dict[str, tuple[float, float, float]]:
-        """Seconds of each node's forward with a graph, its backward, and its forward without one."""
-        return self.told("timings", self.timed_nodes() if self.world.rank == 0 else None)
-
-    def timed_nodes(self) -> dict[str, tuple[float, float, float]]:
-        """Take these timings."""
-        module = self.plain()
-        graph, (samples, target) = self.ready.compiled.graph, self.micro_batches(4)[0]
-        found: dict[str, list[list[float]]] = {name: [] for name in self.names}
-        for _ in range(9):
-            streams = {"input": (self.evaluation.prepare(samples),)}
-            for name in self.names:
-                inputs = tuple(s.detach().requires_grad_() for p in graph.nodes[name].inputs for s in streams[p])
-                block = module.blocks[name.replace(".", "_")]
-                marks = [time.perf_counter()]
-                with torch.no_grad():
-                    self.evaluation.settle(block(*inputs))
-                marks.append(time.perf_counter())
-                outputs = self.evaluation.settle(block(*inputs))
-                if name == self.names[-1]:
-                    outputs = (self.loss(outputs[0], target),)
-                marks.append(time.perf_counter())
-                torch.autograd.backward(outputs, [torch.ones_like(one) for one in outputs])
-                marks.append(time.perf_counter())
-                found[name].append([marks[2] - marks[1], marks[3] - marks[2], marks[1] - marks[0]])
-                streams[name] = tuple(one.detach() for one in outputs)
-        return {name: tuple(map(statistics.median, zip(*times, strict=True))) for name, times in found.items()}
-
     def alone(self, method: str, stages: list[list[str]]) -> Contestant:
         """One process that trains the whole network in these stages."""
         settings = (f"method.name={method}", "method.schedule=sequential", f"partition.stages={json.dumps(stages)}")
@@ -220,57 +178,6 @@ class Duel:
             slot_bytes=slots,
             stages=own,
         )
-
-    def torch_pipeline(self, schedule: Any, parts: int, stages: list[list[str]], *, again: bool) -> Contestant:
-        """Two stages under a schedule of torch.distributed.pipelining; `again` is checkpointing, node by node."""
-        rank = self.world.rank
-        module = _Part(self.plain(), stages[rank], again=again)
-        first, last = rank == 0, rank == RANKS - 1
-        stage = PipelineStage(module, rank, RANKS, torch.device("cpu"))
-        pipeline = schedule(stage, parts, loss_fn=self.loss)
-        step = self.optimizer(module)
-        samples = self.samples.to(torch.float32).div(255) if first else None
-
-        def train() -> None:
-            for _ in range(self.updates):
-                if first:
-                    pipeline.step(samples)
-                else:
-                    pipeline.step(target=self.targets if last else None, losses=[])
-                step()
-
-        return Contestant(train=train)
-
-    def ddp(self) -> Contestant:
-        """Each process has half of the batch, in two micro-batches."""
-        module = DistributedDataParallel(self.plain())
-        step = self.optimizer(module.module)
-        own = [pair for index, pair in enumerate(self.micro_batches(4)[:4]) if index % RANKS == self.world.rank]
-
-        def train() -> None:
-            for _ in range(self.updates):
-                for index, (samples, target) in enumerate(own):
-                    with module.no_sync() if index < len(own) - 1 else nullcontext():
-                        (self.loss(module(samples), target) / len(own)).backward()
-                step()
-
-        return Contestant(train=train)
-
-    def plain(self) -> Plain:
-        """Return the network as a module under autograd."""
-        return Plain(self.ready.compiled.graph, self.ready.executors(), self.evaluation)
-
-    def optimizer(self, module: Any) -> Callable[[], None]:
-        """Return an update of a module's blocks."""
-        groups = parameter_groups(module.blocks.values())
-        chosen = self.ready.checked.optimizer
-        optimizer = load(chosen.plugin)(groups, chosen.options)
-
-        def step() -> None:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-
-        return step
 
     # --- measurements ----------------------------------------------------------------------------------------------
 
@@ -310,24 +217,6 @@ class Duel:
         found: list[Any] = [None] * RANKS
         dist.all_gather_object(found, value)
         return found
-
-
-class _Part(nn.Module):
-    """Some nodes of a chain as torch's pipelining wants them."""
-
-    def __init__(self, whole: Plain, names: Sequence[str], *, again: bool) -> None:
-        super().__init__()
-        self.evaluation, self.again = whole.evaluation, again
-        self.blocks = nn.ModuleDict({key: whole.blocks[key] for name in names for key in [name.replace(".", "_")]})
-
-    def forward(self, *streams: Tensor) -> Any:
-        """Map the streams that come in to those that go out."""
-        streams = self.evaluation.settle(streams)
-        for block in self.blocks.values():
-            streams = checkpoint(block, *streams, use_reentrant=False) if self.again else block(*streams)
-            streams = self.evaluation.settle(streams)
-        # torch sends nothing but contiguous tensors, and convolutions like channels last.
-        return tuple(stream.contiguous() for stream in streams) if len(streams) > 1 else streams[0]
 
 
 def _ignore(_: object) -> None:

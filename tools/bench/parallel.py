@@ -31,6 +31,7 @@ import click
 import torch
 import torch.distributed as dist
 from attrs import evolve
+from baselines import Baselines
 from duel import RANKS, Contestant, Duel
 from network import save
 from torch._C._distributed_c10d import TCPStore
@@ -124,14 +125,15 @@ def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
     yield "petra, lockstep", duel.petra("lockstep", cut, "method.schedule=lockstep")
     kept, _ = duel.planned("method.last_stage=keep-graph")
     yield "petra, keep-graph", duel.petra("kept", kept, "method.last_stage=keep-graph")
+    baselines = Baselines(duel)
     for again in (False, True):
-        stages = duel.balanced(again=again)
+        stages = baselines.balanced(again=again)
         for schedule in (Schedule1F1B, ScheduleGPipe):
             for parts in (4, 8):
                 name = f"torch {schedule.__name__.removeprefix('Schedule')}, {parts} micro-batches"
-                pipeline = duel.torch_pipeline(schedule, parts, stages, again=again)
+                pipeline = baselines.pipeline(schedule, parts, stages, again=again)
                 yield f"{name}, checkpointed" if again else name, pipeline
-    yield "DDP", duel.ddp()
+    yield "DDP", baselines.ddp()
 
 
 def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
