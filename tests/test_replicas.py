@@ -38,6 +38,17 @@ class Tardy(RevBasic):
         return late(super().reverse_vjp(*given))
 """
 
+STUCK = """\
+import os, time
+from petra_graph.catalog.blocks.reversible import RevBasic
+
+class Tardy(RevBasic):
+    def forward(self, x, t):
+        if os.environ["RANK"] == "2" and x.device.type != "meta":
+            time.sleep(1e6)
+        return super().forward(x, t)
+"""
+
 
 def losses(directory) -> list[float]:
     return [event["value"] for event in events(directory) if event["name"] in {"train/loss", "test/loss"}]
@@ -126,6 +137,18 @@ def test_a_killed_process_of_the_other_replica(shared_folder, synchronised):
         assert ended(running) == [1, 1, -signal.SIGKILL, 1]
     assert "rank 2 (stage" in running[1].said
     assert summary_of(only_run())["status"] == "failed"
+
+
+def test_who_holds_up_the_others_is_told(shared_folder):
+    """All wait for one another's statistics; only one of them is stuck."""
+    with_convolutions(shared_folder)
+    (shared_folder / "tardy.py").write_text(STUCK)
+    text = (shared_folder / "shared.toml").read_text()
+    (shared_folder / "shared.toml").write_text(text.replace('"rev-basic"', '"tardy:Tardy"'))
+    words = ("run", "shared.toml", *TWICE, "--set", "partition.sync_batch_norm=true", "--set", "run.watchdog=1.5")
+    with ranks(*[words] * 4) as running:
+        assert ended(running) == [1] * 4
+    assert "rank 2: stage 2 (near), forward of micro-batch 0 has taken" in "".join(one.said for one in running)
 
 
 def test_replicas_need_processes_of_their_own(shared_folder, capsys):

@@ -24,11 +24,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import NoReturn
 
 import torch
 import torch.distributed as dist
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Reversed
@@ -65,7 +64,7 @@ class Replicas:
             backend = "nccl" if executor.program.device.startswith("cuda") and dist.is_nccl_available() else "gloo"
             group = dist.new_group(list(peers), backend=backend, timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
-            stage = _Reducing(executor, group, len(peers), lookout)
+            stage = _Reducing(executor, group, peers, lookout)
             executor.watch(stage)
             self._stages[executor.program.index] = stage
             if synchronised:
@@ -93,7 +92,9 @@ class Replicas:
             for module in executor.modules.values():
                 for buffer in module.buffers():
                     if buffer.is_floating_point():
-                        dist.all_reduce(buffer, group=stage.group)
+                        name = f"the running statistics of stage {executor.program.index}"
+                        with _answers(self.peers, stage.lookout, name):
+                            dist.all_reduce(buffer, group=stage.group)
                         buffer.div_(len(self.peers))
 
 
@@ -114,18 +115,19 @@ class _Exchange:
     def __call__(self, own: Tensor) -> Tensor:
         """Return the numbers of all replicas."""
         found = own.new_empty(self.size, len(own))
-        try:
+        with self._told(), _answers(self.peers, self.lookout, f"the statistics of stage {self.stage}"):
             dist.all_gather(list(found.unbind()), own, group=self.group)
-        except RuntimeError as error:  # Another replica has gone; the lookout will know which, and why.
-            self._lost(error)
         return found
 
-    def _lost(self, error: RuntimeError) -> NoReturn:
-        rank = next(peer for peer in self.peers if peer != dist.get_rank())
-        self.lookout.lost(f"the statistics of stage {self.stage}", rank, error)
-        while True:
-            self.lookout.check()
-            time.sleep(_LOOK_SECONDS)
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say meanwhile that this process waits: it may be another's fault that it takes so long."""
+        doing = self.lookout.doing
+        if doing is not None:
+            waits_for = _without_own(self.peers)
+            self.lookout.doing = evolve(doing, lane="the statistics of other replicas", waits_for=waits_for)
+        yield
+        self.lookout.doing = doing
 
 
 @define(eq=False)
@@ -146,7 +148,7 @@ class _Reducing(Watcher):
 
     executor: StageExecutor
     group: dist.ProcessGroup
-    size: int
+    peers: Sequence[int]
     lookout: Lookout
     micro_batches: range = range(0)
     pending: list[_Sums] = field(factory=list)
@@ -184,16 +186,33 @@ class _Reducing(Watcher):
         for sums in self.pending:
             assert sums.there
             assert sums.work is not None
-            sums.work.wait()  # NCCL's sums are there for the stage's stream from here on.
+            with _answers(self.peers, self.lookout, f"the gradients of stage {self.executor.program.index}"):
+                sums.work.wait()  # It is there; on CUDA, for the stage's stream from here on.
             if sums.carries_request:
                 self.asked = bool(sums.flat[-1] > 0)
-            sums.flat.div_(self.size)
+            sums.flat.div_(len(self.peers))
             end = 0
             for gradient in sums.gradients:
                 begin, end = end, end + gradient.numel()
                 gradient.copy_(sums.flat[begin:end].view(gradient.shape))
         self.pending.clear()
         yield
+
+
+@contextmanager
+def _answers(peers: Sequence[int], lookout: Lookout, what: str) -> Iterator[None]:
+    """Where another replica does not answer any more, wait for the lookout: it will know which, and why."""
+    try:
+        yield
+    except RuntimeError as error:
+        lookout.lost(what, _without_own(peers)[0], error)
+        while True:
+            lookout.check()
+            time.sleep(_LOOK_SECONDS)
+
+
+def _without_own(peers: Sequence[int]) -> tuple[int, ...]:
+    return tuple(peer for peer in peers if peer != dist.get_rank())
 
 
 def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> tuple[int, tuple[int, ...]]:

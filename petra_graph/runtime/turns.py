@@ -11,6 +11,7 @@ from attrs import define
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.schedule import Action, order
+from petra_graph.runtime.lookout import Failed
 
 
 @define
@@ -70,11 +71,11 @@ def told_where(executor: StageExecutor, doing: str) -> Iterator[None]:
     """Let whatever an operation raises say which operation it was.
 
     Raises:
-        RunFailed: instead of any other error.
+        RunFailed: instead of any error but those that say where they come from.
     """
     try:
         yield
-    except (PetraGraphError, Interrupted):
+    except (PetraGraphError, Interrupted, Failed):
         raise
     except Exception as error:
         program = executor.program
