@@ -19,12 +19,14 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Block
+
+_KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Exchange(Protocol):
@@ -45,7 +47,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
     def __init__(self, norm: _BatchNorm, exchange: Exchange) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
-        self.track_running_stats = norm.track_running_stats
+        self.affine, self.track_running_stats = norm.affine, norm.track_running_stats
         self.training = norm.training
         self.weight, self.bias = norm.weight, norm.bias
         self.running_mean, self.running_var = norm.running_mean, norm.running_var
@@ -78,12 +80,18 @@ class SynchronisedBatchNorm(_BatchNorm):
 
 
 def synchronise(modules: Iterable[Block], exchange: Exchange) -> None:
-    """Put synchronised batch normalisations in the places of all others; parameters and names stay."""
+    """Put synchronised batch normalisations in the places of torch's own; parameters and names stay.
+
+    A block's own kind of batch normalisation, with another forward than torch's, is left as it is.
+    """
+    replaced: dict[nn.Module, SynchronisedBatchNorm] = {}
     for module in modules:
-        for parent in list(module.modules()):
-            for name, child in list(parent.named_children()):
-                if isinstance(child, _BatchNorm) and not isinstance(child, SynchronisedBatchNorm):
-                    setattr(parent, name, SynchronisedBatchNorm(child, exchange))
+        for path, part in list(module.named_modules(remove_duplicate=False)):
+            if isinstance(part, _BatchNorm) and type(part) in _KINDS:
+                parent, _, name = path.rpartition(".")
+                if part not in replaced:
+                    replaced[part] = SynchronisedBatchNorm(part, exchange)
+                setattr(module.get_submodule(parent), name, replaced[part])
 
 
 class _Normalise(Function):
@@ -118,7 +126,10 @@ class _Normalise(Function):
         of_dy, of_product = all_sums.sum(0).view(2, -1).div_(count)
         scale = inverse if weight is None else inverse * weight
         dx = normal.mul_(-of_product.view(shape)).add_(dy).sub_(of_dy.view(shape)).mul_(scale.view(shape))
-        learned = (None, None) if weight is None else (sums[1].to(weight.dtype), sums[0].to(weight.dtype))
+        learned = (
+            value.to(x.dtype if weight is None else weight.dtype) if needed else None
+            for value, needed in zip((sums[1], sums[0]), ctx.needs_input_grad[1:3], strict=True)
+        )
         return dx.to(x.dtype), *learned, None
 
 

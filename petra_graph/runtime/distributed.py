@@ -226,13 +226,13 @@ class DistributedRuntime:
     def _sleep(self, open_turns: Sequence[tuple[Turn, Action]]) -> None:
         """Sleep until one of these stages can go on."""
         awaited = [(*pair, self._awaited(*pair)) for pair in open_turns if not self._held_back(*pair)]
-        if not awaited and self._crew.replicas is not None:
-            pair = next(pair for pair in open_turns if pair[1].verb == "update")
-            self._telling.waits(*pair, "the gradients of other replicas", self._crew.replicas.peers)
-        elif all(lanes for *_, lanes in awaited):
+        summed = next((pair for pair in open_turns if pair[1].verb == "update"), None)
+        if awaited and all(lanes for *_, lanes in awaited):
             self._telling.waits_for_messages(awaited)
+        elif not awaited and summed is not None and self._crew.replicas is not None:
+            self._telling.waits(*summed, "the gradients of other replicas", self._crew.replicas.peers)
         else:
-            return  # It came while the others were asked: the bell has rung for it already.
+            return  # A message, or a request to stop, came while the others were asked.
         self._lookout.bell.wait()
 
     def _update_together(self, turns: Sequence[Turn]) -> None:

@@ -1,9 +1,8 @@
 """The lanes of one process: in a queue, in shared memory, or through the process group.
 
-both ends here                                        a queue, without limit: the schedule limits what is under way
-both ends on CUDA devices                             the process group with NCCL (`group`)
-another end in another process of this machine        shared memory (`ring`)
-elsewhere, or where run.transport says so             the process group with gloo (`group`)
+both ends here                               a queue, without limit: the schedule limits what is under way
+the other end in a process of this machine   shared memory (`ring`)
+elsewhere, or run.transport says so          the process group (`group`)
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-import torch
-import torch.distributed as dist
 from attrs import define, field, frozen
 
 from petra_graph.errors import RunFailed
@@ -23,9 +20,10 @@ from petra_graph.program.stage_program import Edge, InputEdge, StageProgram
 from petra_graph.runtime.bell import Bell
 from petra_graph.runtime.channel import LocalChannel
 from petra_graph.runtime.formats import MessageFormat, TensorFormat, stream_formats
-from petra_graph.runtime.group import Buffers, DeviceBuffers, GroupReceiver, GroupSender, HostBuffers, Peer
+from petra_graph.runtime.group import GroupReceiver, GroupSender, Peer
 from petra_graph.runtime.ring import RingReceiver, RingSender
-from petra_graph.runtime.world import NEVER, World
+from petra_graph.runtime.slots import Slots
+from petra_graph.runtime.world import World
 from petra_graph.spec.model import PrecisionSpec, StoredDtype, Transport
 
 _ATTACH_SECONDS = 300.0
@@ -107,23 +105,11 @@ class Wiring:
                 shown = self._forward(entries[edge], "as-streams")
                 back = self._backward(entries[edge])
                 most = max(forth.nbytes(self.batch), shown.nbytes(self.evaluation_batch))
-                on_cuda = all(self.programs[end].device.startswith("cuda") for end in ends)
                 yield _Planned(
-                    Lane(edge, "forward"),
-                    *self._ranks(*ends),
-                    count,
-                    most,
-                    training=forth,
-                    evaluation=shown,
-                    on_cuda=on_cuda,
+                    Lane(edge, "forward"), *self._ranks(*ends), count, most, training=forth, evaluation=shown
                 )
                 yield _Planned(
-                    Lane(edge, "backward"),
-                    *self._ranks(*reversed(ends)),
-                    count,
-                    back.nbytes(self.batch),
-                    training=back,
-                    on_cuda=on_cuda,
+                    Lane(edge, "backward"), *self._ranks(*reversed(ends)), count, back.nbytes(self.batch), training=back
                 )
 
     def _ranks(self, sender: int, receiver: int) -> tuple[int, int]:
@@ -155,8 +141,6 @@ class _Planned:
     most_bytes: int
     training: MessageFormat = field(kw_only=True)
     evaluation: MessageFormat | None = field(default=None, kw_only=True)
-    on_cuda: bool = field(kw_only=True)
-    """Both ends."""
 
     @property
     def slot_bytes(self) -> int:
@@ -216,9 +200,7 @@ def connect(wiring: Wiring, world: World, bell: Bell, hears: Hears, transport: T
                 links.senders[lane] = links.receivers[lane] = Queue()
         elif world.rank in {planned.sender, planned.receiver}:
             other = links.peer(lane, world.rank)
-            if transport == "auto" and planned.on_cuda and dist.is_nccl_available():
-                _through_group(links, planned, _nccl_peer(world.rank, other, tag), bell, hears)
-            elif transport != "auto" or not world.share_machine(other):
+            if transport != "auto" or not world.share_machine(other):
                 _through_group(links, planned, Peer(rank=other, tag=tag), bell, hears)
             elif planned.receiver == world.rank:
                 receiver = RingReceiver(planned.count, planned.slot_bytes, bell)
@@ -242,20 +224,11 @@ def _through_group(links: Links, planned: _Planned, peer: Peer, bell: Bell, hear
     def lost(error: Exception) -> None:
         hears.lost(str(planned.lane), peer.rank, error)
 
-    count, size = planned.count, planned.slot_bytes
-    device = None if peer.group is None else torch.device("cuda", torch.cuda.current_device())
-    buffers: Buffers = HostBuffers(count, size) if device is None else DeviceBuffers(count, size, device)
+    memory = Slots.private(planned.count, planned.slot_bytes)
     if planned.sender == peer.rank:
-        links.receivers[planned.lane] = GroupReceiver(peer, buffers, bell, lost)
+        links.receivers[planned.lane] = GroupReceiver(peer, memory, bell, lost)
     else:
-        links.senders[planned.lane] = GroupSender(peer, buffers, bell, lost)
-
-
-def _nccl_peer(own: int, other: int, tag: int) -> Peer:
-    """Return a lane's other end in a communicator of the lane's own: what waits in one holds up no other."""
-    group = dist.new_group(sorted([own, other]), backend="nccl", timeout=NEVER, use_local_synchronization=True)
-    assert isinstance(group, dist.ProcessGroup)
-    return Peer(rank=other, tag=tag, group=group)
+        links.senders[planned.lane] = GroupSender(peer, memory, bell, lost)
 
 
 def _gradient(stream: TensorFormat) -> TensorFormat:

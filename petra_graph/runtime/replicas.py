@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -40,6 +41,8 @@ from petra_graph.runtime.lookout import Lookout
 from petra_graph.runtime.world import NEVER
 
 _LOOK_SECONDS = 0.05
+_PATIENCE_SECONDS = 45.0
+"""Longer than the lookout takes to miss a process of another machine."""
 
 
 class Replicas:
@@ -61,8 +64,7 @@ class Replicas:
         self._executors = executors
         self._stages: dict[int, _Reducing] = {}
         for executor in executors:
-            backend = "nccl" if executor.program.device.startswith("cuda") and dist.is_nccl_available() else "gloo"
-            group = dist.new_group(list(peers), backend=backend, timeout=NEVER, use_local_synchronization=True)
+            group = dist.new_group(list(peers), timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
             stage = _Reducing(executor, group, peers, lookout)
             executor.watch(stage)
@@ -122,12 +124,15 @@ class _Exchange:
     @contextmanager
     def _told(self) -> Iterator[None]:
         """Say meanwhile that this process waits: it may be another's fault that it takes so long."""
-        doing = self.lookout.doing
-        if doing is not None:
-            waits_for = _without_own(self.peers)
-            self.lookout.doing = evolve(doing, lane="the statistics of other replicas", waits_for=waits_for)
+        doing, began = self.lookout.doing, time.monotonic()
+        if doing is None:
+            yield
+            return
+        what, others = "the statistics of other replicas", _without_own(self.peers)
+        self.lookout.doing = evolve(doing, lane=what, waits_for=others, since=began)
         yield
-        self.lookout.doing = doing
+        # The time that an operation takes is its own, without that of others.
+        self.lookout.doing = evolve(doing, since=doing.since + time.monotonic() - began)
 
 
 @define(eq=False)
@@ -167,7 +172,8 @@ class _Reducing(Watcher):
             parts.append(torch.full((1,), float(self.lookout.asked is not None), device=self.executor.program.device))
         if not parts:
             return
-        sums = _Sums(gradients, torch.cat([part.to(parts[0].dtype) for part in parts]), carries_request)
+        dtype = reduce(torch.promote_types, [part.dtype for part in parts])
+        sums = _Sums(gradients, torch.cat([part.to(dtype) for part in parts]), carries_request)
         self.pending.append(sums)
         sums.work = work = dist.all_reduce(sums.flat, group=self.group, async_op=True)
         assert work is not None
@@ -187,7 +193,7 @@ class _Reducing(Watcher):
             assert sums.there
             assert sums.work is not None
             with _answers(self.peers, self.lookout, f"the gradients of stage {self.executor.program.index}"):
-                sums.work.wait()  # It is there; on CUDA, for the stage's stream from here on.
+                sums.work.wait()  # It is there, or raises what went wrong.
             if sums.carries_request:
                 self.asked = bool(sums.flat[-1] > 0)
             sums.flat.div_(len(self.peers))
@@ -201,14 +207,22 @@ class _Reducing(Watcher):
 
 @contextmanager
 def _answers(peers: Sequence[int], lookout: Lookout, what: str) -> Iterator[None]:
-    """Where another replica does not answer any more, wait for the lookout: it will know which, and why."""
+    """Where another replica does not answer any more, wait for the lookout: it will know which, and why.
+
+    Raises:
+        Failed: it knows.
+        RuntimeError: what torch raised, for which no other process was to blame.
+    """
     try:
         yield
     except RuntimeError as error:
-        lookout.lost(what, _without_own(peers)[0], error)
-        while True:
+        others, end = _without_own(peers), time.monotonic() + _PATIENCE_SECONDS
+        if len(others) == 1:
+            lookout.lost(what, others[0], error)
+        while time.monotonic() < end:
             lookout.check()
             time.sleep(_LOOK_SECONDS)
+        raise
 
 
 def _without_own(peers: Sequence[int]) -> tuple[int, ...]:

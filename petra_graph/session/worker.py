@@ -6,7 +6,6 @@ failure anywhere ends all of them (`ending`).
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,9 +156,6 @@ class _Worker:
                 f"rank {self.world.rank} is process {local + 1} of its machine, which has {available} CUDA devices",
                 hint='start as many processes as devices, or set partition.devices = ["cpu"]',
             )
-        # Every lane has a stream: two that share one of CUDA's few queues would wait for each other.
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        torch.cuda.set_device(local)
         return f"cuda:{local}"
 
     def _runtime(self, prepared: Prepared, hosted: Sequence[StageExecutor]) -> DistributedRuntime:

@@ -264,7 +264,7 @@ class RunSpec:
     )
     transport: Transport = key(
         "auto",
-        'between processes: "auto" shares memory on one machine and uses NCCL between CUDA devices; "process-group" is gloo',
+        'between processes: "auto" shares memory on one machine; "process-group" sends everything through torch.distributed',
     )
 
 

@@ -105,6 +105,24 @@ def test_parameters_and_names_stay():
     assert list(block.state_dict()) == names
 
 
+def test_one_in_two_places_stays_one():
+    block = Norm()
+    block.norm.append(nn.ReLU()).append(block.norm[0])
+    synchronise([block], Alone())
+    assert isinstance(block.norm[2], SynchronisedBatchNorm)
+    assert block.norm[2] is block.norm[0]
+
+
+def test_without_a_bias():
+    blocks, (x, dy) = [Norm(), Norm()], data()
+    for block in blocks:
+        block.norm[0].bias = None
+    synchronise(blocks[1:], Alone())
+    one, other = (trained(block, x, dy) for block in blocks)
+    assert all(torch.allclose(*pair, rtol=1e-12, atol=1e-12) for pair in zip(one, other, strict=True))
+    assert torch.allclose(blocks[0].norm[0].weight.grad, blocks[1].norm[0].weight.grad, rtol=1e-12)
+
+
 def test_evaluation_exchanges_nothing():
     block, plain, (x, _) = Norm(), Norm(), data()
     seat = Seat(Meeting(), 0)
