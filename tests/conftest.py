@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,11 +16,23 @@ settings.register_profile("shared-machine", deadline=None, derandomize=True, pri
 settings.load_profile("shared-machine")
 
 
+@contextmanager
+def forgotten_afterwards(folder: Path):
+    """Forget modules that were imported from a folder: a test in the same process may have others of their names."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A current folder of its own."""
+    """A current folder of its own, from which blocks may be imported."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with forgotten_afterwards(tmp_path):
+        yield tmp_path
 
 
 @pytest.fixture
@@ -41,11 +54,8 @@ def site(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    before = set(sys.modules)
-    yield folder
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(folder)):
-            del sys.modules[name]
+    with forgotten_afterwards(folder):
+        yield folder
 
 
 @pytest.fixture
