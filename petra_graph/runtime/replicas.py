@@ -141,9 +141,9 @@ class _Sums:
 
     gradients: Sequence[Tensor]
     flat: Tensor
+    work: dist.Work
     carries_request: bool
     """Whether the last element says if somebody asked to stop."""
-    work: dist.Work | None = None
     there: bool = False
 
 
@@ -167,16 +167,17 @@ class _Reducing(Watcher):
         parameters = [p for name in segment.nodes for p in self.executor.modules[name].parameters()]
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         parts = [gradient.detach().reshape(-1) for gradient in gradients]
+        dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
             parts.append(torch.full((1,), float(self.lookout.asked is not None), device=self.executor.program.device))
         if not parts:
             return
-        dtype = reduce(torch.promote_types, [part.dtype for part in parts])
-        sums = _Sums(gradients, torch.cat([part.to(dtype) for part in parts]), carries_request)
-        self.pending.append(sums)
-        sums.work = work = dist.all_reduce(sums.flat, group=self.group, async_op=True)
+        flat = torch.cat([part.to(dtype) for part in parts])
+        work = dist.all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
+        sums = _Sums(gradients, flat, work, carries_request)
+        self.pending.append(sums)
         work.get_future().add_done_callback(lambda _: self._there(sums))
 
     def _there(self, sums: _Sums) -> None:
@@ -191,7 +192,6 @@ class _Reducing(Watcher):
     def _averaged(self) -> Iterator[None]:
         for sums in self.pending:
             assert sums.there
-            assert sums.work is not None
             with _answers(self.peers, self.lookout, f"the gradients of stage {self.executor.program.index}"):
                 sums.work.wait()  # It is there, or raises what went wrong.
             if sums.carries_request:
