@@ -8,6 +8,7 @@ from attrs import frozen
 from torch.utils.flop_counter import flop_registry
 
 from petra_graph.measure import meta_kernels
+from petra_graph.measure.attention_flops import attention_flops
 from petra_graph.measure.live_bytes import LiveBytes, tensors
 
 
@@ -26,7 +27,8 @@ class Lap:
 class Tally(LiveBytes):  # type: ignore[no-untyped-call]
     """Counts operations by torch's own formulas, and the bytes that their kernels read and write.
 
-    Formulas are those of `torch.utils.flop_counter.FlopCounterMode`: convolutions, matrix products, attention.
+    Formulas are those of `torch.utils.flop_counter.FlopCounterMode` for convolutions and matrix products; attention
+    counts alike whatever kernel runs. What a kernel calls inside itself does not pass here, so nothing counts twice.
     """
 
     def __init__(self) -> None:
@@ -38,9 +40,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and add what it did."""
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
-        if formula is not None:
-            self._flops += int(formula(*args, **(kwargs or {}), out_val=result))
+        self._flops += _flops(func, args, kwargs or {}, result)
         if not (func.is_view or _moves_nothing(func)):
             self._traffic += _bytes((args, kwargs)) + _bytes(result)
         return result
@@ -60,6 +60,14 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         self._flops = self._traffic = 0
         self._start = self.peak = self.live
         return lap
+
+
+def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    attention = attention_flops(func, args)
+    if attention is not None:
+        return attention
+    formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
+    return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
 
 
 def _moves_nothing(func: Any) -> bool:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.measure import costs as module
@@ -192,6 +193,20 @@ def test_attention_is_what_the_cpu_does(monkeypatch):
     monkeypatch.setattr(module, "_SMALL", (4, 5))
     monkeypatch.setattr(module, "_run_nowhere", refuse)
     assert expected.nodes == measure_costs(with_block("Attending"), conditions((8,))).nodes
+
+
+@pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_attention_takes_as_many_flops_whatever_kernel_is_at_hand(kernel, compute):
+    with sdpa_kernel(kernel):
+        table = measure_costs(with_block("Attending"), conditions((8,), precision=PrecisionSpec(compute=compute)))
+    work = table.nodes["rev1"].work
+    forward = 4 * (2 * 2 * 6 * 8 + 2 * 2 * 4 * 4 * 2)  # two layers, two products of four steps by four of width two
+    assert {name: work[name].flops / forward for name in ("forward", "replay", "reverse")} == {
+        "forward": 1,
+        "replay": 2,
+        "reverse": 3,
+    }
 
 
 def test_nothing_is_drawn_and_nothing_allocated():

@@ -1,13 +1,17 @@
-"""FLOPs are torch's own count; traffic is what kernels read and write."""
+"""FLOPs follow from shapes; traffic is what kernels read and write."""
 
 from __future__ import annotations
+
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
+from petra_graph.measure.attention_flops import attention_flops
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.tally import Tally
 
@@ -23,17 +27,60 @@ def attended():
     return lambda: functional.scaled_dot_product_attention(q, q, q).sum().backward()
 
 
-@pytest.mark.parametrize(("work", "device"), [(convolved, "cpu"), (convolved, "meta"), (attended, "cpu")])
-def test_flops_are_those_of_torch(work, device):
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_flops_of_convolutions_and_products_are_those_of_torch(device):
     with torch.device("cpu"):
-        run = work()
+        run = convolved()
         with FlopCounterMode(display=False) as counter:
             run()
     with torch.device(device):
-        run = work()
+        run = convolved()
         with Tally() as tally:
             run()
     assert tally.lap().flops == counter.get_total_flops() > 0
+
+
+BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 6, 5, 7, 4
+ATTENDED = 2 * (2 * BATCH * HEADS * QUERIES * KEYS * WIDTH)
+"""Two matrix products of so many multiplications and additions."""
+ON_CPU = {"matrix products": SDPBackend.MATH, "flash": SDPBackend.FLASH_ATTENTION, "as torch picks": None}
+
+
+@pytest.mark.parametrize("gradients", [True, False], ids=["gradients", "no-gradients"])
+@pytest.mark.parametrize("heads", [HEADS, 2], ids=["heads", "shared-heads"])
+@pytest.mark.parametrize("is_causal", [False, True], ids=["whole", "causal"])
+@pytest.mark.parametrize("kernel", ON_CPU)
+def test_flops_of_attention_are_the_same_whatever_kernel_runs(kernel, is_causal, heads, gradients):
+    query = torch.zeros(BATCH, HEADS, QUERIES, WIDTH, requires_grad=gradients)
+    key, value = (torch.zeros(BATCH, heads, KEYS, WIDTH, requires_grad=gradients) for _ in range(2))
+    backend = ON_CPU[kernel]
+    with nullcontext() if backend is None else sdpa_kernel(backend), Tally() as tally:
+        output = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=is_causal, enable_gqa=heads < HEADS
+        )
+        assert tally.lap().flops == ATTENDED
+        if gradients:
+            output.sum().backward()
+            assert tally.lap().flops == 2 * ATTENDED
+
+
+def test_every_kernel_of_attention_that_torch_has_counts():
+    """Those of other devices do not run here; torch names them all alike, and has query, key and value first."""
+    query = torch.empty(BATCH, HEADS, QUERIES, WIDTH, device="meta")
+    key, value = (torch.empty(BATCH, HEADS, KEYS, width, device="meta") for width in (WIDTH, 3))
+    expected = sdpa_flop_count(query.shape, key.shape, value.shape)
+    found = {}
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("aten::") and "dot_product_" in name:
+            packet, _, overload = name.removeprefix("aten::").partition(".")
+            func = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            first = (query,) if packet.endswith("_backward") else ()
+            found[packet] = attention_flops(func, (*first, query, key, value))
+    assert found.pop("scaled_dot_product_attention") is None  # it only picks
+    forward = {name for name in found if not name.endswith("_backward")}
+    assert {f"_scaled_dot_product_{one}_attention" for one in ("flash", "efficient", "cudnn")} < forward
+    assert "_scaled_dot_product_flash_attention_for_cpu_backward" in found
+    assert found == {name: expected if name in forward else 2 * expected for name in found}
 
 
 def test_attention_is_not_for_the_meta_device():
