@@ -8,7 +8,7 @@ from attrs import frozen
 from torch.utils.flop_counter import flop_registry
 
 from petra_graph.measure import meta_kernels
-from petra_graph.measure.attention_flops import attention_flops
+from petra_graph.measure.kernel_flops import kernel_flops
 from petra_graph.measure.live_bytes import LiveBytes, tensors
 
 
@@ -27,8 +27,8 @@ class Lap:
 class Tally(LiveBytes):  # type: ignore[no-untyped-call]
     """Counts operations by torch's own formulas, and the bytes that their kernels read and write.
 
-    Formulas are those of `torch.utils.flop_counter.FlopCounterMode` for convolutions and matrix products; attention
-    counts alike whatever kernel runs. What a kernel calls inside itself does not pass here, so nothing counts twice.
+    Formulas are those of `torch.utils.flop_counter.FlopCounterMode` for convolutions and matrix products; kernels
+    that do several products count alike, whichever runs. What one calls inside itself does not pass here.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
 
 
 def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    attention = attention_flops(func, args)
-    if attention is not None:
-        return attention
+    whole = kernel_flops(func, args)
+    if whole is not None:
+        return whole
     formula = flop_registry.get(func._overloadpacket)  # noqa: SLF001  as FlopCounterMode looks it up
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=result))
 

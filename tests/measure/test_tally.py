@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from petra_graph.measure.attention_flops import attention_flops
+from petra_graph.measure.kernel_flops import kernel_flops
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.tally import Tally
 
@@ -75,12 +75,27 @@ def test_every_kernel_of_attention_that_torch_has_counts():
             packet, _, overload = name.removeprefix("aten::").partition(".")
             func = getattr(getattr(torch.ops.aten, packet), overload or "default")
             first = (query,) if packet.endswith("_backward") else ()
-            found[packet] = attention_flops(func, (*first, query, key, value))
+            found[packet] = kernel_flops(func, (*first, query, key, value))
     assert found.pop("scaled_dot_product_attention") is None  # it only picks
     forward = {name for name in found if not name.endswith("_backward")}
     assert {f"_scaled_dot_product_{one}_attention" for one in ("flash", "efficient", "cudnn")} < forward
     assert "_scaled_dot_product_flash_attention_for_cpu_backward" in found
     assert found == {name: expected if name in forward else 2 * expected for name in found}
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration:UserWarning")  # the flags set all that there are
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("with_onednn", [True, False])
+def test_flops_of_an_lstm_are_the_same_whatever_kernel_runs(with_onednn, has_bias):
+    net = nn.LSTM(3, 4, num_layers=2, bias=has_bias, bidirectional=True, batch_first=True)
+    initial = tuple(torch.zeros(4, 2, 4, requires_grad=True) for _ in range(2))
+    samples = torch.zeros(2, 5, 3, requires_grad=True)
+    forward = sum(2 * 2 * 5 * 16 * (inputs + 4) for inputs in (3, 3, 8, 8))
+    with torch.backends.mkldnn.flags(enabled=with_onednn), Tally() as tally:
+        output, _ = net(samples, initial)
+        assert tally.lap().flops == forward
+        output.sum().backward()
+        assert tally.lap().flops == 2 * forward
 
 
 def test_attention_is_not_for_the_meta_device():
