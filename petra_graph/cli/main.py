@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NamedTuple
 
 import click
@@ -90,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        # As stderr does of itself: where the locale lacks an arrow of a plan, its code appears.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         given = None if arguments is None else list(arguments)
         code = cli.main(args=given, prog_name="petra-graph", standalone_mode=False)

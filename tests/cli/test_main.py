@@ -1,5 +1,7 @@
 """The front door: what it costs, which verbs and options there are, and what leaves it."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -40,7 +42,8 @@ def written(parameter):
     return name if parameter.required else f"[{name}]"
 
 
-def test_help(capsys):
+def test_help(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")  # it wraps to the terminal
     assert front.main(["--help"]) == 0
     assert capsys.readouterr().out == (
         """\
@@ -130,6 +133,22 @@ def test_an_output_that_nobody_reads_any_more_is_no_error():
     command = f"{sys.executable} -m petra_graph schema | head -c1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("{", "")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_output_that_the_locale_has_no_characters_for_is_no_error(pytestconfig, form):
+    command = [sys.executable, "-m", "petra_graph", "plan", "specs/quickstart.toml", "--format", form]
+
+    def output(encoding):
+        variables = os.environ | {"PYTHONIOENCODING": encoding}
+        return subprocess.run(command, capture_output=True, check=True, cwd=pytestconfig.rootpath, env=variables).stdout
+
+    whole = output("utf-8").decode()
+    found = output("latin-1").decode("latin-1")
+    if form == "json":
+        assert json.loads(found) == json.loads(whole)
+    else:
+        assert whole.count("→") == found.count(r"\u2192") > 0
 
 
 def program(*arguments):
