@@ -36,7 +36,8 @@ class Environment:
             text=True,
             check=False,
             cwd=cwd or self.folder,
-            env=variables | {"OMP_NUM_THREADS": "1"},
+            # Building wants a home that can be written, and installing would heed what the user's own asks of pip.
+            env=variables | {"OMP_NUM_THREADS": "1", "HOME": str(self.folder)},
         )
 
     def petra_graph(self, *arguments: str) -> str:
