@@ -28,7 +28,13 @@ def create_run_directory(parent: str, name: str) -> Path:
     Raises:
         RunFailed: it cannot be created.
     """
-    root = Path(os.path.expandvars(parent)).expanduser()
+    try:
+        root = Path(os.path.expandvars(parent)).expanduser()
+    except RuntimeError as error:
+        raise RunFailed(
+            f"cannot create a run directory: nobody knows the home in {parent!r}",
+            hint="set run.directory to another folder, or set HOME",
+        ) from error
     while True:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"

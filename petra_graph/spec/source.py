@@ -6,6 +6,7 @@ Decision: the standard parser gives the values, so that what TOML means is not o
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tomllib
@@ -51,7 +52,7 @@ def read_source(path: str, *, stated: Problem | None = None) -> Source:
     """
     file = "<stdin>" if path == STDIN else path or "''"
     try:
-        content = sys.stdin.buffer.read() if path == STDIN else FilePath(path).expanduser().read_bytes()
+        content = sys.stdin.buffer.read() if path == STDIN else _expanded(path).read_bytes()
     except (OSError, ValueError) as error:
         raise SpecError(stated or _unreadable(file, error)) from None
     try:
@@ -91,15 +92,19 @@ def parse_source(text: str, file: str) -> Source:
     return Source(file=file, text=text, values=values, spans=find_spans(text, file))
 
 
+def _expanded(file: str) -> FilePath:
+    return FilePath(os.path.expanduser(file))  # noqa: PTH111  pathlib's raises where nobody has that home
+
+
 def _unreadable(file: str, error: OSError | ValueError) -> Problem:
     where = Where(file=file)
     if isinstance(error, FileNotFoundError):
-        folder = FilePath(file).expanduser().parent
+        folder = _expanded(file).parent
         if not folder.is_dir():
             return Problem(message="no such file", hint=f"there is no folder {str(folder)!r} either", where=where)
         return Problem(message="no such file", hint=_neighbours(FilePath(file).name, folder), where=where)
     if isinstance(error, IsADirectoryError):
-        return Problem(message="a folder, not a file", hint=_neighbours("", FilePath(file).expanduser()), where=where)
+        return Problem(message="a folder, not a file", hint=_neighbours("", _expanded(file)), where=where)
     if isinstance(error, PermissionError):
         return Problem(message="no permission to read it", hint="see the file's owner and mode", where=where)
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -38,6 +38,11 @@ def test_home_and_variables_are_expanded(tmp_path, monkeypatch):
     assert create_run_directory("~/$WHERE", "a").parent == tmp_path / "runs"
 
 
+def test_a_home_that_nobody_has():
+    with pytest.raises(RunFailed, match="cannot create a run directory: nobody knows the home in '~of-nobody/runs'"):
+        create_run_directory("~of-nobody/runs", "a")
+
+
 def test_a_parent_that_is_a_file(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(RunFailed) as caught:

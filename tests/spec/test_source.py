@@ -51,6 +51,14 @@ specs/a.toml: no such file
     )
 
 
+def test_a_home_that_nobody_has(here):
+    assert fault("~of-nobody/a.toml") == (
+        """\
+~of-nobody/a.toml: no such file
+    help: there is no folder '~of-nobody' either"""
+    )
+
+
 def test_folder(write):
     write("specs/a.toml", "a = 1")
     assert fault("specs") == (

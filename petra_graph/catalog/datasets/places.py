@@ -13,8 +13,15 @@ ROOT = ("data", "options", "root")
 
 
 def expanded(root: str) -> Path:
-    """Return `root` as an absolute path, with ~ and $NAME expanded."""
-    return Path(os.path.expandvars(root)).expanduser().absolute()
+    """Return `root` as an absolute path, with ~ and $NAME expanded.
+
+    Raises:
+        SpecError: nobody knows the home that ~ stands for.
+    """
+    try:
+        return Path(os.path.expandvars(root)).expanduser().absolute()
+    except RuntimeError:
+        raise problem(f"nobody knows the home in {root!r}", hint="write the whole path, or set HOME") from None
 
 
 def problem(message: str, hint: str) -> SpecError:

@@ -80,6 +80,10 @@ def test_missing_files_say_where_and_what_to_do(tmp_path):
     )
 
 
+def test_a_home_that_nobody_has():
+    assert refused(cifar10, Cifar10Options(root="~of-nobody")).message == "nobody knows the home in '~of-nobody'"
+
+
 def test_a_missing_batch_is_named(imagenet32_root):
     (imagenet32_root / "train_data_batch_7").unlink()
     problem = refused(imagenet32, ImageNet32Options(root=str(imagenet32_root)))
