@@ -1,14 +1,15 @@
 """Entry points of the installed distributions: the one file that knows the `entrypoints` package.
 
 Decision: one scan collects all groups, because a scan reads a file of every installed distribution. `entrypoints` ends
-its scan at the first malformed file, whoever's it is; then the standard library reads the distributions one by one,
-and those that it cannot read are left out and named.
+its scan at the first malformed file, whoever's it is, and reads in the locale's encoding, where the format is UTF-8;
+then the standard library reads the distributions one by one, and those that it cannot read are left out and named.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from attrs import frozen
@@ -50,11 +51,12 @@ def scan(search: Iterable[str] | None = None) -> Scan:
         search: folders to look into; None: `sys.path`. Of a distribution that is found twice the first counts.
     """
     folders = None if search is None else list(search)
-    try:
-        return Scan(entries=tuple(_unique(_with_entrypoints(folders))))
-    except Exception:  # noqa: BLE001  anything may be wrong with somebody else's file
-        entries, unreadable = _with_importlib(folders)
-        return Scan(entries=tuple(_unique(entries)), unreadable=tuple(unreadable))
+    with suppress(Exception):  # anything may be wrong with somebody else's file
+        found = tuple(_unique(_with_entrypoints(folders)))
+        if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
+            return Scan(entries=found)
+    entries, unreadable = _with_importlib(folders)
+    return Scan(entries=tuple(_unique(entries)), unreadable=tuple(unreadable))
 
 
 def canonical(distribution: str) -> str:

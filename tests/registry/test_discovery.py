@@ -1,7 +1,9 @@
 """Discovery: one scan, and nobody else's broken file ends it."""
 
 import textwrap
+from configparser import ConfigParser
 
+import entrypoints
 import pytest
 
 from petra_graph.registry.discovery import Entry, scan
@@ -37,6 +39,21 @@ def test_a_malformed_file_of_an_unrelated_distribution_hides_nothing(install, si
     assert set(found.unreadable) <= {"aaa-unrelated", "zzz-unrelated"}
 
 
+@pytest.fixture(params=["utf-8", "latin-1"])
+def locale_encoding(request, monkeypatch):
+    """What `open` decodes with where nothing is said, for the package that says nothing."""
+    parser = entrypoints.CaseSensitiveConfigParser
+    monkeypatch.setattr(parser, "read", lambda self, files: ConfigParser.read(self, files, encoding=request.param))
+
+
+@pytest.mark.usefixtures("locale_encoding")
+def test_names_are_utf_8_whatever_the_locale(install, site):
+    info = install("my-blocks", "") / "entry_points.txt"
+    info.write_text("[petra_graph.blocks]\ngröße = my_blocks:MINE\n", encoding="utf-8")
+    assert scan([str(site)]).entries == (entry("größe", "my-blocks"),)
+
+
+@pytest.mark.usefixtures("locale_encoding")
 def test_a_file_that_is_not_text_is_named(install, site):
     (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\xfe\n")
     install("my-blocks", BLOCKS)
