@@ -1,0 +1,386 @@
+"""Train the same specifications at two commits, and compare all weights and losses bit for bit.
+
+    python tools/same_bits.py 32ad59f WORKTREE
+
+Each commit's package is written into a folder of its own, with metadata made from its own pyproject.toml, and trained
+through its command line alone, so that modules and their internals may have other names in each. A case is equal where
+every tensor of weights.safetensors has the same bits, and every value of metrics.jsonl but throughput is the same. Keys of
+the specification that were renamed are taken from each commit's own schema; where NEW knows `run.scheduling`, every case is
+trained at NEW once with each of its values, and all must equal OLD. The cases are in same_bits.toml. The exit code is 1
+where any differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import field, frozen
+
+ROOT = Path(__file__).parents[1]
+CASES = Path(__file__).with_suffix(".toml")
+TRAININGS = Path(__file__).with_name("trainings.py")
+WORKTREE = (".", "WORKTREE")
+"""What stands for the files as they are, instead of a commit."""
+NEEDED = ("petra_graph", "specs/petra-graph.schema.json", "pyproject.toml")
+"""Of a commit's files."""
+RENAMED = {"precision.wire_dtype": "precision.channel_dtype"}
+"""Keys of same_bits.toml, and how a schema that does not know them spells them."""
+SCHEDULING = "run.scheduling"
+TIMES = frozenset({"samples_per_second"})
+"""Metrics that no two runs have in common."""
+_SITECUSTOMIZE = """\
+import sys
+
+# An editable installation's finder would supply modules that this commit does not have.
+sys.meta_path[:] = [finder for finder in sys.meta_path if "petra_graph" not in getattr(finder, "__module__", "")]
+"""
+
+
+class Refused(click.ClickException):
+    """Nothing can be compared."""
+
+
+@frozen(kw_only=True)
+class Case:
+    """One training."""
+
+    name: str
+    set: tuple[str, ...] = field(converter=tuple)
+    network: str = "conv"
+    processes: int = 1
+    launcher: bool = False
+    """Whether `--processes` starts the processes."""
+
+    @property
+    def settings(self) -> str:
+        """Return the network and what is set, in one line."""
+        return " ".join([self.network, *self.set])
+
+
+@frozen(kw_only=True)
+class Side:
+    """One commit, installed into a folder."""
+
+    asked: str
+    what: str
+    """For people: the commit's hash and subject."""
+    folder: Path
+    schema: Mapping[str, Any]
+
+    def knows(self, key: str) -> bool:
+        """Whether this commit's specifications have a key, as in "run.seed"."""
+        table, _, name = key.partition(".")
+        return name in self.schema["properties"][table]["properties"]
+
+    def setting(self, text: str) -> str:
+        """Spell a setting as this commit does."""
+        key, _, value = text.partition("=")
+        if key in RENAMED and not self.knows(key):
+            key = RENAMED[key]
+        return f"{key}={value}"
+
+    @property
+    def schedulings(self) -> tuple[str, ...]:
+        """The values of `run.scheduling`, none where it is not known."""
+        if not self.knows(SCHEDULING):
+            return ()
+        return tuple(self.schema["properties"]["run"]["properties"]["scheduling"]["enum"])
+
+
+@frozen(kw_only=True)
+class Result:
+    """What a training left."""
+
+    weights: Mapping[str, str]
+    """The digest of each tensor, with its type and shape."""
+    metrics: Mapping[str, float | None]
+    failure: str = ""
+    seconds: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        """One digest of all weights."""
+        return hashlib.sha256(json.dumps(self.weights, sort_keys=True).encode()).hexdigest()
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@click.option("--only", metavar="TEXT", default="", help="Only cases that have this in their names or settings.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write everything as JSON, too.")
+def main(old: str, new: str, only: str, output: Path | None) -> None:
+    """Compare what OLD and NEW train: commits, or WORKTREE (or ".") for the files as they are."""
+    networks, cases = read_cases(only)
+    with tempfile.TemporaryDirectory(prefix="same-bits-") as name:
+        before = installed(old, Path(name, "old"))
+        after = installed(new, Path(name, "new"))
+        for label, side in (("OLD", before), ("NEW", after)):
+            check_installation(side)
+            click.echo(f"{label} {side.asked}: {side.what}")
+        columns = {"OLD": trained(before, networks, cases, Path(name, "OLD"), "OLD")}
+        for scheduling in after.schedulings or ("",):
+            label = f"NEW {scheduling}".strip()
+            columns[label] = trained(after, networks, cases, Path(name, label), label, scheduling)
+    rows = [compared(case, {label: column[case.name] for label, column in columns.items()}) for case in cases]
+    equal = sum(row["equal"] for row in rows)
+    click.echo("\n".join([*table(rows, tuple(columns)), f"{equal} of {len(rows)} equal"]))
+    if output is not None:
+        found = {"old": before.what, "new": after.what, **environment(), "cases": rows}
+        output.write_text(json.dumps(found, indent=1) + "\n")
+    sys.exit(equal < len(rows))
+
+
+def read_cases(only: str) -> tuple[Mapping[str, str], list[Case]]:
+    """Return the networks' specifications by name, and the cases that are asked for."""
+    said = tomllib.loads(CASES.read_text())
+    cases = [Case(**case) for case in said["cases"]]
+    found = [case for case in cases if only in case.name or only in case.settings]
+    if not found:
+        raise Refused(f"no case has {only!r} in its name or settings")
+    return said["networks"], found
+
+
+def installed(asked: str, folder: Path) -> Side:
+    """Write a commit's package into a folder, with the metadata that makes it a distribution."""
+    folder.mkdir()
+    if asked in WORKTREE:
+        what = f"the working tree, {_git('describe', '--always', '--dirty')}"
+        _copy_working_tree(folder)
+    else:
+        what = _git("log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
+        archive = io.BytesIO(_git_bytes("archive", asked, "--", *NEEDED))
+        with tarfile.open(fileobj=archive) as files:
+            files.extractall(folder, filter="data")
+    (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    _write_metadata(folder)
+    schema = json.loads((folder / "specs/petra-graph.schema.json").read_text())
+    return Side(asked=asked, what=what, folder=folder, schema=schema)
+
+
+def _copy_working_tree(folder: Path) -> None:
+    """Copy what git has or would add, as it stands."""
+    listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED)
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+
+
+def _write_metadata(folder: Path) -> None:
+    """Make the distribution's metadata; plugins are found by its entry points."""
+    groups = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["entry-points"]
+    info = folder / "petra_graph-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: petra-graph\nVersion: 0\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
+        for group, entries in groups.items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+def check_installation(side: Side) -> None:
+    """See that Python imports this folder's package, and that the plugins found are those that it declares."""
+    imported = _said(side, "-c", "import petra_graph; print(petra_graph.__file__)").strip()
+    if not Path(imported).is_relative_to(side.folder):
+        raise Refused(f"{side.asked}: {imported} would be imported instead of {side.folder}")
+    listed = json.loads(_said(side, "-m", "petra_graph", "list", "--json"))
+    own = [plugin for plugin in listed if plugin["distribution"] == "petra-graph"]
+    found = sorted((plugin["group"], plugin["name"]) for plugin in own if not plugin["fault"])
+    groups = tomllib.loads((side.folder / "pyproject.toml").read_text())["project"]["entry-points"]
+    declared = sorted((group.partition(".")[2], name) for group, entries in groups.items() for name in entries)
+    if found != declared:
+        raise Refused(f"{side.asked}: plugins found are {found}, and declared are {declared}")
+
+
+def _said(side: Side, *arguments: str) -> str:
+    """Return what Python prints where a commit's package is the one that is imported."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(
+        command, check=False, cwd=side.folder.parent, env=variables(side), capture_output=True, text=True
+    )
+    if done.returncode:
+        raise Refused(f"{side.asked}: {' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def variables(side: Side) -> dict[str, str]:
+    """Return the environment in which a commit's package is the one that is imported."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(side.folder),
+        "OMP_NUM_THREADS": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+
+
+def trained(
+    side: Side, networks: Mapping[str, str], cases: Sequence[Case], folder: Path, label: str, scheduling: str = ""
+) -> dict[str, Result]:
+    """Train all cases at one commit."""
+    places = {case.name: folder / str(number) for number, case in enumerate(cases)}
+    jobs = []
+    for case in cases:
+        place = places[case.name]
+        place.mkdir(parents=True)
+        (place / "spec.toml").write_text(networks[case.network])
+        jobs.append(_job(side, case, place, scheduling))
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    ended = _carried_out(side, folder / "jobs.json", label, len(jobs))
+    return {name: result(place, *ended.get(str(place), (-1, 0.0))) for name, place in places.items()}
+
+
+def _job(side: Side, case: Case, place: Path, scheduling: str) -> dict[str, Any]:
+    settings = [side.setting(text) for text in case.set]
+    if scheduling:
+        settings.append(f"{SCHEDULING}={scheduling}")
+    arguments = ["run", "spec.toml", *(word for text in settings for word in ("--set", text))]
+    if case.launcher:
+        arguments += ["--processes", str(case.processes)]
+    return {"folder": str(place), "arguments": arguments, "processes": 1 if case.launcher else case.processes}
+
+
+def _carried_out(side: Side, jobs: Path, label: str, count: int) -> dict[str, tuple[int, float]]:
+    """Return each job's exit code and seconds, by its folder."""
+    found: dict[str, tuple[int, float]] = {}
+    command = [sys.executable, str(TRAININGS), str(jobs), str(side.folder)]
+    with subprocess.Popen(command, cwd=jobs.parent, env=variables(side), stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            ended = json.loads(line)
+            found[ended["folder"]] = ended["code"], ended["seconds"]
+            click.echo(f"{label}: {len(found)} of {count}, {ended['seconds']} s", err=True)
+    return found
+
+
+def result(place: Path, code: int, seconds: float) -> Result:
+    """Read what a training left in its folder."""
+    runs = list(place.glob("runs/*"))
+    if code or len(runs) != 1:
+        said = "".join(path.read_text() for path in sorted(place.glob("errors*.txt")))
+        failure = f"exit code {code}, {len(runs)} run directories\n{said}".strip()
+        return Result(weights={}, metrics={}, failure=failure, seconds=seconds)
+    return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]), seconds=seconds)
+
+
+def weights(path: Path) -> dict[str, str]:
+    """Return the digest of each tensor in a safetensors file, with its type and shape.
+
+    The file is read here and not by its library, which needs torch for some types: eight bytes for the header's length,
+    the header in JSON, then the tensors' bytes.
+    """
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:begin])
+    header.pop("__metadata__", None)
+    return {name: _tensor(about, content[begin:]) for name, about in sorted(header.items())}
+
+
+def _tensor(about: Mapping[str, Any], content: bytes) -> str:
+    first, last = about["data_offsets"]
+    return f"{about['dtype']} {about['shape']} {hashlib.sha256(content[first:last]).hexdigest()}"
+
+
+def metrics(run: Path) -> dict[str, float | None]:
+    """Return the values of metrics.jsonl by epoch, step and name; what a line repeats gets a number."""
+    found: dict[str, float | None] = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event["name"] in TIMES:
+            continue
+        key = f"{event['name']} of epoch {event['epoch']}, step {event['step']}"
+        again = sum(other.partition(" again")[0] == key for other in found)
+        found[f"{key} again {again}" if again else key] = event["value"]
+    return found
+
+
+def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
+    """Return a row of the table: the first result is what all others must equal."""
+    (_, first), *others = results.items()
+    differences = {label: list(different(first, other)) for label, other in others}
+    return {
+        "case": case.name,
+        "settings": case.settings,
+        "processes": f"--processes {case.processes}" if case.launcher else str(case.processes),
+        "digests": {label: "" if one.failure else one.digest for label, one in results.items()},
+        "seconds": {label: one.seconds for label, one in results.items()},
+        "tensors": len(first.weights),
+        "metrics": len(first.metrics),
+        "equal": not any(differences.values()),
+        "differences": differences,
+    }
+
+
+def different(one: Result, other: Result) -> Iterator[str]:
+    """Name what two results do not have in common; a training that failed equals none."""
+    if one.failure or other.failure:
+        yield from (f"failed: {result.failure}" for result in (one, other) if result.failure)
+    elif not one.weights or not one.metrics:
+        yield "nothing was written"
+    for kind in ("weights", "metrics"):
+        ours, theirs = getattr(one, kind), getattr(other, kind)
+        names = [name for name in {**ours, **theirs} if _missing_or(ours, name) != _missing_or(theirs, name)]
+        if names:
+            yield f"{len(names)} of {len({**ours, **theirs})} {kind}, first {names[0]}"
+
+
+def _missing_or(values: Mapping[str, Any], name: str) -> tuple[bool, str]:
+    """Return a value so that it equals itself alone: by its digits, whether or not it is there."""
+    return name in values, repr(values.get(name))
+
+
+def table(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterator[str]:
+    """Write the table, and below it what differs."""
+    heads = ["case", "settings", "processes", *labels, "equal"]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "---|" * len(heads)
+    for row in rows:
+        digests = [row["digests"][label][:10] or "failed" for label in labels]
+        cells = [row["case"], row["settings"], row["processes"], *digests, "yes" if row["equal"] else "NO"]
+        yield "| " + " | ".join(cells) + " |"
+    for row in rows:
+        for label, differences in row["differences"].items():
+            yield from (f"{row['case']}, {label}: {difference}" for difference in differences)
+
+
+def environment() -> dict[str, Any]:
+    """Return what bits depend on beside the code."""
+    packages = ("torch", "torchvision", "numpy", "safetensors")
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        **{name: metadata.version(name) for name in packages},
+    }
+
+
+def _git(*arguments: str) -> str:
+    return _git_bytes(*arguments).decode().strip()
+
+
+def _git_bytes(*arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], check=False, capture_output=True)
+    if done.returncode:
+        raise Refused(f"git {arguments[0]}: {done.stderr.decode().strip()}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

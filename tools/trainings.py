@@ -1,0 +1,110 @@
+"""Carry out a list of trainings with the petra-graph that is importable, each in processes of its own.
+
+    python tools/trainings.py JOBS.json FOLDER
+
+JOBS.json is a list of jobs: the folder to work in, the arguments of the command line, and the number of processes, which
+get torchrun's variables where there is more than one. All processes are forks of this one, which has imported torch and
+no module of petra-graph: no case sees another's random state, and none waits for torch. A line of JSON says how each job
+ended. Modules of petra-graph must come from FOLDER, or the job counts as failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch  # noqa: F401  here for all processes, as it takes long
+import torch._dynamo
+import torch.distributed.fsdp
+import torch.utils.flop_counter
+import torchvision  # noqa: F401
+
+_FORKS = get_context("fork")
+_LIMIT_SECONDS = 180.0
+WRONG_MODULES = 98
+"""Exit code of a job that imported another petra-graph's modules."""
+
+
+def main(jobs: str, folder: str) -> None:
+    for job in json.loads(Path(jobs).read_text()):
+        began = time.monotonic()
+        code = _trained(job, folder)
+        ended = {"folder": job["folder"], "code": code, "seconds": round(time.monotonic() - began, 2)}
+        print(json.dumps(ended), flush=True)
+
+
+def _trained(job: dict[str, Any], folder: str) -> int:
+    """Return the first exit code that is not 0; processes that take too long are killed."""
+    size, port = job["processes"], _free_port()
+    ranks = [_FORKS.Process(target=_rank, args=(job, rank, size, port, folder)) for rank in range(size)]
+    for process in ranks:
+        process.start()
+    end = time.monotonic() + _LIMIT_SECONDS
+    for process in ranks:
+        process.join(max(0.1, end - time.monotonic()))
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+    return next((process.exitcode for process in ranks if process.exitcode), 0)
+
+
+def _rank(job: dict[str, Any], rank: int, size: int, port: int, folder: str) -> None:
+    """Be one process of a job."""
+    os.setsid()
+    os.chdir(job["folder"])
+    if size > 1:
+        os.environ.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(size),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+        )
+    for descriptor, name in ((1, "output"), (2, "errors")):
+        with Path(f"{name}{rank}.txt").open("w") as file:
+            os.dup2(file.fileno(), descriptor)
+    os._exit(_exit_code(job["arguments"], folder))
+
+
+def _exit_code(arguments: list[str], folder: str) -> int:
+    from petra_graph.cli.main import main as petra_graph
+
+    try:
+        code = petra_graph(arguments)
+    except BaseException:  # noqa: BLE001  the process ends here, whatever it was
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    foreign = _modules_from_elsewhere(folder)
+    if foreign:
+        sys.stderr.write(f"these modules are not from {folder}: {', '.join(foreign)}\n")
+    sys.stderr.flush()
+    return WRONG_MODULES if foreign else code
+
+
+def _modules_from_elsewhere(folder: str) -> list[str]:
+    """Name the modules of petra-graph that were imported from another place."""
+    return [
+        f"{name} ({module.__file__})"
+        for name, module in sorted(sys.modules.items())
+        if name.partition(".")[0] == "petra_graph" and not str(module.__file__).startswith(folder + os.sep)
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:])
