@@ -119,12 +119,60 @@ class Result:
         return hashlib.sha256(json.dumps(self.weights, sort_keys=True).encode()).hexdigest()
 
 
+@frozen(kw_only=True)
+class Batch:
+    """All cases at one commit: a column of the table."""
+
+    side: Side
+    label: str
+    scheduling: str
+    """The value of `run.scheduling`; empty: nothing is said."""
+    folder: Path
+
+    def trained(self, networks: Mapping[str, str], cases: Sequence[Case], at_once: int) -> dict[str, Result]:
+        """Train the cases and return each one's result by its name."""
+        names = {}
+        jobs = []
+        for number, case in enumerate(cases):
+            place = self.folder / str(number)
+            place.mkdir(parents=True)
+            (place / "spec.toml").write_text(networks[case.network])
+            names[str(place)] = case.name
+            jobs.append(self._job(case, place))
+        (self.folder / "jobs.json").write_text(json.dumps(jobs))
+        found = {}
+        for ended in self._carried_out(at_once):
+            name = names[ended["folder"]]
+            found[name] = result(Path(ended["folder"]), ended["code"], ended["seconds"])
+            click.echo(f"{self.label} {len(found)}/{len(cases)} ({ended['seconds']} s): {name}", err=True)
+        missing = Result(weights={}, metrics={}, failure="it was never trained")
+        return {case.name: found.get(case.name, missing) for case in cases}
+
+    def _job(self, case: Case, place: Path) -> dict[str, Any]:
+        settings = [self.side.setting(text) for text in case.set]
+        if self.scheduling:
+            settings.append(f"{SCHEDULING}={self.scheduling}")
+        arguments = ["run", "spec.toml", *(word for text in settings for word in ("--set", text))]
+        if case.launcher:
+            arguments += ["--processes", str(case.processes)]
+        return {"folder": str(place), "arguments": arguments, "processes": 1 if case.launcher else case.processes}
+
+    def _carried_out(self, at_once: int) -> Iterator[dict[str, Any]]:
+        """Yield how each job ended, as soon as it has."""
+        command = [sys.executable, str(TRAININGS), "jobs.json", str(self.side.folder), str(at_once)]
+        with subprocess.Popen(
+            command, cwd=self.folder, env=variables(self.side), stdout=subprocess.PIPE, text=True
+        ) as process:
+            yield from map(json.loads, process.stdout or ())
+
+
 @click.command()
 @click.argument("old")
 @click.argument("new")
 @click.option("--only", metavar="TEXT", default="", help="Only cases that have this in their names or settings.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write everything as JSON, too.")
-def main(old: str, new: str, only: str, output: Path | None) -> None:
+@click.option("--at-once", type=click.IntRange(min=1), default=2, show_default=True, help="Cases at a time.")
+def main(old: str, new: str, only: str, output: Path | None, at_once: int) -> None:
     """Compare what OLD and NEW train: commits, or WORKTREE (or ".") for the files as they are."""
     networks, cases = read_cases(only)
     with tempfile.TemporaryDirectory(prefix="same-bits-") as name:
@@ -133,10 +181,10 @@ def main(old: str, new: str, only: str, output: Path | None) -> None:
         for label, side in (("OLD", before), ("NEW", after)):
             check_installation(side)
             click.echo(f"{label} {side.asked}: {side.what}")
-        columns = {"OLD": trained(before, networks, cases, Path(name, "OLD"), "OLD")}
-        for scheduling in after.schedulings or ("",):
-            label = f"NEW {scheduling}".strip()
-            columns[label] = trained(after, networks, cases, Path(name, label), label, scheduling)
+        columns: dict[str, Mapping[str, Result]] = {}
+        for label, side, scheduling in columns_of(before, after):
+            batch = Batch(side=side, label=label, scheduling=scheduling, folder=Path(name, label))
+            columns[label] = batch.trained(networks, cases, at_once)
     rows = [compared(case, {label: column[case.name] for label, column in columns.items()}) for case in cases]
     equal = sum(row["equal"] for row in rows)
     click.echo("\n".join([*table(rows, tuple(columns)), f"{equal} of {len(rows)} equal"]))
@@ -144,6 +192,13 @@ def main(old: str, new: str, only: str, output: Path | None) -> None:
         found = {"old": before.what, "new": after.what, **environment(), "cases": rows}
         output.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(equal < len(rows))
+
+
+def columns_of(before: Side, after: Side) -> Iterator[tuple[str, Side, str]]:
+    """Yield each column's label, commit and value of `run.scheduling`; the first is what the others must equal."""
+    yield "OLD", before, ""
+    for scheduling in after.schedulings or ("",):
+        yield f"NEW {scheduling}".strip(), after, scheduling
 
 
 def read_cases(only: str) -> tuple[Mapping[str, str], list[Case]]:
@@ -230,44 +285,6 @@ def variables(side: Side) -> dict[str, str]:
     }
 
 
-def trained(
-    side: Side, networks: Mapping[str, str], cases: Sequence[Case], folder: Path, label: str, scheduling: str = ""
-) -> dict[str, Result]:
-    """Train all cases at one commit."""
-    places = {case.name: folder / str(number) for number, case in enumerate(cases)}
-    jobs = []
-    for case in cases:
-        place = places[case.name]
-        place.mkdir(parents=True)
-        (place / "spec.toml").write_text(networks[case.network])
-        jobs.append(_job(side, case, place, scheduling))
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    ended = _carried_out(side, folder / "jobs.json", label, len(jobs))
-    return {name: result(place, *ended.get(str(place), (-1, 0.0))) for name, place in places.items()}
-
-
-def _job(side: Side, case: Case, place: Path, scheduling: str) -> dict[str, Any]:
-    settings = [side.setting(text) for text in case.set]
-    if scheduling:
-        settings.append(f"{SCHEDULING}={scheduling}")
-    arguments = ["run", "spec.toml", *(word for text in settings for word in ("--set", text))]
-    if case.launcher:
-        arguments += ["--processes", str(case.processes)]
-    return {"folder": str(place), "arguments": arguments, "processes": 1 if case.launcher else case.processes}
-
-
-def _carried_out(side: Side, jobs: Path, label: str, count: int) -> dict[str, tuple[int, float]]:
-    """Return each job's exit code and seconds, by its folder."""
-    found: dict[str, tuple[int, float]] = {}
-    command = [sys.executable, str(TRAININGS), str(jobs), str(side.folder)]
-    with subprocess.Popen(command, cwd=jobs.parent, env=variables(side), stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            ended = json.loads(line)
-            found[ended["folder"]] = ended["code"], ended["seconds"]
-            click.echo(f"{label}: {len(found)} of {count}, {ended['seconds']} s", err=True)
-    return found
-
-
 def result(place: Path, code: int, seconds: float) -> Result:
     """Read what a training left in its folder."""
     runs = list(place.glob("runs/*"))
@@ -329,7 +346,7 @@ def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
 def different(one: Result, other: Result) -> Iterator[str]:
     """Name what two results do not have in common; a training that failed equals none."""
     if one.failure or other.failure:
-        yield from (f"failed: {result.failure}" for result in (one, other) if result.failure)
+        yield from (f"{side} failed: {of.failure}" for side, of in (("OLD", one), ("this", other)) if of.failure)
     elif not one.weights or not one.metrics:
         yield "nothing was written"
     for kind in ("weights", "metrics"):

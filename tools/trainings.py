@@ -1,11 +1,11 @@
 """Carry out a list of trainings with the petra-graph that is importable, each in processes of its own.
 
-    python tools/trainings.py JOBS.json FOLDER
+    python tools/trainings.py JOBS.json FOLDER AT_ONCE
 
 JOBS.json is a list of jobs: the folder to work in, the arguments of the command line, and the number of processes, which
 get torchrun's variables where there is more than one. All processes are forks of this one, which has imported torch and
 no module of petra-graph: no case sees another's random state, and none waits for torch. A line of JSON says how each job
-ended. Modules of petra-graph must come from FOLDER, or the job counts as failed.
+ended. So many jobs go on AT_ONCE. Modules of petra-graph must come from FOLDER, or the job counts as failed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,52 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch  # noqa: F401  here for all processes, as it takes long
-import torch._dynamo
-import torch.distributed.fsdp
-import torch.utils.flop_counter
-import torchvision  # noqa: F401
+import torch
 
+PRELOADED = (
+    "networkx",
+    "rich.progress",
+    "safetensors.torch",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.utils.flop_counter",
+    "torch.utils.tensorboard",
+    "torchvision",
+)
+"""What takes long to import, and is imported once for all processes; any of them may be missing."""
 _FORKS = get_context("fork")
 _LIMIT_SECONDS = 180.0
 WRONG_MODULES = 98
 """Exit code of a job that imported another petra-graph's modules."""
 
 
-def main(jobs: str, folder: str) -> None:
-    for job in json.loads(Path(jobs).read_text()):
+def main(jobs: str, folder: str, at_once: str) -> None:
+    torch.set_num_threads(1)
+    for module in PRELOADED:
+        with suppress(ImportError):
+            import_module(module)
+    every, share = json.loads(Path(jobs).read_text()), int(at_once)
+    shares = [_FORKS.Process(target=_carry_out, args=(every[at::share], folder)) for at in range(share)]
+    for process in shares:
+        process.start()
+    for process in shares:
+        process.join()
+
+
+def _carry_out(jobs: Sequence[dict[str, Any]], folder: str) -> None:
+    """Do jobs one after another; each line is written at once, as others write lines too."""
+    for job in jobs:
         began = time.monotonic()
         code = _trained(job, folder)
         ended = {"folder": job["folder"], "code": code, "seconds": round(time.monotonic() - began, 2)}
-        print(json.dumps(ended), flush=True)
+        os.write(1, f"{json.dumps(ended)}\n".encode())
 
 
 def _trained(job: dict[str, Any], folder: str) -> int:
@@ -106,5 +130,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     main(*sys.argv[1:])

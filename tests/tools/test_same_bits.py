@@ -1,0 +1,130 @@
+"""Two commits that compute the same are equal, and whatever differs by a bit is told apart."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
+
+from tools import same_bits
+from tools.same_bits import Case, Result, Side
+
+WEIGHTS = {"stem/weight": torch.arange(6.0).reshape(2, 3), "head/bias": torch.ones(2, dtype=torch.bfloat16)}
+EVENTS = (
+    {"time": 1.0, "epoch": 1, "step": 2, "name": "train/loss", "value": 0.1},
+    {"time": 1.0, "epoch": 1, "step": 2, "name": "samples_per_second", "value": 10.0},
+    {"time": 1.0, "epoch": 1, "step": 2, "name": "test/loss", "value": None},
+)
+
+
+@pytest.fixture
+def left(tmp_path):
+    """Write what a training leaves, and read it as the tool does."""
+
+    def read(weights=WEIGHTS, events=EVENTS, code=0, tamper=None):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        run = place / "runs/1"
+        run.mkdir(parents=True)
+        save_file(weights, run / "weights.safetensors")
+        (run / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+        if tamper is not None:
+            content = bytearray((run / "weights.safetensors").read_bytes())
+            content[tamper] ^= 1
+            (run / "weights.safetensors").write_bytes(content)
+        return same_bits.result(place, code, 1.0)
+
+    return read
+
+
+def differences(one: Result, other: Result) -> list[str]:
+    return list(same_bits.different(one, other))
+
+
+def test_times_alone_differ(left):
+    later = [{**event, "time": 2.0} for event in EVENTS]
+    later[1]["value"] = 20.0
+    one, other = left(), left(events=later)
+    assert differences(one, other) == []
+    assert one.digest == other.digest
+
+
+@pytest.mark.parametrize("tamper", [-1, -5])
+def test_one_bit_of_the_weights_is_told(left, tamper):
+    one, other = left(), left(tamper=tamper)
+    (said,) = differences(one, other)
+    assert said.startswith("1 of 2 weights, first ")
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"stem/weight": WEIGHTS["stem/weight"]},
+        {**WEIGHTS, "more": torch.ones(1)},
+        {**WEIGHTS, "stem/weight": WEIGHTS["stem/weight"].reshape(3, 2)},
+        {**WEIGHTS, "stem/weight": -0.0 * WEIGHTS["stem/weight"]},
+    ],
+)
+def test_names_shapes_and_signs_of_zero_count(left, weights):
+    assert len(differences(left(), left(weights))) == 1
+
+
+@pytest.mark.parametrize("value", [0.1 + 2**-56, None])
+def test_a_loss_that_differs_is_told(left, value):
+    changed = ({**EVENTS[0], "value": value}, *EVENTS[1:])
+    assert differences(left(), left(events=changed)) == ["1 of 2 metrics, first train/loss of epoch 1, step 2"]
+
+
+def test_a_loss_that_is_missing_or_repeated_is_told(left):
+    assert len(differences(left(), left(events=EVENTS[1:]))) == 1
+    assert len(differences(left(), left(events=(*EVENTS, EVENTS[0])))) == 1
+
+
+def test_a_training_that_failed_equals_none(left):
+    assert "OLD failed: exit code 2, 1 run directories" in differences(left(code=2), left(code=2))[0]
+    nothing = Result(weights={}, metrics={})
+    assert differences(nothing, nothing) == ["nothing was written"]
+
+
+def test_keys_are_spelt_as_the_schema_has_them(tmp_path):
+    def side(precision, **run):
+        tables = {"precision": {"properties": precision}, "run": {"properties": run}}
+        return Side(asked="x", what="x", folder=tmp_path, schema={"properties": tables})
+
+    before = side({"wire_dtype": {}})
+    after = side({"channel_dtype": {}}, scheduling={"enum": ["arrival", "static"]})
+    assert before.setting("precision.wire_dtype=int8") == "precision.wire_dtype=int8"
+    assert after.setting("precision.wire_dtype=int8") == "precision.channel_dtype=int8"
+    assert [label for label, *_ in same_bits.columns_of(before, after)] == ["OLD", "NEW arrival", "NEW static"]
+    assert [label for label, *_ in same_bits.columns_of(after, before)] == ["OLD", "NEW"]
+
+
+def test_every_case_has_a_network_and_a_name_of_its_own():
+    networks, cases = same_bits.read_cases("")
+    assert {case.network for case in cases} == set(networks)
+    assert len({case.name for case in cases}) == len(cases) >= 24
+    assert any(case.launcher for case in cases)
+
+
+def test_the_working_tree_equals_itself(tmp_path, monkeypatch):
+    networks, _ = same_bits.read_cases("")
+    cases = [Case(name="alone", set=("run.epochs=1",), network="branches")]
+    cases += [Case(name="pair", set=("run.epochs=1",), network="branches", processes=2)]
+    monkeypatch.setattr(same_bits, "read_cases", lambda only: (networks, cases))
+    output = tmp_path / "found.json"
+    done = CliRunner().invoke(same_bits.main, ["WORKTREE", ".", "--output", str(output)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "2 of 2 equal" in done.stdout
+    found = json.loads(output.read_text())
+    assert torch.__version__.startswith(found["torch"])
+    digests = {digest for case in found["cases"] for digest in case["digests"].values()}
+    assert len(digests) == 1, "two processes compute what one does"
+
+
+def test_a_commit_that_is_not_there_is_refused():
+    done = CliRunner().invoke(same_bits.main, ["no-such-commit", "WORKTREE"])
+    assert done.exit_code == 1
+    assert "git log" in done.output
