@@ -289,7 +289,7 @@ def result(place: Path, code: int, seconds: float) -> Result:
     """Read what a training left in its folder."""
     runs = list(place.glob("runs/*"))
     if code or len(runs) != 1:
-        said = "".join(path.read_text() for path in sorted(place.glob("errors*.txt")))
+        said = "".join(path.read_text() for path in sorted(place.glob("errors-[0-9]*.txt")))
         failure = f"exit code {code}, {len(runs)} run directories\n{said}".strip()
         return Result(weights={}, metrics={}, failure=failure, seconds=seconds)
     return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]), seconds=seconds)
@@ -346,7 +346,7 @@ def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
 def different(one: Result, other: Result) -> Iterator[str]:
     """Name what two results do not have in common; a training that failed equals none."""
     if one.failure or other.failure:
-        yield from (f"{side} failed: {of.failure}" for side, of in (("OLD", one), ("this", other)) if of.failure)
+        yield from (f"{word}failed: {of.failure}" for word, of in (("OLD ", one), ("", other)) if of.failure)
     elif not one.weights or not one.metrics:
         yield "nothing was written"
     for kind in ("weights", "metrics"):

@@ -4,8 +4,8 @@
 
 JOBS.json is a list of jobs: the folder to work in, the arguments of the command line, and the number of processes, which
 get torchrun's variables where there is more than one. All processes are forks of this one, which has imported torch and
-no module of petra-graph: no case sees another's random state, and none waits for torch. A line of JSON says how each job
-ended. So many jobs go on AT_ONCE. Modules of petra-graph must come from FOLDER, or the job counts as failed.
+petra-graph and has called nothing of them: no case sees another's random state, and none waits for imports. A line of JSON
+says how each job ended. So many jobs go on AT_ONCE. Modules of petra-graph must come from FOLDER, or the job has failed.
 """
 
 from __future__ import annotations
@@ -49,11 +49,39 @@ def main(jobs: str, folder: str, at_once: str) -> None:
         with suppress(ImportError):
             import_module(module)
     every, share = json.loads(Path(jobs).read_text()), int(at_once)
+    _import_what_a_run_imports(every[0])
     shares = [_FORKS.Process(target=_carry_out, args=(every[at::share], folder)) for at in range(share)]
     for process in shares:
         process.start()
     for process in shares:
         process.join()
+
+
+def _import_what_a_run_imports(job: dict[str, Any]) -> None:
+    """Import petra-graph's modules once for all processes: those that a dry run, which is a fork, turns out to need."""
+    names = Path(job["folder"], "modules.json")
+    scout = _FORKS.Process(target=_scout, args=(job, names))
+    scout.start()
+    scout.join()
+    for name in json.loads(names.read_text()) if names.exists() else ():
+        with suppress(ImportError):
+            import_module(name)
+
+
+def _scout(job: dict[str, Any], names: Path) -> None:
+    os.chdir(job["folder"])
+    _redirect_output("scout")
+    from petra_graph.cli.main import main as petra_graph
+
+    petra_graph([*job["arguments"], "--dry-run"])
+    names.write_text(json.dumps([name for name in sys.modules if name.partition(".")[0] == "petra_graph"]))
+    os._exit(0)
+
+
+def _redirect_output(name: str) -> None:
+    for descriptor, kind in ((1, "output"), (2, "errors")):
+        with Path(f"{kind}-{name}.txt").open("w") as file:
+            os.dup2(file.fileno(), descriptor)
 
 
 def _carry_out(jobs: Sequence[dict[str, Any]], folder: str) -> None:
@@ -92,9 +120,7 @@ def _rank(job: dict[str, Any], rank: int, size: int, port: int, folder: str) -> 
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),
         )
-    for descriptor, name in ((1, "output"), (2, "errors")):
-        with Path(f"{name}{rank}.txt").open("w") as file:
-            os.dup2(file.fileno(), descriptor)
+    _redirect_output(str(rank))
     os._exit(_exit_code(job["arguments"], folder))
 
 
