@@ -22,12 +22,12 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from petra_graph.executor.cells import HeadResult
-from petra_graph.runtime.bell import Bell
-from petra_graph.runtime.distributed import Crew, DistributedRuntime
-from petra_graph.runtime.links import Wiring, connect
-from petra_graph.runtime.lookout import Lookout
-from petra_graph.runtime.world import World, leave, place_from
+from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.runtime.control.watchdog import Watchdog
+from petra_graph.runtime.control.world import World, hard_exit, rank_info_from
+from petra_graph.runtime.scheduler.distributed import DistributedRuntime, ProcessContext
+from petra_graph.runtime.transport.process_channels import ChannelTable, connect
+from petra_graph.runtime.transport.waker import Waker
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
@@ -111,12 +111,14 @@ def cases() -> Iterator[Case]:
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"})
     yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
     for wire in ("bfloat16", "int8"):
-        yield Case(settings={"schedule": "1f1b", "precision": {"wire_dtype": wire, "buffer_dtype": wire}}, delayed=True)
+        yield Case(
+            settings={"schedule": "1f1b", "precision": {"channel_dtype": wire, "buffer_dtype": wire}}, delayed=True
+        )
     clip = ClipSpec(by="norm", limit=0.1, scope="global")
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
     # The process group, which stands in where memory cannot be shared.
     yield Case(settings={"schedule": "1f1b", "accumulation": 4}, transport="process-group", delayed=True)
-    yield Case(settings={"stages": CUTS, "precision": {"wire_dtype": "int8"}}, transport="process-group")
+    yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}}, transport="process-group")
     yield Case(settings={"method": "gpipe", "accumulation": 4}, transport="process-group", sharing="balanced")
 
 
@@ -181,12 +183,12 @@ def delay(executors: Sequence[Any], key: str) -> None:
                 setattr(executor, verb, late(getattr(executor, verb)))
 
 
-def in_this_process(case: Case, world: World, bell: Bell, lookout: Lookout) -> dict[str, str]:
+def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) -> dict[str, str]:
     """Do this process's part of a case."""
     built = case.built()
     programs = built.compiled.programs
     places = PLACES[case.sharing, len(programs), world.size]
-    wiring = Wiring(
+    wiring = ChannelTable(
         programs=programs,
         ranks=places,
         shapes=built.compiled.shapes,
@@ -201,10 +203,12 @@ def in_this_process(case: Case, world: World, bell: Bell, lookout: Lookout) -> d
     own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
     if case.delayed:
         delay(own, f"{world.rank} {case.name}")
-    links = connect(wiring, world, bell, lookout, case.transport)
+    links = connect(wiring, world, waker, watchdog, case.transport)
     world.wait_for_all("links")
     clipped = case.settings.get("clip") is not None
-    crew = Crew(rank=world.rank, size=world.size, wiring=wiring, links=links, lookout=lookout, global_clip=clipped)
+    crew = ProcessContext(
+        rank=world.rank, size=world.size, wiring=wiring, links=links, watchdog=watchdog, global_clip=clipped
+    )
     runtime = DistributedRuntime(own, crew)
     said = train(case, runtime)
     assert not runtime._operations._targets, "targets that nobody asks for would pile up"
@@ -213,27 +217,27 @@ def in_this_process(case: Case, world: World, bell: Bell, lookout: Lookout) -> d
 
 def main(output: str) -> None:
     torch.set_num_threads(1)
-    # Lanes of finished cases keep their descriptors until the process ends.
+    # Channels of finished cases keep their descriptors until the process ends.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    place = place_from(os.environ)
+    place = rank_info_from(os.environ)
     assert place is not None
     world = World(place)
-    world.meet()
+    world.rendezvous()
     world.connect()
-    bell = Bell()
-    lookout = Lookout(world, bell)
-    lookout.limit_seconds = STALLED_SECONDS
-    lookout.on_stuck = lambda failure: leave(failure.exit_code)
-    found, facts = {}, world.facts
+    waker = Waker()
+    watchdog = Watchdog(world, waker)
+    watchdog.limit_seconds = STALLED_SECONDS
+    watchdog.on_stuck = lambda failure: hard_exit(failure.exit_code)
+    found, store = {}, world.store
     for name, case in CASES.items():
-        world.facts = facts.within(name)
-        found[name] = in_this_process(case, world, bell, lookout)
+        world.store = store.within(name)
+        found[name] = in_this_process(case, world, waker, watchdog)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
     world.wait_for_all("cases")
-    lookout.close()
+    watchdog.close()
     world.wait_for_all("processes")
-    leave(0)
+    hard_exit(0)
 
 
 if __name__ == "__main__":

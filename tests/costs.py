@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import attrs
 import torch
 
-from petra_graph.compiler.memory import stage_memory
-from petra_graph.executor.evaluation import Normalisation
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes
-from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.runtime.scheduler.inline import InlineRuntime
 from petra_graph.spec.model import NodeSpec, PrecisionSpec
 from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
 

@@ -10,16 +10,15 @@ import torch
 from attrs import frozen
 
 from petra_graph.catalog.blocks import declared
-from petra_graph.executor.cells import HeadResult
+from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
-from petra_graph.graph.stage_graph import StageGraph
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.planning.compiled import Compiled, compile_graph
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
-from petra_graph.runtime.inline import InlineRuntime
-from petra_graph.session.assemble import Training, executors
-from petra_graph.session.compiled import Compiled, compile_graph
+from petra_graph.runtime.scheduler.inline import InlineRuntime
 from petra_graph.spec.model import (
     ClipSpec,
     DataSpec,
@@ -31,6 +30,7 @@ from petra_graph.spec.model import (
     RunSpec,
     Spec,
 )
+from petra_graph.training.assemble import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
     name.lower().replace("_", "-"): value
@@ -114,7 +114,7 @@ def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
     ]
 
 
-def built_graph(nodes: Sequence[NodeSpec]) -> StageGraph:
+def built_graph(nodes: Sequence[NodeSpec]) -> NodeGraph:
     graph, problems = build_graph(node_inputs(nodes))
     assert not problems
     assert graph is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from petra_graph.compiler.cell_books import Transport
-from petra_graph.compiler.setting import Setting
+from petra_graph.compiler.memory.segment_memory import EncodedShare
+from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import AskedSchedule
@@ -42,7 +42,7 @@ def setting(
     nodes=CHAIN,
     table=None,
     **changes,
-) -> Setting:
+) -> PlannerInputs:
     """Return the chain's setting on `count` devices; `weights` says which nodes take longer than others."""
     chosen = METHODS[method]
     heavier = weights or {}
@@ -51,7 +51,7 @@ def setting(
         return heavier.get(name, 1.0) * UNITS.get(operation, 0.0)
 
     hosts = devices(count, memory=memory, link=link)
-    return Setting(
+    return PlannerInputs(
         **{
             "graph": built_graph(nodes),
             "costs": table or chain_costs(),
@@ -59,7 +59,7 @@ def setting(
             "schedule": schedule or chosen.schedules[0],
             "accumulation": accumulation,
             "last_stage_keeps_graph": keep_graph,
-            "transport": Transport(),
+            "transport": EncodedShare(),
             "devices": hosts,
             "clocks": {device.name: clock for device in hosts},
             **changes,

@@ -1,4 +1,4 @@
-"""Compressed buffers and wires: what is held is that small, only what waits or travels is rounded, and training survives it."""
+"""EncodedTensor buffers and wires: what is held is that small, only what waits or travels is rounded, and training survives it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import SpecError
-from petra_graph.executor.cells import KeepInput
-from petra_graph.executor.compress import Compressed, decode
+from petra_graph.executor.encoded_tensors import EncodedTensor, decode
+from petra_graph.executor.segment_runners import Recompute
 from petra_graph.program.encoding import encoded_bytes
-from petra_graph.session.run import run
+from petra_graph.training.run import run
 from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network, relative_error
 from tests.runs import SPEC, FakeListener
 from tests.test_identities import recorded_gradients, run_by_clock
@@ -26,9 +26,9 @@ GRADIENT = 4.0
 """Steps that a node's gradient may be off, in graphs of four to six nodes without kinks; 3.1 were measured at most."""
 SMOOTH = ("chain", "skip", "branches")
 WHERE = {
-    "wires": lambda stored: {"wire_dtype": stored},
+    "channels": lambda stored: {"channel_dtype": stored},
     "buffers": lambda stored: {"buffer_dtype": stored},
-    "both": lambda stored: {"wire_dtype": stored, "buffer_dtype": stored},
+    "both": lambda stored: {"channel_dtype": stored, "buffer_dtype": stored},
 }
 
 
@@ -47,7 +47,7 @@ def trained(graph, data, **more):
 
 
 @pytest.mark.parametrize(
-    "precision", [{}, {"buffer_dtype": "float32", "wire_dtype": "float32", "buffer_device": "cpu"}]
+    "precision", [{}, {"buffer_dtype": "float32", "channel_dtype": "float32", "buffer_device": "cpu"}]
 )
 def test_by_default_and_where_nothing_would_shrink_not_one_tensor_is_copied(precision):
     """What leaves a stage and what waits in it are the very tensors that its cell gave and got."""
@@ -64,7 +64,7 @@ def test_by_default_and_where_nothing_would_shrink_not_one_tensor_is_copied(prec
         received = dict(executor.forward(0, received, None).sent)
         ((sent),) = received.values()
         assert [id(stream) for stream in sent] == [id(stream) for stream in emitted[0]]
-        if isinstance(cell, KeepInput):
+        if isinstance(cell, Recompute):
             assert [id(stream) for stream in cell.buffer[0][1]] == [id(stream) for stream in given]
 
 
@@ -76,7 +76,7 @@ def test_where_nothing_would_shrink_the_bits_are_the_same(graph):
         graph,
         data,
         compute="float32",
-        precision={"buffer_dtype": "float32", "wire_dtype": "float32", "buffer_device": "cpu"},
+        precision={"buffer_dtype": "float32", "channel_dtype": "float32", "buffer_device": "cpu"},
     )
     assert same_bits(named, plain)
 
@@ -87,7 +87,11 @@ def test_in_one_stage_there_are_no_wires(graph):
     whole = (tuple(table.name for table in GRAPHS[graph]),)
     plain, wired, cut = (
         trained(graph, data, compute="float32", stages=stages, schedule="sequential", precision=precision)
-        for stages, precision in ((whole, {}), (whole, WHERE["wires"]("int8")), ("per-block", WHERE["wires"]("int8")))
+        for stages, precision in (
+            (whole, {}),
+            (whole, WHERE["channels"]("int8")),
+            ("per-block", WHERE["channels"]("int8")),
+        )
     )
     assert same_bits(wired, plain)
     assert not same_bits(cut, plain)
@@ -118,7 +122,7 @@ def storage_bytes(carried) -> int:
     parts = [
         part
         for value in carried
-        for part in ((value.payload, value.scale) if isinstance(value, Compressed) else (value,))
+        for part in ((value.payload, value.scale) if isinstance(value, EncodedTensor) else (value,))
     ]
     return sum(part.untyped_storage().nbytes() for part in parts if part is not None)
 
@@ -139,7 +143,7 @@ def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
     def observe(_):
         for executor in built.executors:
             for _, cell in executor._steps:
-                if isinstance(cell, KeepInput):
+                if isinstance(cell, Recompute):
                     check("buffer", (held for _, held in cell.buffer))
         for edge, wire in built.runtime._forward.items():
             if edge.producer != "input":
@@ -151,7 +155,7 @@ def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
 
     def check(kind, held):
         for carried in held:
-            assert all(isinstance(value, Compressed) for value in carried)
+            assert all(isinstance(value, EncodedTensor) for value in carried)
             assert storage_bytes(carried) == planned_bytes(carried, stored) <= planned_bytes(carried, "float32") * 0.55
             seen[kind] += len(carried)
 
@@ -213,7 +217,7 @@ def test_a_buffer_filled_from_a_wire_of_its_type_loses_nothing_more():
     data = [((x * 40 + 128).clamp(0, 255).to(torch.uint8), target) for x, target in batches(SHAPES["revnet"], 12)]
     plain, wires, both = (
         trained("revnet", data, dtype="uint8", precision=precision)
-        for precision in ({}, WHERE["wires"]("int8"), WHERE["both"]("int8"))
+        for precision in ({}, WHERE["channels"]("int8"), WHERE["both"]("int8"))
     )
     assert same_bits(both, wires)
     assert not same_bits(wires, plain)
@@ -222,15 +226,15 @@ def test_a_buffer_filled_from_a_wire_of_its_type_loses_nothing_more():
 @pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
 def test_digits_are_learned_all_the_same(write, here, stored):
     overrides = ["optimizer.options.lr=0.1", "run.epochs=3"]
-    overrides += [f"precision.{name}={stored}" for name in ("buffer_dtype", "wire_dtype")]
+    overrides += [f"precision.{name}={stored}" for name in ("buffer_dtype", "channel_dtype")]
     summary = run(write("small.toml", SPEC), overrides, FakeListener()).summary
     assert summary["test"]["top1"] > 0.5
-    assert (summary["precision"]["buffer_dtype"], summary["precision"]["wire_dtype"]) == (stored, stored)
+    assert (summary["precision"]["buffer_dtype"], summary["precision"]["channel_dtype"]) == (stored, stored)
     resolved = (here / summary["directory"] / "resolved.toml").read_text()
     assert f'buffer_dtype = "{stored}"' in resolved
-    assert f'wire_dtype = "{stored}"' in resolved
+    assert f'channel_dtype = "{stored}"' in resolved
 
 
 def test_a_grid_excludes_it():
-    with pytest.raises(SpecError, match='wire_dtype = "int8" rounds streams once more'):
-        pipeline(REVNET, (3, 6, 6), compute="float32", precision={"streams": "grid", "wire_dtype": "int8"})
+    with pytest.raises(SpecError, match='channel_dtype = "int8" rounds streams once more'):
+        pipeline(REVNET, (3, 6, 6), compute="float32", precision={"streams": "grid", "channel_dtype": "int8"})

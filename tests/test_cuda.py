@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.executor.cells import KeepInput
-from petra_graph.executor.storage import OnHost, Storage, restore
+from petra_graph.executor.activation_store import ActivationStore, HostCopy, restore
+from petra_graph.executor.segment_runners import Recompute
 from tests.forks import SPEC
 from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
 from tests.runs import only_run, weights_bytes
@@ -49,7 +49,7 @@ def test_where_buffers_wait_changes_no_bit(graph, schedule, stored):
     data = batches(SHAPES[graph], 12)
     names = tuple(table.name for table in GRAPHS[graph])
     for stages in ("per-block", (names[:-1], names[-1:])):
-        precision = {"buffer_dtype": stored, "wire_dtype": stored}
+        precision = {"buffer_dtype": stored, "channel_dtype": stored}
         here, there = (
             pipeline(
                 GRAPHS[graph],
@@ -77,8 +77,8 @@ def test_offloaded_buffers_are_pinned_host_memory_and_leave_the_device():
         nonlocal seen
         for executor in built.executors:
             for _, cell in executor._steps:
-                for _, held in cell.buffer if isinstance(cell, KeepInput) else ():
-                    assert isinstance(held, OnHost)
+                for _, held in cell.buffer if isinstance(cell, Recompute) else ():
+                    assert isinstance(held, HostCopy)
                     assert all(host.is_pinned() for host in held.host)
                     seen += 1
 
@@ -90,8 +90,8 @@ def test_offloaded_buffers_are_pinned_host_memory_and_leave_the_device():
 def test_offloading_survives_memory_that_is_used_again_at_once(stored):
     """Inputs are freed and their blocks overwritten while copies may still be under way, many times over."""
     device = torch.device("cuda:0")
-    storage = Storage(stored=stored, copies=torch.cuda.Stream(device))
-    on_device = Storage(stored=stored, copies=None)
+    storage = ActivationStore(stored=stored, copies=torch.cuda.Stream(device))
+    on_device = ActivationStore(stored=stored, copies=None)
     expected, held = [], []
     for seed in range(24):
         generator = torch.Generator(device).manual_seed(seed)
@@ -108,7 +108,7 @@ def test_offloading_survives_memory_that_is_used_again_at_once(stored):
 
 def test_an_offloaded_buffer_leaves_the_device():
     device = torch.device("cuda:0")
-    storage = Storage(stored="as-streams", copies=torch.cuda.Stream(device))
+    storage = ActivationStore(stored="as-streams", copies=torch.cuda.Stream(device))
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(device)
     held = storage.keep((torch.randn(1 << 20, device=device),))
@@ -124,7 +124,7 @@ def test_wires_across_devices_are_the_cpus(devices, stored):
     """What differs in its last bits in float64 is next to never rounded another way."""
     data = batches(SHAPES["chain"], 6)
     one, other = (
-        pipeline(GRAPHS["chain"], SHAPES["chain"], devices=on, precision={"wire_dtype": stored})
+        pipeline(GRAPHS["chain"], SHAPES["chain"], devices=on, precision={"channel_dtype": stored})
         for on in (("cpu",), devices)
     )
     for built in (one, other):

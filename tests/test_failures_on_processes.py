@@ -88,11 +88,11 @@ def test_a_process_that_sleeps_for_ever(shared_folder, node):
     assert "and run.watchdog allows 1.5" in said
     told = failure()
     where = told["where"]
-    assert (told["rank"], where["stage"], where["nodes"], where["lane"]) == (rank, stage, [node], None)
+    assert (told["rank"], where["stage"], where["nodes"], where["channel"]) == (rank, stage, [node], None)
     assert where["operation"] in {"forward", "backward"}
     assert f"[{where['operation'][0].upper()}{where['micro_batch']}]" in where["schedule"]
     other = told["ranks"][1 - rank]["doing"]
-    assert other["lane"] is None or "near" in other["lane"], "what the other one waited for"
+    assert other["channel"] is None or "near" in other["channel"], "what the other one waited for"
 
 
 # --- raises ----------------------------------------------------------------------------------------------------------

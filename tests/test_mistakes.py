@@ -110,8 +110,8 @@ def test_a_type_that_no_buffer_or_wire_has(told):
     assert told(SPEC + '\n[precision]\nwire_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
         2,
         """\
-a.toml:30:14: wire_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
-    wire_dtype = "int4"
+a.toml:30:14: channel_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
+    channel_dtype = "int4"
     help: did you mean 'int8'? allowed: as-streams, bfloat16, float16, float32, int8
 --set precision.buffer_device='gpu': buffer_device in [precision] must be one of "stage", "cpu" (got "gpu")
     help: did you mean 'cpu'? allowed: cpu, stage
@@ -124,9 +124,9 @@ def test_a_compressed_wire_and_buffer_under_a_grid(told):
     assert told(SPEC + '\n[precision]\nstreams = "grid"\nwire_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
         2,
         """\
-a.toml:31:14: wire_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit
-    wire_dtype = "int8"
-    help: leave out wire_dtype, or set precision.streams = "float"
+a.toml:31:14: channel_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit
+    channel_dtype = "int8"
+    help: leave out channel_dtype, or set precision.streams = "float"
 a.toml:32:16: buffer_dtype = "float16" rounds streams once more, and streams = "grid" is there to reconstruct them to \
 the bit
     buffer_dtype = "float16"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.runtime.probe import Probe
+from petra_graph.fidelity.probe import Probe
 from tests.pipelines import BRANCHES, CLASSES, REVNET, batches, node, pipeline
 
 CASES = {

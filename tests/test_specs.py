@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.session.validate import check_spec
+from petra_graph.planning.check import check_spec
 
 ROOT = Path(__file__).parent.parent
 SPECS = sorted((ROOT / "specs").glob("*.toml"))

@@ -7,7 +7,7 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams
 from petra_graph.blocks.coupling import Additive, AdditiveCoupling, TwoFunctionCoupling
 from petra_graph.blocks.differentiate import backpropagate, leaf
-from petra_graph.blocks.randomness import part, rewind
+from petra_graph.blocks.randomness import reseed, rng_scope
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions, option
 
@@ -28,6 +28,6 @@ __all__ = [
     "frozen_statistics",
     "leaf",
     "option",
-    "part",
-    "rewind",
+    "reseed",
+    "rng_scope",
 ]

@@ -18,7 +18,7 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks.differentiate import backpropagate, leaf
-from petra_graph.blocks.randomness import rewind
+from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.registry.contracts import NoOptions
 
@@ -94,7 +94,7 @@ class Reversible(Block):
         """
         with torch.no_grad(), frozen_statistics(self):
             inputs = self.inverse(*outputs)
-        rewind()
+        reseed()
         leaves = tuple(leaf(stream) for stream in inputs)
         with torch.enable_grad():
             again = self(*leaves)

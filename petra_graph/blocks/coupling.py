@@ -19,7 +19,7 @@ from torch import Tensor
 from petra_graph.blocks.base import Reversed, Reversible, Streams
 from petra_graph.blocks.differentiate import backpropagate, leaf
 from petra_graph.blocks.grid import on_grid
-from petra_graph.blocks.randomness import part
+from petra_graph.blocks.randomness import rng_scope
 
 
 class Additive(Reversible):
@@ -102,7 +102,7 @@ def _added(function: Callable[[Tensor], Tensor], x: Tensor, stream: Tensor) -> T
 
 
 def _part_added(name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    with part(name):
+    with rng_scope(name):
         return _added(function, x, x)
 
 

@@ -45,7 +45,7 @@ def generator_of(device: torch.device) -> torch.Generator | None:
 
 
 @contextmanager
-def keyed(key: int, device: torch.device) -> Iterator[None]:
+def fork_rng(key: int, device: torch.device) -> Iterator[None]:
     """Run with `device`'s generator seeded by `key`; afterwards it is as it was."""
     generator = generator_of(device)
     if generator is None:
@@ -61,7 +61,7 @@ def keyed(key: int, device: torch.device) -> Iterator[None]:
         generator.set_state(state)
 
 
-def rewind() -> None:
+def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
     scope = _scope.get()
     if scope is not None:
@@ -69,7 +69,7 @@ def rewind() -> None:
 
 
 @contextmanager
-def part(name: str) -> Iterator[None]:
+def rng_scope(name: str) -> Iterator[None]:
     """Run one of a block's functions with a key of its own, so that the order of evaluation does not matter.
 
     Outside a training step (a block used as a plain module) nothing changes.

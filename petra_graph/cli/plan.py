@@ -78,25 +78,25 @@ def plan(
     form = "json" if as_json else form
     if asked and form not in {"text", "json"}:
         raise click.UsageError(f"{asked[0]} is shown as text or json (got --format {form}).")
-    from petra_graph.session.plan import Planner
+    from petra_graph.planning.plan import Planner
 
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
-        from petra_graph.session.resolve import expanded
         from petra_graph.spec.dump import dump
+        from petra_graph.training.resolve import expanded
 
         text = dump(expanded(planner.checked))
     elif compare:
+        from petra_graph.planning.compare import compare as compared
         from petra_graph.report.plan.compare import compare_text
-        from petra_graph.session.compare import compare as compared
 
         text = _shown(compared(planner), form, output, compare_text)
     elif scale is not None:
+        from petra_graph.planning.compare import device_counts
+        from petra_graph.planning.compare import scale as scaled
         from petra_graph.report.plan.compare import scale_text
-        from petra_graph.session.compare import device_counts
-        from petra_graph.session.compare import scale as scaled
 
         text = _shown(scaled(planner, device_counts(scale)), form, output, scale_text)
     elif diff is not None:
@@ -120,8 +120,8 @@ def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> 
 
 
 def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
+    from petra_graph.planning.plan import saved_or_planned
     from petra_graph.report.plan.diff import changes, diff_text
-    from petra_graph.session.plan import saved_or_planned
 
     document = planner.plan().document(with_timeline=False)
     against = saved_or_planned(other, overlap=overlap)

@@ -29,7 +29,7 @@ def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as
         # Where a process has gone, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
-        from petra_graph.session.prepare import outline, prepare
+        from petra_graph.training.prepare import outline, prepare
 
         facts = outline(prepare(spec, overrides, processes))
         if as_json:
@@ -38,13 +38,13 @@ def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as
             click.echo("\n".join(f"{key}: {value}" for key, value in facts.items()))
         return
     if processes > 1:
-        from petra_graph.session.launch import run_on_processes
+        from petra_graph.training.launch import run_on_processes
 
         run_on_processes(spec, overrides, processes, ["--json"] * as_json, dict(os.environ))
         return
     from petra_graph.report.progress import progress
     from petra_graph.report.summary import summary_lines
-    from petra_graph.session.run import run as train
+    from petra_graph.training.run import run as train
 
     try:
         ended = train(spec, overrides, progress())

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 
 from petra_graph.cli.printing import print_json
+from petra_graph.planning.schema import spec_schema
 from petra_graph.registry.registry import discover
-from petra_graph.session.schema import spec_schema
 
 
 @click.command()

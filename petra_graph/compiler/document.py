@@ -2,7 +2,7 @@
 
     name, method, schedule, accumulation, replicas, micro_batch
     stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
-                      flops, seconds, bytes, wire_bytes (what it sends)
+                      flops, seconds, bytes, channel_bytes (what it sends)
     totals            parameters, bytes
     paper_accounting  model, input_buffer, parameter_buffer, total
     timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop, bubble_fraction, utilisation (in the
@@ -26,11 +26,11 @@ from typing import Any
 
 import attrs
 
-from petra_graph.compiler.predict import Prediction
-from petra_graph.compiler.seconds import flops, node_flops, node_seconds
-from petra_graph.compiler.simulation.model import Lane
-from petra_graph.compiler.simulation.timing import staleness
-from petra_graph.graph.stage_graph import INPUT
+from petra_graph.compiler.durations import flops, node_flops, node_seconds
+from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.simulator.model import ChannelKey
+from petra_graph.compiler.simulator.timing import staleness
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.devices import Device
 from petra_graph.program.memory import PARTS, StageBytes
@@ -107,7 +107,7 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "flops": {"forward": forward, "backward": backward},
             "seconds": {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update},
             "bytes": _bytes(memory),
-            "wire_bytes": _crossing(prediction, program),
+            "channel_bytes": _crossing(prediction, program),
         }
 
 
@@ -130,7 +130,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
     """Return what a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
-    sizes = prediction.wire_bytes
+    sizes = prediction.channel_bytes
     return {
         "forward": sum(sizes[edge].forward for edge in program.sends),
         "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
@@ -209,7 +209,7 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
     for producer, consumer in prediction.setting.graph.digraph.edges:
         edge = Edge(producer, consumer)
         crosses = stage[producer] != stage[consumer]
-        sizes = prediction.wire_bytes.get(edge)
+        sizes = prediction.channel_bytes.get(edge)
         inside = sum(nodes[producer].output_bytes)
         apart = home[producer] != home[consumer]
         yield {
@@ -218,9 +218,9 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "forward_bytes": sizes.forward if sizes else inside,
             "backward_bytes": sizes.backward if sizes else inside,
             "cut": crosses,
-            "slots": prediction.slots[Lane(edge, "forward")] if apart else None,
-            "fewest_slots": prediction.fewest_slots[Lane(edge, "forward")] if apart else None,
-            "fewest_backward_slots": prediction.fewest_slots[Lane(edge, "backward")] if apart else None,
+            "capacity": prediction.slots[ChannelKey(edge, "forward")] if apart else None,
+            "fewest_slots": prediction.fewest_slots[ChannelKey(edge, "forward")] if apart else None,
+            "fewest_backward_slots": prediction.fewest_slots[ChannelKey(edge, "backward")] if apart else None,
         }
 
 

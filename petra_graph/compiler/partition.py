@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, suggestion
-from petra_graph.graph.stage_graph import StageGraph
+from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.partition import Partition, Stage
 
 _PATH = ("partition", "stages")
 
 
-def per_block(graph: StageGraph) -> tuple[tuple[str, ...], ...]:
+def per_block(graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
     """Return the paper's stages: every node one."""
     return tuple((name,) for name in graph.order)
 
 
-def partition(graph: StageGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
+def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
     """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order.
 
     Consecutive stages share a device, and no device has more than one stage more than another.
@@ -48,7 +48,7 @@ def partition(graph: StageGraph, cuts: Sequence[Sequence[str]], devices: Sequenc
     )
 
 
-def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
+def _misplaced(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for index, names in enumerate(cuts):
         if not names:
@@ -77,14 +77,14 @@ def _misplaced(graph: StageGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Pro
         )
 
 
-def _copies(graph: StageGraph, name: str) -> list[str]:
+def _copies(graph: NodeGraph, name: str) -> list[str]:
     """Return the nodes that a repeated node was unrolled to."""
     if all(node.first_of != name for node in graph.nodes.values()):
         return []
     return [copy for copy in graph.nodes if re.fullmatch(rf"{re.escape(name)}\.\d+", copy)]
 
 
-def _backward_edges(graph: StageGraph, place: dict[str, int]) -> Iterator[Problem]:
+def _backward_edges(graph: NodeGraph, place: dict[str, int]) -> Iterator[Problem]:
     """Stages in topological order form an acyclic graph, and its last one is the head's."""
     for producer, consumer in graph.digraph.edges:
         if place[producer] > place[consumer]:
@@ -95,7 +95,7 @@ def _backward_edges(graph: StageGraph, place: dict[str, int]) -> Iterator[Proble
             )
 
 
-def _distances(graph: StageGraph, place: dict[str, int]) -> dict[int, int]:
+def _distances(graph: NodeGraph, place: dict[str, int]) -> dict[int, int]:
     """Return for every stage the longest path to the head's, counted in stages."""
     stages = nx.DiGraph()
     stages.add_nodes_from(place.values())

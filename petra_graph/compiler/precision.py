@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.compiler.cell_books import Transport
+from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.encoding import ITEM_BYTES, encoded_dtype
 from petra_graph.spec.model import PrecisionSpec
@@ -23,14 +23,14 @@ def check_precision(precision: PrecisionSpec) -> None:
             hint=f'leave out {name}, or set precision.streams = "float"',
             path=("precision", name),
         )
-        for name, stored in (("buffer_dtype", precision.buffer_dtype), ("wire_dtype", precision.wire_dtype))
+        for name, stored in (("buffer_dtype", precision.buffer_dtype), ("channel_dtype", precision.channel_dtype))
         if encoded_dtype(stored, own) != own
     ]
     if problems:
         raise SpecError(problems)
 
 
-def transport_of(precision: PrecisionSpec, kind: str) -> Transport:
+def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return in how many bytes tensors wait and travel.
 
     Args:
@@ -39,8 +39,8 @@ def transport_of(precision: PrecisionSpec, kind: str) -> Transport:
     """
     own = "float64" if precision.compute == "float64" else "float32"
     offload = precision.buffer_device == "cpu" and kind == "cuda"
-    return Transport(
+    return EncodedShare(
         buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
         sample_buffer=0.0 if offload else 1.0,
-        wire=ITEM_BYTES[encoded_dtype(precision.wire_dtype, own)] / ITEM_BYTES[own],
+        wire=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
     )

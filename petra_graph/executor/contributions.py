@@ -37,7 +37,7 @@ def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]
             _listening.reset(token)
 
 
-def tell(parameter: nn.Parameter, gradient: Tensor) -> None:
+def report_contribution(parameter: nn.Parameter, gradient: Tensor) -> None:
     """Say that `gradient` is added to a parameter's `grad` by other hands than autograd's."""
     found = _listening.get()
     if found is not None:

@@ -6,7 +6,7 @@
 Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
 other stage, no device but its own, and no time.
 
-Decision: what crosses between two stages in training is encoded (`precision.wire_dtype`) here, by the stage that sends it, and
+Decision: what crosses between two stages in training is encoded (`precision.channel_dtype`) here, by the stage that sends it, and
 decoded by the one that receives it, so that no runtime and no placement changes the bits; the cuts do, since edges
 inside a stage are not encoded. Neither are samples and targets, nor anything in an evaluation, whose result must not
 depend on the batch's size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from what its consumer
@@ -25,34 +25,34 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams, frozen_statistics
-from petra_graph.executor.cells import (
-    BodyCell,
-    Cell,
-    HeadCell,
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.observer import StageObserver
+from petra_graph.executor.segment_runners import (
+    BodyRunner,
     HeadResult,
+    HeadRunner,
     InFlight,
-    KeepGraph,
-    KeepInput,
-    KeepNothing,
-    ReconstructAtStored,
+    Recompute,
+    Reconstruct,
+    ReconstructThenRecompute,
+    SegmentRunner,
+    StashGraph,
 )
-from petra_graph.executor.compress import Carried, decode, encode, total
-from petra_graph.executor.evaluation import Evaluation
 from petra_graph.executor.update import Updater
-from petra_graph.executor.versions import Parameters, ParameterVersions
-from petra_graph.executor.watch import Watcher
-from petra_graph.graph.stage_graph import INPUT
+from petra_graph.executor.weight_versions import Parameters, ParameterVersions
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Edge, Segment, StageProgram
 from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import Keeps, StoredDtype, Uses
 
-_BODY: Mapping[tuple[Keeps, Uses], type[BodyCell]] = {
-    ("nothing", "current"): KeepNothing,
-    ("nothing", "stored"): ReconstructAtStored,
-    ("input", "current"): KeepInput,
-    ("input", "stored"): KeepInput,
-    ("graph", "current"): KeepGraph,
-    ("graph", "stored"): KeepGraph,
+_BODY: Mapping[tuple[Keeps, Uses], type[BodyRunner]] = {
+    ("nothing", "current"): Reconstruct,
+    ("nothing", "stored"): ReconstructThenRecompute,
+    ("input", "current"): Recompute,
+    ("input", "stored"): Recompute,
+    ("graph", "current"): StashGraph,
+    ("graph", "stored"): StashGraph,
 }
 
 
@@ -60,8 +60,8 @@ _BODY: Mapping[tuple[Keeps, Uses], type[BodyCell]] = {
 class BackwardMessage:
     """What a consumer sends back along an edge."""
 
-    gradients: Carried
-    activation: Carried | None
+    gradients: EncodedTensors
+    activation: EncodedTensors | None
     """The producer's output, for a producer that reconstructs from it."""
 
 
@@ -69,7 +69,7 @@ class BackwardMessage:
 class Forwarded:
     """What a stage's forward gives."""
 
-    sent: Mapping[Edge, Carried]
+    sent: Mapping[Edge, EncodedTensors]
     result: HeadResult | None
     """From the stage that holds the head."""
 
@@ -78,7 +78,7 @@ class Forwarded:
 class Replayed:
     """What a stage's forward gives that nothing remembers."""
 
-    sent: Mapping[Edge, Carried]
+    sent: Mapping[Edge, EncodedTensors]
     loss: Tensor | None
     """From the stage that holds the head, with its graph."""
 
@@ -90,7 +90,7 @@ class StageExecutor:
         self,
         program: StageProgram,
         modules: Mapping[str, Block],
-        evaluation: Evaluation,
+        evaluation: NumericsContext,
         updater: Updater,
         loss: Loss,
     ) -> None:
@@ -105,13 +105,15 @@ class StageExecutor:
         self._steps = [
             (segment, _cell(segment, modules, evaluation, loss, self.versions)) for segment in program.segments
         ]
-        self._watcher = Watcher()
+        self._watcher = StageObserver()
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: StageObserver) -> None:
         """Let somebody look on from now on."""
         self._watcher = watcher
 
-    def forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
+    def forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+    ) -> Forwarded:
         """Run the forward of a training micro-batch.
 
         Args:
@@ -122,20 +124,22 @@ class StageExecutor:
         with self._watcher.forward(micro_batch, target):
             return self._forward(micro_batch, received, target)
 
-    def _forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
-        sent: dict[Edge, Carried] = {}
+    def _forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+    ) -> Forwarded:
+        sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         if self.versions is not None:
             self.versions.begin(micro_batch)
         for segment, cell in self._steps:
             inputs = _take(segment, received)
             self._watcher.entered(micro_batch, segment, inputs)
-            if isinstance(cell, HeadCell):
+            if isinstance(cell, HeadRunner):
                 assert target is not None
-                result = cell.learn(micro_batch, inputs, target)
+                result = cell.forward_backward(micro_batch, inputs, target)
             else:
-                assert isinstance(cell, BodyCell)
-                self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent, self.precision.wire_dtype)
+                assert isinstance(cell, BodyRunner)
+                self._hand_on(segment, cell.forward(micro_batch, inputs), received, sent, self.precision.channel_dtype)
             del inputs
         self._sent.put(micro_batch, tuple(total(value) for carried in sent.values() for value in carried))
         if 1 < self.program.depth <= len(self._sent):  # A backward is next; it is not of this micro-batch.
@@ -176,7 +180,7 @@ class StageExecutor:
                 if entry.edge.producer == INPUT:
                     continue
                 inside = entry.edge.producer in self._inside
-                stored = "as-streams" if inside else self.precision.wire_dtype
+                stored = "as-streams" if inside else self.precision.channel_dtype
                 activation = encode(found.inputs[own], stored) if entry.returns_activation else None
                 message = BackwardMessage(gradients=encode(found.gradients[own], stored), activation=activation)
                 (received if inside else sent)[entry.edge] = message
@@ -193,7 +197,11 @@ class StageExecutor:
             self.updater.step(norm)
 
     def replay(
-        self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None, parameters: Parameters
+        self,
+        micro_batch: int,
+        received: MutableMapping[Edge, EncodedTensors],
+        target: Tensor | None,
+        parameters: Parameters,
     ) -> Replayed:
         """Run the forward of a training micro-batch with a graph and other parameters; nothing remembers it.
 
@@ -203,30 +211,30 @@ class StageExecutor:
             target: as in `forward`.
             parameters: of all nodes; the graph ends in those that require gradients.
         """
-        sent: dict[Edge, Carried] = {}
+        sent: dict[Edge, EncodedTensors] = {}
         loss: Tensor | None = None
         with torch.enable_grad(), ExitStack() as frozen:
             for module in self.modules.values():
                 frozen.enter_context(frozen_statistics(module))
             for segment, cell in self._steps:
                 outputs = cell.run(micro_batch, _take(segment, received), parameters)
-                if isinstance(cell, HeadCell):
+                if isinstance(cell, HeadRunner):
                     assert target is not None
                     loss = cell.loss(outputs[0], target)
                 else:
                     self._hand_on(segment, outputs, received, sent, "as-streams")
         return Replayed(sent=sent, loss=loss)
 
-    def evaluate(self, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
+    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None) -> Forwarded:
         """Run the forward of an evaluation batch, with running statistics and nothing kept."""
-        sent: dict[Edge, Carried] = {}
+        sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         with torch.no_grad():
             for segment, cell in self._steps:
                 inputs = _take(segment, received)
-                if isinstance(cell, HeadCell):
+                if isinstance(cell, HeadRunner):
                     assert target is not None
-                    result = cell.judge(inputs, target)
+                    result = cell.eval_step(inputs, target)
                 else:
                     self._hand_on(segment, cell.evaluate(inputs), received, sent, "as-streams")
         return Forwarded(sent=sent, result=result)
@@ -244,19 +252,19 @@ class StageExecutor:
         self,
         segment: Segment,
         outputs: Streams,
-        inside: MutableMapping[Edge, Carried],
-        sent: MutableMapping[Edge, Carried],
-        wire_dtype: StoredDtype,
+        inside: MutableMapping[Edge, EncodedTensors],
+        sent: MutableMapping[Edge, EncodedTensors],
+        channel_dtype: StoredDtype,
     ) -> None:
         for edge in segment.outputs:
             if edge.consumer in self._inside:
                 inside[edge] = outputs
             else:
-                sent[edge] = encode(outputs, wire_dtype)
+                sent[edge] = encode(outputs, channel_dtype)
 
     def _fetch(self) -> None:
         for _, cell in self._steps:
-            if isinstance(cell, KeepInput):
+            if isinstance(cell, Recompute):
                 cell.fetch()
 
 
@@ -274,20 +282,20 @@ def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterV
 def _cell(
     segment: Segment,
     modules: Mapping[str, Block],
-    evaluation: Evaluation,
+    evaluation: NumericsContext,
     loss: Loss,
     versions: ParameterVersions | None,
-) -> Cell:
+) -> SegmentRunner:
     own = {name: modules[name] for name in segment.nodes}
     reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
     if segment.kind == "head":
-        return HeadCell(own, evaluation, reads_samples=reads_samples, loss=loss)
+        return HeadRunner(own, evaluation, reads_samples=reads_samples, loss=loss)
     cell = _BODY[segment.keeps, segment.backward]
     asked = versions if segment.backward == "stored" else None
     return cell(own, evaluation, reads_samples=reads_samples, versions=asked)
 
 
-def _take(segment: Segment, received: MutableMapping[Edge, Carried]) -> Streams:
+def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
     return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
 
 

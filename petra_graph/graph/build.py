@@ -9,7 +9,7 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem
 from petra_graph.graph import rules
-from petra_graph.graph.stage_graph import INPUT, Node, StageGraph, block_declaration
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, block_declaration
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
 
@@ -24,7 +24,7 @@ class NodeInput:
     path: Path
 
 
-def build_graph(tables: Sequence[NodeInput]) -> tuple[StageGraph | None, list[Problem]]:
+def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Problem]]:
     """Build the graph of `tables`.
 
     Returns:
@@ -36,7 +36,7 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[StageGraph | None, list[Pr
     known = {INPUT, *(node.name for node in nodes)}
     if not wired or not nodes or any(producer not in known for node in nodes for producer in node.inputs):
         return None, problems
-    graph = StageGraph(nodes={node.name: node for node in nodes})
+    graph = NodeGraph(nodes={node.name: node for node in nodes})
     problems += [problem for rule in rules.GRAPH for problem in rule(graph)]
     return graph, problems
 

@@ -13,10 +13,10 @@ from difflib import get_close_matches
 import networkx as nx
 
 from petra_graph.errors import Problem
-from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 
 WiringRule = Callable[[Sequence[Node]], Iterator[Problem]]
-GraphRule = Callable[[StageGraph], Iterator[Problem]]
+GraphRule = Callable[[NodeGraph], Iterator[Problem]]
 
 
 def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
@@ -82,7 +82,7 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
             )
 
 
-def is_acyclic(graph: StageGraph) -> Iterator[Problem]:
+def is_acyclic(graph: NodeGraph) -> Iterator[Problem]:
     """No node depends on its own output."""
     try:
         cycle = nx.find_cycle(graph.digraph)
@@ -96,7 +96,7 @@ def is_acyclic(graph: StageGraph) -> Iterator[Problem]:
     )
 
 
-def has_one_source(graph: StageGraph) -> Iterator[Problem]:
+def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
     """Exactly one node reads the samples, and every node reads something."""
     sources = [node for node in graph.nodes.values() if INPUT in node.inputs]
     if not sources:
@@ -116,7 +116,7 @@ def has_one_source(graph: StageGraph) -> Iterator[Problem]:
             )
 
 
-def has_one_head(graph: StageGraph) -> Iterator[Problem]:
+def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
     """Exactly one node is a head, and nobody reads it."""
     heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
@@ -141,7 +141,7 @@ def has_one_head(graph: StageGraph) -> Iterator[Problem]:
             )
 
 
-def every_node_counts(graph: StageGraph) -> Iterator[Problem]:
+def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
     """Every node's output reaches the head; with one source and no cycle, the samples then reach every node."""
     heads = [node.name for node in graph.nodes.values() if node.kind == "head"]
     if len(heads) != 1 or not nx.is_directed_acyclic_graph(graph.digraph):

@@ -23,8 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, Problem, SpecError
-from petra_graph.executor.evaluation import Normalisation, place
-from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.executor.numerics import Normalisation, place
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.live_bytes import distinct_bytes
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.operations import Subject, WithoutValues, faked, operate
@@ -57,7 +57,7 @@ class Conditions:
     clip: ClipSpec | None = None
 
 
-def measure_costs(graph: StageGraph, conditions: Conditions) -> CostTable:
+def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     """Run the operations of all nodes.
 
     Raises:
@@ -68,7 +68,7 @@ def measure_costs(graph: StageGraph, conditions: Conditions) -> CostTable:
         return _measured(graph, _Walk(conditions=conditions))
 
 
-def _measured(graph: StageGraph, walk: _Walk) -> CostTable:
+def _measured(graph: NodeGraph, walk: _Walk) -> CostTable:
     conditions = walk.conditions
     found: dict[str, _Measured] = {}
     streams: dict[str, tuple[_Stream, ...]] = {

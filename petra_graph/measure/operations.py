@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.grid import grid
-from petra_graph.executor.cells import HeadCell, KeepGraph, KeepInput, KeepNothing
-from petra_graph.executor.evaluation import Evaluation, largest_magnitude
+from petra_graph.executor.numerics import NumericsContext, largest_magnitude
+from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.measure.live_bytes import storages
 from petra_graph.measure.tally import Lap, Tally
 from petra_graph.program.costs import Operation, Work
@@ -24,7 +24,7 @@ from petra_graph.registry.contracts import Loss
 
 
 @frozen(kw_only=True, slots=False)
-class WithoutValues(Evaluation):
+class WithoutValues(NumericsContext):
     """An evaluation that looks at no value; on the meta device, whose tensors autocast does not know, without it."""
 
     @contextmanager
@@ -67,7 +67,7 @@ class Subject:
 
     name: str
     module: Block
-    evaluation: Evaluation
+    evaluation: NumericsContext
     reads_samples: bool
     inputs: Streams
 
@@ -99,7 +99,7 @@ def operate(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated
     """
     if isinstance(subject.module, Head):
         return _head(subject, loss, targets)
-    cell = KeepNothing(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    cell = Reconstruct(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
     with Tally() as tally:
         outputs = cell.run_without_graph(0, subject.inputs)
         forward = tally.lap()
@@ -116,7 +116,7 @@ def operate(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated
 
 
 def _rerun(subject: Subject, gradients: Streams) -> Work:
-    cell = KeepInput(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    cell = Recompute(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
 
     def run() -> Streams:
         cell.buffer.put(0, subject.inputs)
@@ -125,7 +125,7 @@ def _rerun(subject: Subject, gradients: Streams) -> Work:
     return _differentiated(subject, run, (*gradients, *subject.inputs))
 
 
-def _reverse(subject: Subject, cell: KeepNothing, outputs: Streams, gradients: Streams) -> Work:
+def _reverse(subject: Subject, cell: Reconstruct, outputs: Streams, gradients: Streams) -> Work:
     def run() -> Streams:
         found = cell.backward(0, outputs, gradients)
         return (*found.inputs, *found.gradients)
@@ -148,7 +148,7 @@ def _differentiated(subject: Subject, run: Callable[[], Streams], arguments: Str
 
 
 def _recorded(subject: Subject, gradients: Streams) -> tuple[Work, Work]:
-    cell = KeepGraph(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    cell = StashGraph(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
     subject.forget()
     laps: list[tuple[Lap, Lap]] = []
     with Tally() as tally:
@@ -170,23 +170,23 @@ def _invert(subject: Subject, module: Reversible, outputs: Streams) -> Work:
     evaluation = subject.evaluation
     with Tally() as tally:
         with torch.no_grad(), frozen_statistics(module), evaluation.node(subject.name, 0):
-            inputs = evaluation.settle(module.inverse(*outputs))
+            inputs = evaluation.canonicalize(module.inverse(*outputs))
         lap = tally.lap()
     return _work(lap, shares=_shares(inputs, outputs))
 
 
 def _head(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
-    cell = HeadCell(subject.modules, subject.evaluation, reads_samples=subject.reads_samples, loss=loss)
+    cell = HeadRunner(subject.modules, subject.evaluation, reads_samples=subject.reads_samples, loss=loss)
     target = _accepted(cell, subject, targets)
 
     def run() -> Streams:
-        cell.learn(0, subject.inputs, target)
+        cell.forward_backward(0, subject.inputs, target)
         return cell.pending.take(0).gradients
 
     return Operated(outputs=(), work={"learn": _differentiated(subject, run, subject.inputs)})
 
 
-def _accepted(cell: HeadCell, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
+def _accepted(cell: HeadRunner, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
     """Return the first target that the loss takes; the data set alone knows what targets are."""
     with torch.no_grad(), frozen_statistics(subject.module):
         (output,) = cell.run(0, subject.inputs)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
-from petra_graph.graph.stage_graph import INPUT, Node, StageGraph
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.registry.building import load
 
@@ -57,7 +57,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
 
 
-def measure_shapes(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
+def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
 
     Args:
@@ -73,7 +73,7 @@ def measure_shapes(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapp
         return _measured(graph, sample, dtype)
 
 
-def _measured(graph: StageGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
+def _measured(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     found: dict[str, NodeShapes] = {}
     known: list[tuple[Any, tuple[NodeShapes, Streams]]] = []  # options of others need not be hashable
     streams: dict[str, tuple[Tensor, ...]] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}

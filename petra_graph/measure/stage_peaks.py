@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import attrs
 from torch import Tensor
 
-from petra_graph.executor.compress import Carried, Compressed
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.measure.live_bytes import LiveBytes, storages
 from petra_graph.program.stage_program import Edge
@@ -79,7 +79,9 @@ class _Watched(StageExecutor):
         vars(self).update(vars(executor))
         self._peaks = peaks
 
-    def forward(self, micro_batch: int, received: MutableMapping[Edge, Carried], target: Tensor | None) -> Forwarded:
+    def forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+    ) -> Forwarded:
         """Do it as the stage."""
         with self._peaks.owned_by(self.program.index):
             for edge in received:
@@ -101,11 +103,11 @@ class _Watched(StageExecutor):
             super().update(norm)
 
 
-def _copies(carried: Carried) -> Carried:
+def _copies(carried: EncodedTensors) -> EncodedTensors:
     return tuple(value.clone() if isinstance(value, Tensor) else _copied_whole(value) for value in carried)
 
 
-def _copied_whole(value: Compressed) -> Compressed:
+def _copied_whole(value: EncodedTensor) -> EncodedTensor:
     scale = None if value.scale is None else value.scale.clone()
     return attrs.evolve(value, payload=value.payload.clone(), scale=scale)
 

@@ -8,7 +8,9 @@ from typing import Literal, get_args
 import attrs
 from attrs import frozen
 
-Part = Literal["parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "wires"]
+Part = Literal[
+    "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "graphs", "working", "channels"
+]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -30,7 +32,7 @@ class StageBytes:
     working: int = 0
     """What the operation holds that is under way: what it received, makes, and has not yet sent; samples and, in the
     head, gradients that wait for the backward."""
-    wires: int = 0
+    channels: int = 0
     """What was sent and has not been received; what is also in a buffer or a graph counts there."""
 
     @property

@@ -229,7 +229,7 @@ class PrecisionSpec:
     buffer_device: Literal["stage", "cpu"] = key(
         "stage", 'where inputs wait for their backward: on the stage\'s device, or ("cpu") in host memory'
     )
-    wire_dtype: StoredDtype = key(
+    channel_dtype: StoredDtype = key(
         "as-streams", "what crosses between stages in training, where that is smaller; int8: one scale a tensor"
     )
 

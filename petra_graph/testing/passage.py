@@ -17,8 +17,8 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.blocks.randomness import random_key
-from petra_graph.executor.cells import BodyCell, HeadCell, KeepInput, KeepNothing
-from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.segment_runners import BodyRunner, HeadRunner, Recompute, Reconstruct
 from petra_graph.testing.trial import NODE, Trial, normal
 
 MICRO_BATCHES = 3
@@ -39,16 +39,16 @@ class Passage:
 class Rig:
     """A block in its cell: reversible ones keep nothing, buffered ones their input, the head's loss is linear."""
 
-    def __init__(self, block: Block, evaluation: Evaluation) -> None:
+    def __init__(self, block: Block, evaluation: NumericsContext) -> None:
         self.block = block
         self.evaluation = evaluation
         self._loss = _Projection()
         modules = {NODE: block}
-        self._cell: BodyCell | HeadCell
+        self._cell: BodyRunner | HeadRunner
         if isinstance(block, Head):
-            self._cell = HeadCell(modules, evaluation, reads_samples=False, loss=self._loss)
+            self._cell = HeadRunner(modules, evaluation, reads_samples=False, loss=self._loss)
         else:
-            kept = KeepNothing if isinstance(block, Reversible) else KeepInput
+            kept = Reconstruct if isinstance(block, Reversible) else Recompute
             self._cell = kept(modules, evaluation, reads_samples=False)
 
     def peek(self, m: int, inputs: Streams) -> Streams:
@@ -57,10 +57,10 @@ class Rig:
 
     def forward(self, m: int, inputs: Streams) -> Streams:
         """Run the forward of a training micro-batch."""
-        if isinstance(self._cell, BodyCell):
+        if isinstance(self._cell, BodyRunner):
             return self._cell.forward(m, inputs)
         (output,) = self.peek(m, inputs)
-        self._cell.learn(m, inputs, *gradients_for(m, (output,)))
+        self._cell.forward_backward(m, inputs, *gradients_for(m, (output,)))
         return (self._loss.output,)
 
     def backward(self, m: int, outputs: Streams, gradients: Streams) -> Reversed:
@@ -87,7 +87,7 @@ def gradients_for(m: int, outputs: Streams) -> Streams:
 
 
 def plain_pass(
-    block: Block, evaluation: Evaluation, m: int, inputs: Streams, gradients: Streams
+    block: Block, evaluation: NumericsContext, m: int, inputs: Streams, gradients: Streams
 ) -> tuple[Streams, Streams]:
     """Run a block under plain autograd.
 
@@ -100,7 +100,7 @@ def plain_pass(
     return tuple(stream.detach() for stream in outputs), backpropagate(outputs, gradients, leaves)
 
 
-def invert(block: Reversible, evaluation: Evaluation, m: int, outputs: Streams) -> Streams:
+def invert(block: Reversible, evaluation: NumericsContext, m: int, outputs: Streams) -> Streams:
     """Run a block's inverse as a training micro-batch does."""
     with torch.no_grad(), frozen_statistics(block), evaluation.node(NODE, m):
         return block.inverse(*outputs)

@@ -17,9 +17,9 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams
-from petra_graph.blocks.randomness import keyed, random_key
+from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import SpecError
-from petra_graph.executor.evaluation import Evaluation, place
+from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
 from petra_graph.registry.options import read_options
 from petra_graph.registry.registry import Plugin
@@ -89,13 +89,13 @@ class Trial:
         """The block's name, for messages."""
         return self.block_class.__name__
 
-    def evaluation(self, compute: Compute) -> Evaluation:
+    def evaluation(self, compute: Compute) -> NumericsContext:
         """Return how a stage would evaluate the block on the CPU."""
-        return Evaluation(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
+        return NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
 
-    def build(self, evaluation: Evaluation, copy: int = 0) -> Block:
+    def build(self, evaluation: NumericsContext, copy: int = 0) -> Block:
         """Build the block as a stage would, in training mode; each `copy` has other parameters."""
-        with keyed(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
+        with fork_rng(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
             block = place(self.block_class(self.inputs, self.options), evaluation)
             with torch.no_grad():
                 for parameter in block.parameters():
@@ -103,10 +103,10 @@ class Trial:
                         parameter.add_(torch.randn_like(parameter), alpha=NUDGE)
         return block
 
-    def streams(self, evaluation: Evaluation, m: int) -> Streams:
+    def streams(self, evaluation: NumericsContext, m: int) -> Streams:
         """Draw the input streams of a micro-batch."""
         generator = torch.Generator().manual_seed(random_key(self.seed, "sample", m))
-        return evaluation.settle([self.draw((self.batch, *shape), generator) for shape in self.inputs])
+        return evaluation.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
 
 
 def declared_by(block_class: type[Block]) -> BlockDeclaration:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.blocks import part, rewind
-from petra_graph.blocks.randomness import generator_of, keyed, random_key
+from petra_graph.blocks import reseed, rng_scope
+from petra_graph.blocks.randomness import fork_rng, generator_of, random_key
 
 CPU = torch.device("cpu")
 
@@ -21,38 +21,38 @@ def test_keys_of_other_parts_are_others():
 
 
 def test_the_same_key_draws_the_same():
-    with keyed(7, CPU):
+    with fork_rng(7, CPU):
         first = torch.rand(3)
     torch.rand(5)
-    with keyed(7, CPU):
+    with fork_rng(7, CPU):
         assert torch.equal(torch.rand(3), first)
-    with keyed(8, CPU):
+    with fork_rng(8, CPU):
         assert not torch.equal(torch.rand(3), first)
 
 
 def test_the_generator_is_as_it_was():
     before = torch.get_rng_state()
-    with keyed(7, CPU):
+    with fork_rng(7, CPU):
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(RuntimeError), keyed(7, CPU):
+    with pytest.raises(RuntimeError), fork_rng(7, CPU):
         torch.rand(3) @ torch.rand(2)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_rewind_draws_again():
-    with keyed(7, CPU):
+    with fork_rng(7, CPU):
         first = torch.rand(3)
-        rewind()
+        reseed()
         assert torch.equal(torch.rand(3), first)
 
 
 def test_parts_do_not_depend_on_their_order():
     def drawn(*names):
         found = {}
-        with keyed(7, CPU):
+        with fork_rng(7, CPU):
             for name in names:
-                with part(name):
+                with rng_scope(name):
                     found[name] = torch.rand(3)
         return found
 
@@ -62,18 +62,18 @@ def test_parts_do_not_depend_on_their_order():
 
 
 def test_a_part_leaves_the_numbers_around_it_alone():
-    with keyed(7, CPU):
+    with fork_rng(7, CPU):
         expected = torch.rand(3)
-    with keyed(7, CPU):
-        with part("f"):
+    with fork_rng(7, CPU):
+        with rng_scope("f"):
             torch.rand(9)
         assert torch.equal(torch.rand(3), expected)
 
 
 def test_rewinding_a_part_starts_that_part_again():
-    with keyed(7, CPU), part("f"):
+    with fork_rng(7, CPU), rng_scope("f"):
         first = torch.rand(3)
-        rewind()
+        reseed()
         assert torch.equal(torch.rand(3), first)
 
 
@@ -81,14 +81,14 @@ def test_without_a_key_nothing_changes():
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    rewind()
-    with part("f"):
+    reseed()
+    with rng_scope("f"):
         assert torch.equal(torch.rand(3), expected)
 
 
 def test_the_meta_device_draws_nothing():
     assert generator_of(torch.device("meta")) is None
     before = torch.get_rng_state()
-    with keyed(7, torch.device("meta")):
-        rewind()
+    with fork_rng(7, torch.device("meta")):
+        reseed()
     assert torch.equal(torch.get_rng_state(), before)

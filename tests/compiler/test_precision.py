@@ -11,7 +11,7 @@ from petra_graph.spec.model import PrecisionSpec
 
 def test_on_a_grid_nothing_is_rounded_once_more():
     with pytest.raises(SpecError) as caught:
-        check_precision(PrecisionSpec(streams="grid", buffer_dtype="bfloat16", wire_dtype="int8"))
+        check_precision(PrecisionSpec(streams="grid", buffer_dtype="bfloat16", channel_dtype="int8"))
     assert caught.value.problems == tuple(
         Problem(
             message=f'{name} = "{stored}" rounds streams once more, and streams = "grid" is there to reconstruct them '
@@ -19,7 +19,7 @@ def test_on_a_grid_nothing_is_rounded_once_more():
             hint=f'leave out {name}, or set precision.streams = "float"',
             path=("precision", name),
         )
-        for name, stored in (("buffer_dtype", "bfloat16"), ("wire_dtype", "int8"))
+        for name, stored in (("buffer_dtype", "bfloat16"), ("channel_dtype", "int8"))
     )
 
 
@@ -27,15 +27,15 @@ def test_on_a_grid_nothing_is_rounded_once_more():
 def test_what_changes_nothing_is_allowed(compute):
     check_precision(
         PrecisionSpec(
-            compute=compute, streams="grid", buffer_dtype="float32", wire_dtype="float32", buffer_device="cpu"
+            compute=compute, streams="grid", buffer_dtype="float32", channel_dtype="float32", buffer_device="cpu"
         )
     )
 
 
 def test_without_a_grid_everything_is():
-    check_precision(PrecisionSpec(buffer_dtype="int8", wire_dtype="float16"))
+    check_precision(PrecisionSpec(buffer_dtype="int8", channel_dtype="float16"))
 
 
 def test_float32_is_smaller_than_float64():
     with pytest.raises(SpecError):
-        check_precision(PrecisionSpec(compute="float64", streams="grid", wire_dtype="float32"))
+        check_precision(PrecisionSpec(compute="float64", streams="grid", channel_dtype="float32"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from petra_graph.graph.stage_graph import StageGraph
+from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.spec.model import NodeSpec
 from tests.pipelines import CLASSES, node
 
@@ -38,7 +38,7 @@ def networks(draw, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpe
 
 
 @st.composite
-def cuts(draw, graph: StageGraph) -> tuple[tuple[str, ...], ...]:
+def cuts(draw, graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
     """Stages of `graph` that form an acyclic graph: some topological order, cut into runs."""
     order: list[str] = []
     waiting = set(graph.nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.measure.stage_peaks import StagePeaks
-from petra_graph.runtime.inline import InlineRuntime
+from petra_graph.runtime.scheduler.inline import InlineRuntime
 from tests.costs import samples
 from tests.pipelines import CHAIN, pipeline
 

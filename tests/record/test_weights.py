@@ -11,7 +11,7 @@ from torch import nn
 from petra_graph.errors import RunFailed
 from petra_graph.record import weights
 from petra_graph.record.weights import save_weights, weights_of
-from petra_graph.session.totals import Totals
+from petra_graph.training.meters import Meters
 from tests.pipelines import REVNET, batches, pipeline
 
 IMAGE = (3, 6, 6)
@@ -24,7 +24,7 @@ def modules(built):
 
 
 def loss(built, data) -> float:
-    totals = Totals()
+    totals = Meters()
     for result in built.runtime.evaluate(data):
         totals.add(result)
     return totals.means()["loss"]

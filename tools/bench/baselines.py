@@ -50,9 +50,9 @@ class Baselines:
                 block = module.blocks[name.replace(".", "_")]
                 marks = [time.perf_counter()]
                 with torch.no_grad():
-                    self.duel.evaluation.settle(block(*inputs))
+                    self.duel.evaluation.canonicalize(block(*inputs))
                 marks.append(time.perf_counter())
-                outputs = self.duel.evaluation.settle(block(*inputs))
+                outputs = self.duel.evaluation.canonicalize(block(*inputs))
                 if name == self.duel.names[-1]:
                     outputs = (self.duel.loss(outputs[0], target),)
                 marks.append(time.perf_counter())
@@ -126,9 +126,9 @@ class _Part(nn.Module):
 
     def forward(self, *streams: Tensor) -> Any:
         """Map the streams that come in to those that go out."""
-        streams = self.evaluation.settle(streams)
+        streams = self.evaluation.canonicalize(streams)
         for block in self.blocks.values():
             streams = checkpoint(block, *streams, use_reentrant=False) if self.again else block(*streams)
-            streams = self.evaluation.settle(streams)
+            streams = self.evaluation.canonicalize(streams)
         # torch sends nothing but contiguous tensors, and convolutions like channels last.
         return tuple(stream.contiguous() for stream in streams) if len(streams) > 1 else streams[0]

@@ -15,28 +15,28 @@ from attrs import frozen
 from network import loss_of, prepared, runtime_of
 from torch import Tensor
 
-from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.watch import Watcher
 from petra_graph.measure.live_bytes import LiveBytes
+from petra_graph.planning.plan import plan
 from petra_graph.record.profile import write_profile
-from petra_graph.runtime.bell import Bell
-from petra_graph.runtime.distributed import Crew, DistributedRuntime
-from petra_graph.runtime.links import Wiring, connect
-from petra_graph.runtime.lookout import Lookout
-from petra_graph.runtime.world import World
-from petra_graph.session.assemble import executors
-from petra_graph.session.plan import plan
-from petra_graph.session.prepare import Prepared
-from petra_graph.session.profile import profile
+from petra_graph.runtime.control.watchdog import Watchdog
+from petra_graph.runtime.control.world import World
+from petra_graph.runtime.scheduler.distributed import DistributedRuntime, ProcessContext
+from petra_graph.runtime.transport.process_channels import ChannelTable, connect
+from petra_graph.runtime.transport.waker import Waker
+from petra_graph.training.assemble import executors
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.profile import profile
 
 RANKS = 2
 Event = tuple[str, str, float, float]
 """Where, what, and when it began and ended, in seconds of a clock that both processes share."""
 
 
-class Stopwatch(Bell):
-    """A bell that remembers when somebody waited."""
+class Stopwatch(Waker):
+    """A waker that remembers when somebody waited."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Stopwatch(Bell):
         return waited / (ended - began)
 
 
-class Recorder(Watcher):
+class Recorder(StageObserver):
     """Writes down when one stage's operations began and ended."""
 
     def __init__(self, stage: int, into: list[Event]) -> None:
@@ -96,16 +96,16 @@ class Duel:
 
     def __init__(self, world: World, spec: str, batch: int, updates: int) -> None:
         self.world, self.spec, self.batch, self.updates = world, spec, batch, updates
-        self.bell = Stopwatch()
-        self.lookout = Lookout(world, self.bell)
-        self.facts = world.facts
+        self.waker = Stopwatch()
+        self.watchdog = Watchdog(world, self.waker)
+        self.facts = world.store
         self.ready = self.prepared(4)
         self.names = self.ready.compiled.graph.order
         generator = torch.Generator().manual_seed(0)
         shape = self.ready.facts.shape
         self.samples = torch.randint(256, (batch, *shape), generator=generator, dtype=torch.uint8)
         self.targets = torch.randint(10, (batch,), generator=generator)
-        self.evaluation = Evaluation(device=torch.device("cpu"), precision=self.ready.spec.precision, seed=0)
+        self.evaluation = NumericsContext(device=torch.device("cpu"), precision=self.ready.spec.precision, seed=0)
         self.loss = loss_of(self.ready)
 
     def common(self, parts: int) -> tuple[str, str]:
@@ -119,8 +119,8 @@ class Duel:
     def told(self, name: str, value: Any) -> Any:
         """Return what rank 0 has found."""
         if self.world.rank == 0:
-            self.facts.tell(name, value)
-        return self.facts.ask(name, 600.0, name)
+            self.store.set(name, value)
+        return self.store.wait(name, 600.0, name)
 
     def micro_batches(self, parts: int) -> list[tuple[Tensor, Tensor]]:
         """Return those of one measurement."""
@@ -158,7 +158,7 @@ class Duel:
         ready = self.prepared(4, f"partition.stages={json.dumps(stages)}", *overrides)
         programs = ready.compiled.programs
         size = ready.spec.data.batch
-        wiring = Wiring(
+        wiring = ChannelTable(
             programs=programs,
             ranks=(0, 1),
             shapes=ready.compiled.shapes,
@@ -167,12 +167,12 @@ class Duel:
             evaluation_batch=size,
         )
         own = executors([programs[self.world.rank]], ready.compiled, ready.spec, ready.facts, ready.training)
-        self.world.facts = self.facts.within(name)
-        links = connect(wiring, self.world, self.bell, self.lookout, "auto")
+        self.world.store = self.store.within(name)
+        links = connect(wiring, self.world, self.waker, self.watchdog, "auto")
         self.world.wait_for_all("links")
-        crew = Crew(rank=self.world.rank, size=RANKS, wiring=wiring, links=links, lookout=self.lookout)
+        crew = ProcessContext(rank=self.world.rank, size=RANKS, wiring=wiring, links=links, watchdog=self.watchdog)
         runtime, data = DistributedRuntime(own, crew), self.micro_batches(4)
-        slots = sum(links.planned[lane].count * links.planned[lane].slot_bytes for lane in links.receivers)
+        slots = sum(links.planned[channel].count * links.planned[channel].slot_bytes for channel in links.receivers)
         return Contestant(
             train=lambda: runtime.train(data, range(len(data)), _ignore),
             slot_bytes=slots,
@@ -184,13 +184,13 @@ class Duel:
     def timed(self, contestant: Contestant) -> dict[str, list[float]]:
         """Return of both processes the seconds, and the shares of waiting, overall and between fill and drain."""
         dist.barrier()
-        self.bell.waits.clear()
+        self.waker.waits.clear()
         began = time.perf_counter()
         if contestant.train is not None:
             contestant.train()
         seconds = (ended := time.perf_counter()) - began
-        steady = self.bell.share(began + seconds / 10, ended - seconds / 10)
-        own = [seconds, self.bell.share(began, ended), steady]
+        steady = self.waker.share(began + seconds / 10, ended - seconds / 10)
+        own = [seconds, self.waker.share(began, ended), steady]
         return dict(zip(("seconds", "waiting", "steady"), zip(*self.all(own), strict=True), strict=True))
 
     def trace(self, contestant: Contestant) -> list[Event]:
@@ -200,8 +200,8 @@ class Duel:
             stage.watch(Recorder(stage.program.index, events))
         self.timed(contestant)
         for stage in contestant.stages:
-            stage.watch(Watcher())
-        events += [("waiting", "wait", began, ended) for began, ended in self.bell.waits]
+            stage.watch(StageObserver())
+        events += [("waiting", "wait", began, ended) for began, ended in self.waker.waits]
         return [(f"rank {rank}, {where}", *rest) for rank, own in enumerate(self.all(events)) for where, *rest in own]
 
     def peak(self, contestant: Contestant) -> list[int]:

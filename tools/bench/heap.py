@@ -21,8 +21,8 @@ import click
 from network import prepared, runtime_of, save
 from parallel import SPEC
 
-from petra_graph.runtime.heap import keep_freed_memory
-from petra_graph.session.prepare import fix_arithmetic
+from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.training.prepare import fix_arithmetic
 
 BURST = 4
 

@@ -19,11 +19,11 @@ import click
 import torch
 from network import Plain, loss_of, prepared, runtime_of, save
 
-from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.update import parameter_groups
 from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.registry.building import load
-from petra_graph.runtime.inline import InlineRuntime, MicroBatch
+from petra_graph.runtime.scheduler.inline import InlineRuntime, MicroBatch
 
 
 @click.command()
@@ -97,7 +97,7 @@ class _Plain:
 
     def __init__(self, ready, runtime: InlineRuntime, data: list[MicroBatch]) -> None:  # noqa: ANN001
         executors = runtime.executors
-        evaluation = Evaluation(device=torch.device("cpu"), precision=ready.spec.precision, seed=0)
+        evaluation = NumericsContext(device=torch.device("cpu"), precision=ready.spec.precision, seed=0)
         self.module = Plain(ready.compiled.graph, executors, evaluation)
         self.loss = loss_of(ready)
         groups = parameter_groups(self.module.blocks.values())

@@ -21,7 +21,7 @@ import click
 import torch
 from network import costs_of, prepared, save, stage_peaks
 
-from petra_graph.compiler.memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import summed
 from petra_graph.program.stage_program import Segment, StageProgram

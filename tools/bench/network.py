@@ -12,17 +12,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from petra_graph.executor.evaluation import Evaluation
+from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.graph.stage_graph import INPUT, StageGraph
+from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.record.environment import environment
 from petra_graph.registry.building import load
-from petra_graph.runtime.inline import InlineRuntime
-from petra_graph.session.assemble import normalisation
-from petra_graph.session.prepare import Prepared, prepare
+from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.training.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -30,7 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 class Plain(nn.Module):
     """A pipeline's nodes as one module under autograd, with its own copy of the parameters."""
 
-    def __init__(self, graph: StageGraph, executors: Sequence[StageExecutor], evaluation: Evaluation) -> None:
+    def __init__(self, graph: NodeGraph, executors: Sequence[StageExecutor], evaluation: NumericsContext) -> None:
         super().__init__()
         self.graph = graph
         self.evaluation = evaluation
@@ -43,7 +42,7 @@ class Plain(nn.Module):
         for name in self.graph.order:
             inputs = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
             # Dense streams, as the runtime has them: convolutions of the views that a split gives are slower.
-            streams[name] = self.evaluation.settle(self.blocks[_key(name)](*inputs))
+            streams[name] = self.evaluation.canonicalize(self.blocks[_key(name)](*inputs))
         (output,) = streams[self.graph.head]
         return output
 
@@ -71,7 +70,7 @@ def costs_of(ready: Prepared) -> CostTable:
         batch=spec.data.batch,
         sample=ready.facts.shape,
         sample_dtype=ready.facts.dtype,
-        normalisation=normalisation(ready.facts),
+        normalisation=Normalisation.of(ready.facts),
         precision=spec.precision,
         loss=training.loss,
         build_optimizer=training.build_optimizer,

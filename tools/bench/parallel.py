@@ -37,8 +37,8 @@ from network import save
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
 
-from petra_graph.runtime.heap import keep_freed_memory
-from petra_graph.runtime.world import World, leave, place_from
+from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.world import World, hard_exit, rank_info_from
 
 SPEC = """\
 name = "parallel"
@@ -139,10 +139,10 @@ def contestants(duel: Duel) -> Iterator[tuple[str, Contestant]]:
 def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
-    place = place_from(os.environ)
+    place = rank_info_from(os.environ)
     assert place is not None
     world = World(place)
-    world.meet()
+    world.rendezvous()
     world.connect()
     duel = Duel(world, spec, batch, updates)
     ready = dict(contestants(duel))
@@ -162,8 +162,8 @@ def work(spec: str, batch: int, updates: int, rounds: int, answer: str) -> None:
         result = _result(found, peaks, slots, cuts, batch * updates)
         Path(answer).write_text(json.dumps({**result, "trace": trace}))
     dist.barrier()
-    duel.lookout.close()
-    leave(0)
+    duel.watchdog.close()
+    hard_exit(0)
 
 
 def _chrome(events: list[tuple[str, str, float, float]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Predicted against measured peak memory, stage by stage.
 
 Measured are the bytes of tensors alive at dispatch level on the CPU, each stage as if on a device of its own
-(`petra_graph.measure.stage_peaks`); predicted is `petra_graph.compiler.memory`. Read the ratios: 1 is exact.
+(`petra_graph.measure.stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import click
 import torch
 from network import costs_of, prepared, save, stage_peaks
 
-from petra_graph.compiler.memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
 
 HERE = Path(__file__).parent
 NETWORKS = {

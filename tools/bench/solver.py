@@ -16,8 +16,8 @@ import attrs
 import click
 from network import save
 
-from petra_graph.compiler.solve.search import find
-from petra_graph.compiler.solve.task import Ahead, Device, Item, Link, Task, Wire
+from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, LinkCost, PartitionProblem
+from petra_graph.compiler.partitioner.search import find
 
 BLOCK = 10
 
@@ -53,7 +53,7 @@ def cases(size: int, devices: int):  # noqa: ANN201
     """Yield tasks by name."""
     for shape, edges in (("chain", chain(size)), ("branches", branches(size))):
         plain = table(size, edges, devices)
-        wires = attrs.evolve(plain, link=Link(bytes_per_second=1e6))
+        wires = attrs.evolve(plain, link=LinkCost(bytes_per_second=1e6))
         yield shape, plain
         yield f"{shape}, wires", wires
         memory = attrs.evolve(wires, objective="memory")
@@ -62,7 +62,7 @@ def cases(size: int, devices: int):  # noqa: ANN201
         limited = [attrs.evolve(device, memory_bytes=limit) for device in plain.devices]
         yield f"{shape}, wires, memory", attrs.evolve(wires, devices=limited)
     yield "chain, two stages a device", table(size, chain(size), devices, stages=2 * devices)
-    fast = [Device(name=str(index), speed=1.0 + index % 3) for index in range(devices)]
+    fast = [DeviceBudget(name=str(index), speed=1.0 + index % 3) for index in range(devices)]
     yield "chain, devices of three speeds", attrs.evolve(table(size, chain(size), devices), devices=fast)
 
 
@@ -83,9 +83,9 @@ def branches(size: int) -> list[tuple[int, int]]:
     return edges
 
 
-def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | None = None) -> Task:
+def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | None = None) -> PartitionProblem:
     draw = random.Random(0)
-    return Task(
+    return PartitionProblem(
         items=[
             Item(
                 name=str(index),
@@ -98,7 +98,7 @@ def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | N
             for index in range(size)
         ],
         wires=[
-            Wire(
+            ItemEdge(
                 producer=str(a),
                 consumer=str(b),
                 forward_bytes=draw.randrange(10**6),
@@ -106,9 +106,9 @@ def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | N
             )
             for a, b in edges
         ],
-        devices=[Device(name=str(index)) for index in range(devices)],
+        devices=[DeviceBudget(name=str(index)) for index in range(devices)],
         stages=stages,
-        ahead=Ahead(schedule="lockstep"),
+        ahead=DepthRule(schedule="lockstep"),
     )
 
 

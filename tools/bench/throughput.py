@@ -19,12 +19,12 @@ from typing import Any
 import click
 from network import prepared, save
 
-from petra_graph.compiler.predict import Prediction
+from petra_graph.compiler.prediction import Prediction
+from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
-from petra_graph.runtime.inline import InlineRuntime
-from petra_graph.session.plan import Planner
-from petra_graph.session.prepare import fix_arithmetic
-from petra_graph.session.profile import BURST, endless, profile_of_ways, ways
+from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.training.prepare import fix_arithmetic
+from petra_graph.training.profile import BURST, endless, profile_of_ways, ways
 
 NETWORKS = {
     "quickstart": ("specs/quickstart.toml", ()),

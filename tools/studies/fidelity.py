@@ -20,8 +20,8 @@ import click
 
 from petra_graph.record.environment import environment
 from petra_graph.report.progress import progress
-from petra_graph.session.report import report_fidelity
-from petra_graph.session.run import run
+from petra_graph.report.run_fidelity import report_fidelity
+from petra_graph.training.run import run
 
 
 @click.command()

@@ -51,7 +51,7 @@ def compare_text(comparison: Document, *, width: int = DEFAULT_WIDTH, colour: bo
         numbers_field("paper's\ncount", "memory", DECIMAL, _values(rows, "paper_total")),
         _texts("saved\nthere", "memory", percent, rows, "paper_saving"),
         _texts("stale\nupdates", "memory", number, rows, "staleness"),
-        numbers_field("sent", "work", BINARY, _values(rows, "wire_bytes")),
+        numbers_field("sent", "work", BINARY, _values(rows, "channel_bytes")),
         numbers_field("work", "work", FLOPS, _values(rows, "flops")),
         _least(
             numbers_field("a micro-\nbatch", "work", SECONDS, _values(rows, "seconds_per_micro_batch")),

@@ -39,7 +39,7 @@ PARTS = (
     Part(key="parameter_buffer", name="parameter buffer", colour="#d55e00"),
     Part(key="graphs", name="kept graphs", colour="#a6761d"),
     Part(key="working", name="working set", colour="#cc79a7"),
-    Part(key="wires", name="wires", colour="#f0e442"),
+    Part(key="channels", name="channels", colour="#f0e442"),
     Part(key="other", name="other", colour="#8c8c8c"),
 )
 

@@ -127,7 +127,7 @@ def _wires(document: Document, placed: Layout, places: Places) -> Iterator[str]:
             f"{edge['producer']} → {edge['consumer']}\n"
             f"forward {memory(edge['forward_bytes'])}, backward {memory(edge['backward_bytes'])} a micro-batch"
         )
-        about += "" if edge["slots"] is None else f"\n{plural(edge['slots'], 'slot')}"
+        about += "" if edge["capacity"] is None else f"\n{plural(edge['slots'], 'slot')}"
         width = 1 + 2 * edge["forward_bytes"] / widest
         line = tag("path", d=drawn, stroke_width=width, class_="wire cut" if edge["cut"] else "wire")
         yield tag("g", title(about) + line + _arrow(path[-1], places) + _wire_label(edge, path, places))

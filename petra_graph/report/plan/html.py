@@ -213,7 +213,7 @@ def _tables(document: Document) -> Iterator[str]:
         ("stages", stage_table(document), True),
         ("devices", device_table(document), True),
         ("nodes", node_table(document), False),
-        ("wires", wire_table(document), False),
+        ("channels", wire_table(document), False),
     ):
         head = f"<details{' open' * opened}>{tag('summary', label.capitalize())}"
         yield f"{head}{tag('div', field_table(table), class_='scroll')}</details>"

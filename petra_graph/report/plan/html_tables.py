@@ -49,7 +49,7 @@ def wire_table(document: Document) -> Sequence[Field]:
     """Return the wires' columns."""
     edges = document["edges"]
     unit = column_of(BINARY, [edge[key] for edge in edges for key in ("forward_bytes", "backward_bytes")])
-    slots = [NOTHING if edge["slots"] is None else str(edge["slots"]) for edge in edges]
+    slots = [NOTHING if edge["capacity"] is None else str(edge["capacity"]) for edge in edges]
     return [
         words_field("from", "", [edge["producer"] for edge in edges], _WIDE),
         words_field("to", "", [edge["consumer"] for edge in edges], _WIDE),
@@ -58,7 +58,7 @@ def wire_table(document: Document) -> Sequence[Field]:
             for verb in ("forward", "backward")
         ),
         words_field("between stages", "", ["yes" if edge["cut"] else "no" for edge in edges], _WIDE),
-        Field(head="slots", cells=slots, group=""),
+        Field(head="capacity", cells=slots, group=""),
     ]
 
 

@@ -44,7 +44,7 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
 
 def edge_label(edge: Document) -> str:
     """Return what a wire carries forward, and its slots."""
-    slots = "" if edge["slots"] is None else f", {plural(edge['slots'], 'slot')}"
+    slots = "" if edge["capacity"] is None else f", {plural(edge['slots'], 'slot')}"
     return f"{memory(edge['forward_bytes'])}{slots}"
 
 

@@ -112,7 +112,7 @@ def _memory(stages: Sequence[Document]) -> Iterator[Field]:
 
 
 def _sent(stages: Sequence[Document]) -> Iterator[Field]:
-    sent = [stage["wire_bytes"] for stage in stages]
+    sent = [stage["channel_bytes"] for stage in stages]
     unit = column_of(BINARY, [value for both in sent for value in both.values()])
     for verb in ("forward", "backward"):
         yield numbers_field(f"sent\n{verb}", "sent", BINARY, [both[verb] for both in sent], unit)

@@ -9,7 +9,7 @@ from typing import Any
 import networkx as nx
 
 MIB = 2**20
-PARTS = ("parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "wires")
+PARTS = ("parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "channels")
 
 Document = dict[str, Any]
 
@@ -170,7 +170,7 @@ def _stage(index: int, cut: Sequence[str], device: str, distance: int, nodes: Se
     depth = 2 * distance + 1
     parts = dict.fromkeys(PARTS, 4 * parameters)
     parts |= {"input_buffer": depth * 6 * MIB if kind == "buffered" else 0, "parameter_buffer": 0}
-    parts |= {"working": 40 * MIB + 1234 * index, "wires": 4 * 12 * MIB if distance else 0}
+    parts |= {"working": 40 * MIB + 1234 * index, "channels": 4 * 12 * MIB if distance else 0}
     return {
         "index": index,
         "nodes": list(cut),
@@ -182,7 +182,7 @@ def _stage(index: int, cut: Sequence[str], device: str, distance: int, nodes: Se
         "flops": flops,
         "seconds": {"forward": flops["forward"] / 1e13, "backward": 1.5 * flops["backward"] / 1e13},
         "bytes": parts | {"total": sum(parts.values())},
-        "wire_bytes": {"forward": 12 * MIB, "backward": 24 * MIB} if distance else {"forward": 0, "backward": 0},
+        "channel_bytes": {"forward": 12 * MIB, "backward": 24 * MIB} if distance else {"forward": 0, "backward": 0},
         "distance": distance,
     }
 
@@ -215,7 +215,7 @@ def _edge(producer: str, consumer: str, home: Mapping[str, int]) -> Document:
         "forward_bytes": 12 * MIB,
         "backward_bytes": 24 * MIB,
         "cut": cut,
-        "slots": 2 if cut else None,
+        "capacity": 2 if cut else None,
     }
 
 
@@ -253,7 +253,7 @@ def comparison() -> Document:
         "paper_total": 44_450_000_000,
         "paper_saving": 0.0,
         "staleness": 17.0,
-        "wire_bytes": 36 * MIB,
+        "channel_bytes": 36 * MIB,
     }
     whole |= {"flops": 3 * 10**11, "seconds_per_micro_batch": 0.0409, "speedup": 3.0, "note": ""}
     rows = [

@@ -51,7 +51,7 @@ def test_what_the_total_has_beyond_the_known_parts_is_other():
         "parameter_buffer": 0,
         "graphs": 0,
         "working": 5,
-        "wires": 0,
+        "channels": 0,
         "other": 7,
     }
 

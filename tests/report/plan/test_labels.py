@@ -46,5 +46,5 @@ def test_schedules():
 
 
 def test_wires():
-    assert edge_label({"forward_bytes": 2**20, "slots": 1}) == "1 MiB, 1 slot"
-    assert edge_label({"forward_bytes": 0, "slots": None}) == "0 B"
+    assert edge_label({"forward_bytes": 2**20, "capacity": 1}) == "1 MiB, 1 slot"
+    assert edge_label({"forward_bytes": 0, "capacity": None}) == "0 B"

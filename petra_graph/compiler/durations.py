@@ -1,0 +1,124 @@
+"""How long nodes and stages take, from a profile of the real device or from what the device is said to do.
+
+What a segment does for a micro-batch follows from what it keeps (see `executor.segment_runners`):
+
+    keeps     parameters   forward   backward
+    nothing   current      forward   reverse           4 units where a forward is 1 and a backward 2
+    nothing   stored       forward   invert, rerun     5
+    input     either       forward   rerun             4
+    graph     either       record    replay            3
+    (head)                 learn                       3
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from petra_graph.compiler.simulator.model import StageSeconds
+from petra_graph.program.costs import CostTable, Operation
+from petra_graph.program.devices import EFFICIENCY, DeviceType
+from petra_graph.program.profile import Profile
+from petra_graph.program.stage_program import Segment, StageProgram
+
+
+class OperationSeconds(Protocol):
+    """Says how long an operation of a node takes for one micro-batch."""
+
+    def __call__(self, node: str, operation: Operation) -> float:
+        """Return seconds."""
+        ...
+
+
+def forward_operations(segment: Segment) -> tuple[Operation, ...]:
+    """Return what a segment's nodes do in the forward."""
+    if segment.kind == "head":
+        return ("learn",)
+    return ("record",) if segment.keeps == "graph" else ("forward",)
+
+
+def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, ...]:
+    """Return what they do in the backward.
+
+    Args:
+        segment: the nodes.
+        delayed: parameters may have changed since the forward; otherwise none are stored.
+    """
+    if segment.kind == "head":
+        return ()
+    match segment.keeps:
+        case "graph":
+            return ("replay",)
+        case "input":
+            return ("rerun",)
+        case "nothing":
+            return ("invert", "rerun") if segment.backward == "stored" and delayed else ("reverse",)
+
+
+def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSeconds:
+    """Return the clock of a device of which only the data sheet is known.
+
+    An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
+    rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785).
+    """
+    rate = EFFICIENCY * device.flops_per_second(compute)
+    bandwidth = EFFICIENCY * device.memory_bandwidth
+
+    def seconds(node: str, operation: Operation) -> float:
+        if operation == "copy":
+            return 2 * costs.nodes[node].parameter_bytes / bandwidth
+        work = costs.nodes[node].work.get(operation)
+        return 0.0 if work is None else max(work.flops / rate, work.traffic_bytes / bandwidth)
+
+    return seconds
+
+
+def profiled(profile: Profile) -> OperationSeconds:
+    """Return the clock of a device that was timed."""
+
+    def seconds(node: str, operation: Operation) -> float:
+        return profile.nodes[node].get(operation, 0.0)
+
+    return seconds
+
+
+def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
+    """Return what a stage's operations take."""
+    nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
+    return StageSeconds(
+        forward=sum(node.forward for node in nodes),
+        backward=sum(node.backward for node in nodes),
+        update=sum(node.update for node in nodes),
+    )
+
+
+def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
+    """Return what one of its nodes' operations take."""
+    return StageSeconds(
+        forward=sum(clock(name, operation) for operation in forward_operations(segment)),
+        backward=sum(clock(name, operation) for operation in _backward(program, segment)),
+        update=clock(name, "update") + (clock(name, "copy") if _copies(program, segment) else 0.0),
+    )
+
+
+def _copies(program: StageProgram, segment: Segment) -> bool:
+    """Whether an update keeps the parameters before it."""
+    return segment.kind != "head" and segment.backward == "stored" and program.depth > 1 and program.flush == "drain"
+
+
+def flops(program: StageProgram, costs: CostTable) -> tuple[int, int]:
+    """Return the floating-point operations of a stage's forward and of its backward."""
+    nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
+    return sum(forward for forward, _ in nodes), sum(backward for _, backward in nodes)
+
+
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> tuple[int, int]:
+    """Return those of one of its nodes."""
+    work = costs.nodes[name].work
+    return (
+        sum(work[operation].flops for operation in forward_operations(segment)),
+        sum(work[operation].flops for operation in _backward(program, segment)),
+    )
+
+
+def _backward(program: StageProgram, segment: Segment) -> tuple[Operation, ...]:
+    return backward_operations(segment, delayed=program.depth > 1 and program.flush == "drain")

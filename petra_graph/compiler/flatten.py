@@ -1,0 +1,141 @@
+"""A setting as the solver sees it: every node an item with its seconds and bytes, every edge a wire.
+
+An item's bytes are what can be known of a node without its stage. The memory model, which goes through the stages' own
+operations, has the last word (`compiler.place`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from attrs import evolve
+
+from petra_graph.compiler.durations import OperationSeconds, backward_operations, forward_operations
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.partitioner.problem import (
+    DepthRule,
+    DeviceBudget,
+    Item,
+    ItemEdge,
+    LinkCost,
+    Objective,
+    PartitionProblem,
+)
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.costs import NodeCost, Operation
+from petra_graph.program.method import is_synchronous
+from petra_graph.program.stage_program import Edge, Segment
+from petra_graph.spec.model import ScheduleName
+
+SLOTS = 2
+"""Of a wire, until the time model says how many it needs."""
+
+
+def task(
+    setting: PlannerInputs,
+    *,
+    stages: int | None,
+    objective: Objective,
+    memory_bytes: Sequence[int | None],
+    keeping_graphs: Collection[str] = (),
+) -> PartitionProblem:
+    """Return what the solver is to cut.
+
+    Args:
+        setting: network, method and devices.
+        stages: how many to make; None: one a device.
+        objective: what is made least.
+        memory_bytes: every device's limit.
+        keeping_graphs: nodes of the last stage, where that keeps graphs.
+    """
+    graph = setting.graph
+    alone = partition(graph, per_block(graph), ["alone"])
+    programs = setting.programs(alone, _name(setting))
+    segments = {segment.nodes[0]: segment for program in programs for segment in program.segments}
+    for name in keeping_graphs:
+        if segments[name].kind != "head":
+            segments[name] = evolve(segments[name], keeps="graph", backward="current")
+    sizes = setting.channel_bytes(programs)
+    clocks = [setting.clocks[device.name] for device in setting.devices]
+    work = [sum(_seconds(segment, setting, clock) for segment in segments.values()) for clock in clocks]
+    return PartitionProblem(
+        items=[_item(segments[name], setting, clocks[0]) for name in graph.order],
+        wires=[
+            ItemEdge(
+                producer=producer,
+                consumer=consumer,
+                forward_bytes=sizes[Edge(producer, consumer)].forward,
+                backward_bytes=sizes[Edge(producer, consumer)].backward,
+            )
+            for producer, consumer in graph.digraph.edges
+        ],
+        devices=[
+            DeviceBudget(name=device.name, speed=work[0] / own if own else 1.0, memory_bytes=limit)
+            for device, own, limit in zip(setting.devices, work, memory_bytes, strict=True)
+        ],
+        stages=stages,
+        objective=objective,
+        link=_link(setting),
+        ahead=DepthRule(schedule=_name(setting), accumulation=setting.accumulation, flush=setting.method.flush),
+    )
+
+
+def _name(setting: PlannerInputs) -> ScheduleName:
+    """Return the schedule by which depths grow with the distance; for depths of a list's or to be found, 1f1b."""
+    schedule = setting.schedule
+    return "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule
+
+
+def _link(setting: PlannerInputs) -> LinkCost:
+    """Return one link for all, the slowest: which devices talk is what is being decided."""
+    links = [device.link for device in setting.devices]
+    return LinkCost(
+        latency_seconds=max(link.latency_seconds for link in links),
+        bytes_per_second=min(link.bytes_per_second for link in links),
+        overlapped=True,
+        slots=SLOTS,
+    )
+
+
+def _item(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> Item:
+    node = setting.costs.nodes[segment.nodes[0]]
+    return Item(
+        name=segment.nodes[0],
+        seconds=_seconds(segment, setting, clock),
+        resident_bytes=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
+        buffer_bytes=_buffer(segment, node, setting),
+        version_bytes=node.parameter_bytes if segment.backward == "stored" and segment.kind != "head" else 0,
+        working_bytes=max(_working(node, operation) for operation in (*_operations(segment, setting), "update")),
+        joins=segment.kind == "buffered" and segment.keeps == "input",
+    )
+
+
+def _seconds(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> float:
+    name = segment.nodes[0]
+    work = sum(clock(name, operation) for operation in _operations(segment, setting))
+    entering = setting.outside_seconds if INPUT in setting.graph.nodes[name].inputs else 0.0
+    return work + clock(name, "update") / setting.accumulation + entering
+
+
+def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ...]:
+    delayed = not is_synchronous(setting.schedule, setting.method.flush)
+    return (*forward_operations(segment), *backward_operations(segment, delayed=delayed))
+
+
+def _working(node: NodeCost, operation: Operation) -> int:
+    """Return what an operation holds for its own time, with what it received."""
+    received = 0 if operation == "update" else sum(node.input_bytes)
+    return node.work[operation].working_bytes + received
+
+
+def _buffer(segment: Segment, node: NodeCost, setting: PlannerInputs) -> int:
+    """Return what the segment's node stores for every micro-batch in flight."""
+    if segment.kind == "head" or segment.keeps == "nothing":
+        return 0
+    samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+    share = setting.transport.sample_buffer if samples else setting.transport.buffer
+    if segment.keeps == "input":
+        size = setting.costs.sample_bytes if samples else sum(node.input_bytes)
+        return int(size * share)
+    return sum(node.input_bytes) + node.work["record"].kept_bytes

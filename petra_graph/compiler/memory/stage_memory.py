@@ -1,0 +1,140 @@
+"""One stage's forward, backward and update, in bytes: what `executor.stage` does, with no tensor.
+
+Names and order are those of the executor, so that the two can be read side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
+
+from attrs import frozen
+
+from petra_graph.compiler.memory.live_tensors import LiveTensors
+from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemory, Streams
+from petra_graph.compiler.memory.weight_versions import WeightVersions
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.costs import CostTable, NodeCost
+from petra_graph.program.stage_program import Edge, StageProgram
+
+
+@frozen
+class Message:
+    """What a stage sends along an edge."""
+
+    gradients: Streams
+    """Or, forward, the streams themselves."""
+    activation: Streams | None = None
+
+    @property
+    def streams(self) -> Streams:
+        """All tensors in it."""
+        return [*self.gradients, *(self.activation or ())]
+
+
+class StageMemory:
+    """A stage between two drains."""
+
+    def __init__(self, program: StageProgram, costs: CostTable, transport: EncodedShare) -> None:
+        self.program = program
+        self.ledger = LiveTensors(
+            parameters=sum(
+                costs.nodes[name].parameter_bytes + costs.nodes[name].statistics_bytes for name in program.nodes
+            )
+        )
+        self._nodes: Mapping[str, NodeCost] = {name: costs.nodes[name] for name in program.nodes}
+        self._transport = transport
+        self._inside = frozenset(program.nodes)
+        self._versions = WeightVersions(program, self._nodes, self.ledger)
+        self._cells = SegmentMemory(self._nodes, self.ledger, self._versions, transport)
+
+    def forward(self, micro_batch: int, arrived: Mapping[Edge, Sequence[int]]) -> dict[Edge, Message]:
+        """Do the forward; `arrived` has the sizes of what each edge brought."""
+        received = {edge: self._received(sizes, edge) for edge, sizes in arrived.items()}
+        sent: dict[Edge, Message] = {}
+        self._versions.begin(micro_batch)
+        for segment in self.program.segments:
+            inputs = [stream for entry in segment.inputs for stream in received.pop(entry.edge)]
+            outputs = self._cells.forward(segment, micro_batch, inputs)
+            for edge in segment.outputs:
+                if edge.consumer in self._inside:
+                    self.ledger.hold(outputs)
+                    received[edge] = outputs
+                else:
+                    sent[edge] = Message(self._sent(outputs))
+            self.ledger.drop(outputs)
+            self.ledger.drop(inputs)
+        return sent
+
+    def backward(
+        self, micro_batch: int, arrived: Mapping[Edge, Sequence[int]], activated: Collection[Edge]
+    ) -> dict[Edge, Message]:
+        """Do the backward; messages along the edges in `activated` had the activation beside the gradient."""
+        received = {
+            edge: Message(self._received(sizes, edge), self._received(sizes, edge) if edge in activated else None)
+            for edge, sizes in arrived.items()
+        }
+        sent: dict[Edge, Message] = {}
+        # Local variables of the executor live until the next segment's replace them.
+        found: Streams = []
+        given: Streams = []
+        for segment in reversed(self.program.segments):
+            messages = [received.pop(edge) for edge in segment.outputs]
+            gradients = self._summed([message.gradients for message in messages])
+            outputs = next((message.activation for message in messages if message.activation is not None), [])
+            self.ledger.hold(outputs)
+            for message in messages:
+                self.ledger.drop(message.streams)
+            self.ledger.drop(given)
+            given = [*gradients, *outputs]
+            inputs, through = self._cells.backward(segment, micro_batch, outputs, gradients)
+            self.ledger.drop(found)
+            found = [*inputs, *through]
+            first = 0
+            for entry in segment.inputs:
+                own = slice(first, first := first + entry.streams)
+                if entry.edge.producer == INPUT:
+                    continue
+                activation = inputs[own] if entry.returns_activation else None
+                if entry.edge.producer in self._inside:
+                    message = Message(through[own], activation)
+                    self.ledger.hold(message.streams)
+                    received[entry.edge] = message
+                else:
+                    sent[entry.edge] = Message(
+                        self._sent(through[own]), None if activation is None else self._sent(activation)
+                    )
+        self.ledger.drop([*given, *found])
+        self._versions.end(micro_batch)
+        return sent
+
+    def update(self) -> None:
+        """Do the optimizer's step."""
+        self._versions.before_step()
+        self.ledger.fixed["optimizer"] = sum(node.optimizer_bytes for node in self._nodes.values())
+        self.ledger.see(max(node.work["update"].working_bytes for node in self._nodes.values()))
+        self._cells.forget_gradients()
+
+    def _summed(self, gradients: list[Streams]) -> Streams:
+        if len(gradients) < 2:  # noqa: PLR2004  one is no sum
+            streams = gradients[0] if gradients else []
+            self.ledger.hold(streams)
+            return streams
+        sizes = [stream.size for stream in gradients[0]]
+        # A sum of three has that of two beside it.
+        self.ledger.see(sum(sizes) + (max(sizes, default=0) if len(gradients) > 2 else 0))  # noqa: PLR2004
+        return self.ledger.made(sizes)
+
+    def _received(self, sizes: Sequence[int], edge: Edge) -> Streams:
+        streams = self.ledger.made(sizes)
+        encoded = edge.producer != INPUT and self._transport.wire != 1
+        self.ledger.see(ceil(self._transport.wire * sum(sizes)) if encoded else 0)
+        return streams
+
+    def _sent(self, streams: Streams) -> Streams:
+        if self._transport.wire == 1:
+            self.ledger.hold(streams, "channels")
+            return streams
+        encoded = self.ledger.made([ceil(self._transport.wire * stream.size) for stream in streams], "channels")
+        self.ledger.see()
+        return encoded

@@ -1,0 +1,140 @@
+"""Which method, under which schedule: what the specification says, checked against what the method is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.program.method import METHODS, Method, is_synchronous
+from petra_graph.program.partition import Partition
+from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec
+
+
+def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
+    """Return the method, with the settings that the specification spells out, and the schedule that is asked for.
+
+    Raises:
+        SpecError: no such method, or settings that contradict one another. Paths count from the whole.
+    """
+    method = METHODS.get(chosen.name)
+    if method is None:
+        message = f"unknown method {shown(chosen.name)}"
+        raise SpecError(Problem(message=message, hint=suggestion(chosen.name, METHODS), path=("method", "name")))
+    schedule = chosen.schedule or method.schedules[0]
+    settings = {
+        key: value
+        for key in ("reversible", "buffered", "backward", "flush")
+        if (value := getattr(chosen, key)) is not None
+    }
+    method = attrs.evolve(method, **settings)
+    problems = [*_contradictions(method, schedule), *_clip_problems(method, schedule, clip)]
+    if problems:
+        raise SpecError(problems)
+    return method, schedule
+
+
+def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition) -> None:
+    """Check a list of depths against the stages.
+
+    A stage that runs fewer forwards ahead than one that it feeds would leave that one waiting for ever.
+
+    Raises:
+        SpecError: there are not as many as stages, the last is not 1, or one grows along an edge.
+    """
+    if not isinstance(schedule, tuple):
+        return
+    stages = partition.stages
+    hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
+    if len(schedule) != len(stages):
+        message = f"{len(schedule)} depths for {len(stages)} stages"
+        raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
+    place = {name: index for index, stage in enumerate(stages) for name in stage.nodes}
+    edges = sorted({(place[producer], place[consumer]) for producer, consumer in graph.digraph.edges})
+    problems = [
+        Problem(
+            message=f"stage {reader + 1} would wait for ever: its depth is {schedule[reader]}, "
+            f"and stage {feeder + 1}, which feeds it, has {schedule[feeder]}",
+            hint=f"depths must not grow along an edge; {hint}",
+            path=("method", "schedule"),
+        )
+        for feeder, reader in edges
+        if schedule[reader] > schedule[feeder]
+    ]
+    if schedule[-1] != 1:
+        message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
+        problems.append(Problem(message=message, hint=hint, path=("method", "schedule")))
+    if problems:
+        raise SpecError(problems)
+
+
+def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem]:
+    """Yield what is wrong with the schedule, or where that is right, with what is kept under it."""
+    wrong = _schedule_problem(method, schedule)
+    if wrong is not None:
+        yield wrong
+        return
+    synchronous = is_synchronous(schedule, method.flush)
+    for kind in ("reversible", "buffered"):
+        if getattr(method, kind) == "graph" and method.backward == "current" and not synchronous:
+            yield Problem(
+                message=f'{kind} = "graph" keeps the forward\'s parameters in its graph, but backward = "current" '
+                "asks for newer ones",
+                hint=f'set backward = "stored", or {kind} = "input" to run again with the current parameters',
+                path=("method", kind),
+            )
+    if method.backward == "stored" and method.flush == "window":
+        yield Problem(
+            message='backward = "stored" keeps parameters that do not change before the backward: the pipeline flushes',
+            hint='leave out `backward`, or set flush = "drain"',
+            path=("method", "backward"),
+        )
+
+
+def _schedule_problem(method: Method, schedule: AskedSchedule) -> Problem | None:
+    path = ("method", "schedule")
+    if schedule == "fill-drain" and method.flush != "window":
+        return Problem(
+            message='schedule "fill-drain" empties the pipeline after each window of accumulation',
+            hint='set flush = "window", or method.name = "gpipe"',
+            path=path,
+        )
+    if schedule == "auto" and method.flush == "window":
+        return Problem(
+            message='schedule "auto" finds least staleness, and where the pipeline flushes nothing is stale',
+            hint="leave out `flush`, or choose a schedule by name",
+            path=path,
+        )
+    if isinstance(schedule, str) and schedule not in method.schedules:
+        return Problem(
+            message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
+            hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
+            path=path,
+        )
+    if isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
+        return Problem(
+            message=f'method "{method.name}" has no delay, and a list of depths would give it one',
+            hint="leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
+            path=path,
+        )
+    return None
+
+
+def _clip_problems(method: Method, schedule: AskedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
+    if clip is None or clip.scope != "global":
+        return
+    if clip.by == "value":
+        yield Problem(
+            message='scope = "global" means one norm over all stages, and by = "value" clips no norm',
+            hint='leave out `scope`, or set by = "norm"',
+            path=("optimizer", "clip", "scope"),
+        )
+    elif not is_synchronous(schedule, method.flush):
+        yield Problem(
+            message=f'scope = "global" needs a synchronous schedule (got {shown(schedule)})',
+            hint="asynchronous stages update at different times, so no global norm exists when one steps; "
+            'set scope = "stage", or method.schedule = "sequential"',
+            path=("optimizer", "clip", "scope"),
+        )

@@ -1,0 +1,153 @@
+"""What the intervals of one topological order cost.
+
+    order   x0 x1 x2 | x3 x4 | x5 ...      an interval is [j, i): here [0, 3), [3, 5)
+
+Sums over items are differences of prefix sums, and largest working sets come from a table of powers of two. A wire
+costs the interval that holds just one of its ends. Of those that cross position c, `cut[c]`, an interval [j, i) has not
+the ones that span it whole; the solver goes through intervals by length, and `Spans` follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import define, field
+from numpy.typing import NDArray
+
+from petra_graph.compiler.partitioner.problem import PartitionProblem
+
+Array = NDArray[np.float64]
+MESSAGES, FORWARD, BACKWARD = range(3)
+
+
+@define(kw_only=True, eq=False)
+class Intervals:
+    """Sums along an order; index c of a prefix sum is what stands before position c."""
+
+    task: PartitionProblem
+    order: Sequence[int]
+    work: Array
+    resident: Array
+    buffers: Array
+    """Of items that cannot join the one before them in the order."""
+    versions: Array
+    penalty: Array
+    """At position c, what a cut there adds to the buffers: c's own, where c would join the one before."""
+    cut: Array
+    """Messages, forward and backward bytes of the wires that cross each position."""
+    lengths: NDArray[np.int64]
+    """Every wire's length along the order, longest first."""
+    starts: NDArray[np.int64]
+    weights: Array
+    _working: list[Array]
+    """At level k, the largest working set of the 2^k items from each position on."""
+    _kept: dict[int, Array] = field(factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return len(self.order)
+
+    def working(self, length: int, ends: slice) -> Array:
+        """Return the largest working sets of the intervals of `length` that end at `ends`."""
+        level = length.bit_length() - 1
+        table, second = self._working[level], 1 << level
+        return np.maximum(
+            table[ends.start - length : ends.stop - length], table[ends.start - second : ends.stop - second]
+        )
+
+    @property
+    def levels(self) -> int:
+        """How many powers of two are at most the number of items."""
+        return len(self._working)
+
+    def working_from(self, level: int, starts: NDArray[np.int64]) -> Array:
+        """Return the largest working sets of the 2^level items from `starts` on."""
+        return self._working[level][starts]
+
+    def buffered(self, distance: int) -> Array:
+        """Return the prefix sums of buffers and versions in a stage at `distance`."""
+        ahead = self.task.ahead
+        return ahead.depth(distance) * self.buffers + ahead.versions(distance) * self.versions
+
+    def kept(self, distance: int) -> Array:
+        """Return the prefix sums of all that a stage at `distance` keeps."""
+        if distance not in self._kept:
+            self._kept[distance] = self.resident + self.buffered(distance)
+        return self._kept[distance]
+
+    def opening(self, distance: int) -> Array:
+        """Return what a stage at `distance` that begins at each position adds to `buffered`."""
+        return self.task.ahead.depth(distance) * self.penalty
+
+    def fixed_bytes(self, first: int, last: int) -> float:
+        """Return the bytes of [first, last) on one device that its cuts into stages do not change."""
+        spanning = (self.starts < first) & (self.starts + self.lengths >= last)
+        forward = self.cut[FORWARD, first] - self.weights[FORWARD, spanning].sum()
+        backward = self.cut[BACKWARD, last] - self.weights[BACKWARD, spanning].sum()
+        working = self.working(last - first, slice(last, last + 1))[0]
+        return float(self.resident[last] - self.resident[first] + working + self.task.link.slots * (forward + backward))
+
+
+def intervals(task: PartitionProblem, order: Sequence[int]) -> Intervals:
+    """Return the sums of a task along a topological order of its items."""
+    count = len(order)
+    items = [task.items[index] for index in order]
+    position = {index: place for place, index in enumerate(order)}
+    joined = [place > 0 and task.joined[index] == order[place - 1] for place, index in enumerate(order)]
+    buffers = np.array([item.buffer_bytes for item in items], dtype=np.float64)
+    ends = np.array([(position[a], position[b]) for a, b in task.edges], dtype=np.int64).reshape(-1, 2)
+    weights = np.array([(2, wire.forward_bytes, wire.backward_bytes) for wire in task.wires], dtype=np.float64)
+    weights = weights.reshape(-1, 3).T
+    changes = np.zeros((3, count + 1))
+    for row, weight in zip(changes, weights, strict=True):  # A wire crosses the positions after its start, to its end.
+        np.add.at(row, ends[:, 0] + 1, weight)
+        np.subtract.at(row, ends[:, 1] + 1, weight)
+    lengths = ends[:, 1] - ends[:, 0]
+    longest_first = np.argsort(-lengths, kind="stable")
+    return Intervals(
+        task=task,
+        order=tuple(order),
+        work=_prefix([item.seconds for item in items]),
+        resident=_prefix([item.resident_bytes for item in items]),
+        buffers=_prefix(np.where(joined, 0.0, buffers)),
+        versions=_prefix([item.version_bytes for item in items]),
+        penalty=np.append(np.where(joined, buffers, 0.0), 0.0),
+        cut=np.cumsum(changes, axis=1),
+        lengths=lengths[longest_first],
+        starts=ends[longest_first, 0],
+        weights=weights[:, longest_first],
+        working=_levels(np.array([item.working_bytes for item in items], dtype=np.float64)),
+    )
+
+
+class Spans:
+    """The wires that span the intervals of one length, for each end; lengths go up from 1."""
+
+    def __init__(self, table: Intervals) -> None:
+        self._table = table
+        self.weights = table.cut.copy()
+
+    def advance(self, length: int) -> bool:
+        """Go on to the intervals of `length`, and say whether any wire spans one.
+
+        A wire that starts at an interval's first item spans it no longer.
+        """
+        table = self._table
+        starting = int(np.searchsorted(-table.lengths, -length, side="right"))
+        for row, weights in zip(self.weights, table.weights, strict=True):
+            np.subtract.at(row, table.starts[:starting] + length, weights[:starting])
+        return bool(starting) and bool(table.lengths[0] > length)
+
+
+def _prefix(values: Sequence[float] | Array) -> Array:
+    return np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
+
+
+def _levels(values: Array) -> list[Array]:
+    levels = [values]
+    while (half := 1 << (len(levels) - 1)) * 2 <= len(values):
+        last = levels[-1]
+        levels.append(np.maximum(last[:-half], last[half:]))
+    return levels

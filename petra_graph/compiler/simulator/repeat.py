@@ -1,0 +1,88 @@
+"""The steady state of a pipeline whose devices choose among several stages: simulated until it repeats itself.
+
+It repeats itself when every operation of every stage comes again after the same number of micro-batches and the same
+time. The head alone would not tell: it may go on evenly for long while a queue before it runs empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isclose
+
+from attrs import frozen
+
+from petra_graph.compiler.simulator.events import simulate
+from petra_graph.compiler.simulator.model import Pipeline
+from petra_graph.compiler.simulator.timeline import Timeline
+from petra_graph.compiler.simulator.waits import needs_windows
+
+_WINDOWS = 12
+"""Of so many windows at most may a period consist."""
+_OPERATIONS = 60_000
+"""Simulated at most at a time, in search of a period."""
+_EQUAL = 1e-9
+
+
+@frozen(kw_only=True)
+class Repetition:
+    """The period found."""
+
+    seconds: float
+    """A micro-batch."""
+    exact: bool
+    """Otherwise nothing repeated itself, and it is a mean over the middle of the longest simulation."""
+
+
+def repeated(pipeline: Pipeline, at_least: float) -> Repetition:
+    """Simulate ever longer until all stages repeat themselves.
+
+    Args:
+        pipeline: the stages.
+        at_least: seconds of a micro-batch that no steady state can go below.
+
+    Raises:
+        Deadlock: some stage would wait for ever.
+    """
+    window = pipeline.accumulation if needs_windows(pipeline) else 1
+    count = 4 * (max(stage.depth for stage in pipeline.stages) + 4 * window)
+    while True:
+        rows = list(_full(simulate(pipeline, count)))
+        found = _period(rows, window)
+        if found is not None and found >= at_least * (1 - _EQUAL):
+            return Repetition(seconds=found, exact=True)
+        if 4 * count * len(pipeline.stages) > _OPERATIONS:
+            return Repetition(seconds=max(_mean(rows[-1], window), at_least), exact=False)
+        count *= 2
+
+
+def _full(timeline: Timeline) -> Iterator[Sequence[float]]:
+    """Yield each stage's starts of forwards and of backwards while the pipeline is full; the head's forwards last.
+
+    It is full from a third of the time that the source works: its last forward is where draining begins.
+    """
+    rows: dict[tuple[bool, int, str], list[float]] = {}
+    first = min(event.stage for event in timeline.events)
+    end = max(event.start for event in timeline.of(first, "forward"))
+    for event in timeline.events:
+        if event.verb != "update" and end / 3 <= event.start <= end:
+            key = (event.stage == timeline.head and event.verb == "forward", event.stage, event.verb)
+            rows.setdefault(key, []).append(event.start)
+    yield from (rows[key] for key in sorted(rows))
+
+
+def _period(rows: Sequence[Sequence[float]], window: int) -> float | None:
+    """Return the seconds of a micro-batch, if all rows repeat after the same few windows and the same time."""
+    for length in range(window, _WINDOWS * window + 1, window):
+        if any(len(row) <= 2 * length for row in rows):
+            return None
+        step = rows[0][length] - rows[0][0]
+        if all(
+            isclose(row[at] - row[at - length], step, rel_tol=_EQUAL) for row in rows for at in range(length, len(row))
+        ):
+            return step / length
+    return None
+
+
+def _mean(starts: Sequence[float], window: int) -> float:
+    whole = (len(starts) - 1) // window * window
+    return (starts[whole] - starts[0]) / whole

@@ -1,0 +1,174 @@
+"""How nodes are evaluated: random keys, precision, memory layout.
+
+The one place that fixes what a node computes, so that a forward and its recomputation agree in everything but the
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import Block, Head, Reversible, Streams
+from petra_graph.blocks.grid import grid, grid_limit, rounded
+from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.errors import RunFailed
+from petra_graph.registry.contracts import DataFacts
+from petra_graph.spec.model import PrecisionSpec
+
+STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
+"""What streams and parameters are kept in, by `precision.compute`."""
+_IMAGES = 4
+"""Dimensions: samples, channels, height, width."""
+
+
+@frozen(kw_only=True)
+class Normalisation:
+    """Per-channel mean and standard deviation of samples in [0, 1]."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, facts: DataFacts) -> Normalisation | None:
+        """Return the normalisation that the data set declares, None where it declares none."""
+        if facts.mean is None or facts.std is None:
+            return None
+        return cls(mean=facts.mean, std=facts.std)
+
+
+@frozen(kw_only=True)
+class NumericsContext:
+    """How one stage evaluates its nodes.
+
+    Streams between nodes are dense, in one floating-point type and one memory format; what a block returns is brought
+    to that form (under bfloat16 autocast, or where a block returns views).
+    """
+
+    device: torch.device
+    precision: PrecisionSpec
+    seed: int
+    replica: int = 0
+    normalisation: Normalisation | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of streams and parameters."""
+        return STREAM_DTYPE[self.precision.compute]
+
+    @contextmanager
+    def node(self, name: str, micro_batch: int) -> Iterator[None]:
+        """Evaluate node `name` on a training micro-batch: its random key, autocast where asked."""
+        key = random_key(self.seed, name, micro_batch, self.replica)
+        with fork_rng(key, self.device), self.arithmetic():
+            yield
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Run blocks in bfloat16 and their sums on a grid where the precision says so."""
+        mixed = self.precision.compute == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed), grid(self.grid_bits):
+            yield
+
+    @property
+    def grid_bits(self) -> int | None:
+        """The grid of the streams; None: no grid."""
+        return self.precision.grid_bits if self.precision.streams == "grid" else None
+
+    def canonicalize(self, streams: Sequence[Tensor]) -> Streams:
+        """Bring streams to their common type and layout; what is there already is not copied."""
+        return tuple(self._settle(stream) for stream in streams)
+
+    def _settle(self, stream: Tensor) -> Tensor:
+        if stream.is_floating_point():
+            stream = stream.to(self.dtype)
+        wanted = self.memory_format(stream.dim())
+        dense = stream.contiguous(memory_format=wanted)
+        if 1 not in dense.shape:
+            return dense
+        # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
+        strides = dense_strides(tuple(dense.shape), wanted)
+        return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
+
+    def finalize(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
+        """Settle what a node returns; on a grid, round what no coupling has, and check the range.
+
+        Raises:
+            RunFailed: a stream has left the range in which sums on the grid are exact.
+        """
+        settled = self.canonicalize(streams)
+        bits = self.grid_bits
+        if bits is None or isinstance(module, Head):
+            return settled
+        if not isinstance(module, Reversible):
+            settled = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in settled)
+        self.check_range(name, settled, bits)
+        return settled
+
+    def check_range(self, name: str, streams: Streams, bits: int) -> None:
+        """Check that streams are in the range of the grid.
+
+        Raises:
+            RunFailed: one has left it.
+        """
+        limit = grid_limit(self.dtype, bits)
+        largest = largest_magnitude(streams)
+        if not largest < limit:
+            raise RunFailed(
+                f'node "{name}": a stream has reached {float(largest):.4g}, and sums on the grid are exact below {limit:g}',
+                hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
+            )
+
+    def memory_format(self, dimensions: int) -> torch.memory_format:
+        """Return the layout of a stream of so many dimensions."""
+        return memory_format(self.precision, dimensions)
+
+    def prepare(self, sample: Tensor) -> Tensor:
+        """Turn stored samples into what the first node reads: images normalised, others cast.
+
+        uint8 [n, c, h, w] becomes (sample / 255 - mean) / std in the streams' type; integers that are no images
+        (tokens) stay as they are.
+        """
+        if sample.dtype == torch.uint8:
+            scaled = sample.to(self.dtype, memory_format=self.memory_format(sample.dim())).div_(255)
+            if self.normalisation is None:
+                return scaled
+            per_channel = (1, -1, *(1,) * (sample.dim() - 2))
+            mean = scaled.new_tensor(self.normalisation.mean).view(per_channel)
+            std = scaled.new_tensor(self.normalisation.std).view(per_channel)
+            return scaled.sub_(mean).div_(std)
+        return self._settle(sample)
+
+
+def largest_magnitude(streams: Streams) -> Tensor | float:
+    """Return the largest absolute value in floating-point streams."""
+    floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
+    return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
+
+
+def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_format:
+    """Return the layout of a stream of so many dimensions, the batch's included."""
+    last = precision.memory_format == "channels-last" and dimensions == _IMAGES
+    return torch.channels_last if last else torch.contiguous_format
+
+
+def dense_strides(shape: tuple[int, ...], wanted: torch.memory_format) -> tuple[int, ...]:
+    """Return the strides of a dense tensor in elements, those of dimensions with one element included."""
+    order = [0, *range(2, len(shape)), 1] if wanted == torch.channels_last else list(range(len(shape)))
+    strides = [1] * len(shape)
+    for outer, inner in reversed(list(pairwise(order))):
+        strides[outer] = strides[inner] * max(1, shape[inner])
+    return tuple(strides)
+
+
+def place(block: Block, evaluation: NumericsContext) -> Block:
+    """Move a module to the stage's device, type and layout, in training mode."""
+    block.to(device=evaluation.device, dtype=evaluation.dtype)
+    if evaluation.precision.memory_format == "channels-last":
+        block.to(memory_format=torch.channels_last)
+    return block.train()

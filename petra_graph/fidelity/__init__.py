@@ -1,0 +1,1 @@
+"""How close the gradients of a training method are to the exact ones."""

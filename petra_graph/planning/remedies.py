@@ -1,0 +1,123 @@
+"""What would make a network fit that does not, each tried on the whole before it is named.
+
+A remedy is a change of the specification, in its own keys, so that a reader can type what is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from attrs import evolve, frozen
+
+from petra_graph.errors import PetraGraphError
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.spec.model import DataSpec, PartitionSpec, Spec
+
+_TIMES_DEVICES = (2, 4)
+_PARTS_OF_BATCH = (2, 4, 8)
+
+
+@frozen(kw_only=True)
+class Remedy:
+    """A change of the specification."""
+
+    words: str
+    """What to set."""
+    spec: Spec
+    graph: NodeGraph
+
+
+def working_remedies(graph: NodeGraph, spec: Spec, fits: Callable[[NodeGraph, Spec], bool]) -> str:
+    """Return a hint: the changes after which everything fits, or those that were tried in vain.
+
+    Args:
+        graph: the network.
+        spec: what does not fit.
+        fits: plans another network or specification.
+    """
+    families: tuple[Sequence[Remedy], ...] = (
+        list(_more_devices(graph, spec)),
+        list(_smaller_batches(graph, spec)),
+        *([remedy] for remedy in _other_settings(graph, spec)),
+        list(_fewer_anchors(graph, spec)),
+    )
+    found = [
+        next((remedy.words for remedy in family if _tried(fits, remedy)), None) for family in families
+    ]  # of a family, the least change
+    working = [words for words in found if words is not None]
+    if working:
+        return f"it fits with {'; or '.join(working)}"
+    return f"nothing tried helps: {'; '.join(remedy.words for remedy in chain(*families))}"
+
+
+def _tried(fits: Callable[[NodeGraph, Spec], bool], remedy: Remedy) -> bool:
+    try:
+        return fits(remedy.graph, remedy.spec)
+    except PetraGraphError:
+        return False
+
+
+def _more_devices(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
+    asked = spec.partition
+    count = asked.devices if isinstance(asked.devices, int) else len(set(asked.devices))
+    lists = isinstance(asked.device_type, tuple) or isinstance(asked.memory, tuple)
+    most = len(asked.stages) if isinstance(asked.stages, tuple) else len(graph.nodes)
+    if lists or not isinstance(asked.devices, int):
+        return
+    for times in _TIMES_DEVICES:
+        devices = times * count
+        if devices > most:
+            return
+        changed: dict[str, Any] = {"devices": devices}
+        if isinstance(asked.stages, int) and asked.stages < devices:
+            changed["stages"] = devices
+        words = " and ".join(f"partition.{key} = {value}" for key, value in changed.items())
+        yield Remedy(words=words, spec=_partitioned(spec, **changed), graph=graph)
+
+
+def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
+    for parts in _PARTS_OF_BATCH:
+        if spec.data.batch >= parts:
+            data: DataSpec = evolve(spec.data, batch=spec.data.batch // parts)
+            yield Remedy(words=f"data.batch = {data.batch}", spec=evolve(spec, data=data), graph=graph)
+
+
+def _other_settings(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
+    method, precision = spec.method, spec.precision
+    delayed = method.name in {"petra", "dsp", "pipedream", "delayed-reconstructed"}
+    for schedule in ("1f1b", "auto"):
+        if delayed and method.schedule != schedule:
+            changed = evolve(spec, method=evolve(method, schedule=schedule))
+            yield Remedy(words=f'method.schedule = "{schedule}"', spec=changed, graph=graph)
+    if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
+        petra = evolve(method, name="petra", schedule="1f1b", reversible=None, buffered=None, backward=None, flush=None)
+        words = 'method.name = "petra" and method.schedule = "1f1b"'
+        yield Remedy(words=words, spec=evolve(spec, method=petra), graph=graph)
+    if precision.buffer_dtype == "as-streams":
+        changed = evolve(spec, precision=evolve(precision, buffer_dtype="bfloat16"))
+        yield Remedy(words='precision.buffer_dtype = "bfloat16"', spec=changed, graph=graph)
+    if precision.buffer_device == "stage":
+        changed = evolve(spec, precision=evolve(precision, buffer_device="cpu"))
+        yield Remedy(words='precision.buffer_device = "cpu"', spec=changed, graph=graph)
+
+
+def _fewer_anchors(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
+    """Yield the network without the nodes that could reconstruct and are marked to store."""
+    anchors = {
+        node.name
+        for node in graph.nodes.values()
+        if node.kind == "buffered" and node.declaration is not None and node.declaration.kind == "reversible"
+    }
+    if anchors:
+        nodes = {
+            name: evolve(node, kind="reversible") if name in anchors else node for name, node in graph.nodes.items()
+        }
+        words = f'kind = "reversible" for {", ".join(sorted(anchors))}'
+        yield Remedy(words=words, spec=spec, graph=NodeGraph(nodes=nodes))
+
+
+def _partitioned(spec: Spec, **changed: Any) -> Spec:
+    partition: PartitionSpec = evolve(spec.partition, **changed)
+    return evolve(spec, partition=partition)

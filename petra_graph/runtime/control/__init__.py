@@ -1,0 +1,1 @@
+"""Processes of one run: rendezvous, watchdog, failure, launch."""

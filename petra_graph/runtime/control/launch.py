@@ -1,0 +1,96 @@
+"""Starts the processes of a run on this machine, with torch's elastic launcher in this process.
+
+Decision: the store that the processes meet at is made here, on a port that the system chooses, so no port can be in use.
+A request to stop goes through it, and the processes end by themselves: a signal passed on would reach each of them at
+another moment, and the launcher would kill those that are not done in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from uuid import uuid4
+
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.runtime.control.world import RunStore, attempt_name
+
+_HERE = "127.0.0.1"
+
+
+def launch(arguments: Sequence[str], processes: int) -> int:
+    """Run `petra-graph` with these arguments in several processes; return the exit code of the whole.
+
+    Raises:
+        RunFailed: all processes were killed, so that none could say why.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    server = TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    name = uuid4().hex
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=name,
+        rdzv_backend="static",
+        rdzv_endpoint=f"{_HERE}:{server.port}",
+        rdzv_configs={"rank": 0},
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
+        signals_to_handle="SIGHUP,SIGQUIT",
+    )
+    store = RunStore(PrefixStore(attempt_name(name, "0"), server))
+    with _requests(store), _quiet():
+        try:
+            elastic_launch(config, sys.executable)("-m", "petra_graph", *arguments)
+        except ChildFailedError as error:
+            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
+    return 0
+
+
+def _exit_code(codes: Mapping[int, int]) -> int:
+    """Return what the processes agreed on; those that were killed have no say."""
+    said = {code for code in codes.values() if code > 0}
+    if not said:
+        signals = ", ".join(f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
+        raise RunFailed(f"the processes were killed: {signals}", hint="see whether the system ran out of memory")
+    return min(said - {Interrupted.exit_code}, default=Interrupted.exit_code)
+
+
+@contextmanager
+def _requests(store: RunStore) -> Iterator[None]:
+    """Hand SIGINT and SIGTERM on as requests; a second SIGINT ends this process, and the others follow."""
+    asked: list[int] = []
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if asked and number == signal.SIGINT:
+            os._exit(Interrupted.exit_code)
+        asked.append(number)
+        store.set("asked", signal.Signals(number).name)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the launcher's own log out of the way: what went wrong is told by the processes."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

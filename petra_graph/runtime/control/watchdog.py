@@ -1,0 +1,263 @@
+"""A thread that looks after one process of a run: what the others do, whether they live, whether this one is stuck.
+
+Every beat it says what this process is status, and looks for what concerns all: a failure, a request to stop, and where
+to stop. So every process knows within about a second, whatever its stages do.
+
+    who ends without a word    processes of the same machine see it at once; elsewhere, by the beats of the next rank
+    who computes too long      its own watchdog says so (`run.watchdog`)
+    who waits too long         nobody's fault while somebody whom it waits for, over any number of hops, computes;
+                               where all of them wait, that is a deadlock, and each is told with what it waits for
+
+Decision: where to stop is decided by the process that feeds the first stage, and counted in forwards since the run's start. Every
+stage stops before its forward of that number, so the cut is the same wherever the others were when they heard of it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any
+
+import torch.distributed as dist
+
+from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
+from petra_graph.runtime.control.world import World
+from petra_graph.runtime.transport.waker import Waker
+
+_HEARTBEAT_SECONDS = 0.25
+_SILENCE_SECONDS = 30.0
+_GRACE_SECONDS = 3.0
+"""From hearing of a failure until a process that is still busy is ended; and from a lost connection to its reason."""
+
+
+class Failed(Exception):
+    """The run has failed, here or elsewhere: this process stops."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class Watchdog:
+    """One process's view of the others."""
+
+    def __init__(self, world: World, waker: Waker) -> None:
+        self.waker = waker
+        self.stages: tuple[tuple[int, ...], ...] = ((),) * world.size
+        """Numbers of each rank's stages, once they are known."""
+        self.limit_seconds = float("inf")
+        """Of one operation."""
+        self.status: OperationStatus | None = None
+        """Set by the runtime, at every operation and wait."""
+        self.asked: str | None = None
+        """The signal by which somebody, anywhere, asked to stop."""
+        self.stop_at: int | None = None
+        """Forwards after which every stage stops."""
+        self.failure: Failure | None = None
+        self.on_stuck: Callable[[Failure], None] = lambda _: None
+        """Called in this thread where a failure did not end the process in time; does not return."""
+        self._world = world
+        self.store = world.another_connection()
+        """For this thread alone."""
+        self._parent = os.getppid()
+        self._latest: OperationStatus | None = None
+        """What this process did last, also when it does nothing of a stage."""
+        self._told_ask = False
+        self._heard: float | None = None
+        self._suspect: tuple[float, Failure] | None = None
+        self._heartbeats: tuple[float, Any] = (time.monotonic(), None)
+        self._watched = {descriptor: rank for rank in range(world.size) if (descriptor := self._descriptor(rank))}
+        self._closing = Event()
+        self._thread = Thread(target=self._run, name="watchdog", daemon=True)
+        self._thread.start()
+
+    # --- called by the other thread -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Stop here if the run has failed.
+
+        Raises:
+            Failed: it has.
+        """
+        if self.failure is not None:
+            raise Failed(self.failure)
+
+    def ask(self, signal_name: str) -> None:
+        """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
+        self.asked = self.asked or signal_name
+
+    def stop_after(self, forwards: int) -> None:
+        """Decide where all stop; only the process that feeds the first stage does."""
+        self.asked = self.asked or "SIGINT"
+        self.stop_at = forwards
+        self._world.store.set("stop", [forwards, self.asked])
+
+    def lost(self, channel: str, rank: int, error: Exception) -> None:
+        """Say that a channel's other end does not answer; its reason may yet come."""
+        line = str(error).partition("\n")[0]
+        message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {line}"
+        self._suspect = (time.monotonic(), Failure(rank=rank, lost=True, problems=((message, ""),)))
+
+    def report(self, failure: Failure) -> Failure:
+        """Tell all of a failure; return the first one that anybody told."""
+        return self._settle(self._world.store.set_default, failure)
+
+    def retire(self) -> None:
+        """Look after nothing any more, as soon as may be."""
+        self._closing.set()
+
+    def close(self) -> None:
+        """Look after nothing any more, and return when that is so."""
+        self.retire()
+        self._thread.join()
+
+    def without_store(self, error: Exception) -> Failure:
+        """Return what is told where the store does not answer any more: whether the process that kept it has gone."""
+        keeper = (
+            None
+            if self._world.rank_info.hosted
+            else next((at for at, rank in self._watched.items() if rank == 0), None)
+        )
+        if keeper is not None and select.select([keeper], [], [], _GRACE_SECONDS)[0]:
+            return self._gone(0)
+        line = str(error).partition("\n")[0]
+        message = f"rank {self._world.rank}: the run's store at {self._world.rank_info.address} has gone: {line}"
+        hint = "its launcher, or where there is none rank 0, has ended"
+        return Failure(rank=self._world.rank, problems=((message, hint),))
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for descriptor in self._watched:
+            poll.register(descriptor, select.POLLIN)
+        while not self._closing.is_set():
+            gone = [self._watched[descriptor] for descriptor, _ in poll.poll(_HEARTBEAT_SECONDS * 1000)]
+            if self._closing.is_set():
+                return
+            try:
+                self._heartbeat(gone)
+            except (dist.DistError, RuntimeError) as error:
+                self._hear(self.without_store(error))
+            if gone:
+                time.sleep(_HEARTBEAT_SECONDS)
+            self._insist()
+
+    def _heartbeat(self, gone: list[int]) -> None:
+        store, status, rank = self.store, self.status, self._world.rank
+        self._latest = latest = status or self._latest
+        seconds = 0.0 if status is None else time.monotonic() - status.since
+        store.set(
+            f"status/{rank}",
+            {
+                "at": time.time(),
+                "status": None if latest is None else {**latest.record(), "text": str(latest)},
+                "seconds": seconds,
+                "waits_for": [] if status is None else status.waits_for,
+            },
+        )
+        if self.failure is None and (told := store.get("failure")) is not None:
+            self._hear(Failure.of(told))
+        if self.failure is not None:
+            return
+        self._pass_on_requests()
+        for lost in gone:
+            self._tell(self._gone(lost))
+        if os.getppid() != self._parent:
+            self._tell(Failure(rank=rank, problems=(("the launcher has gone", ""),)))
+        self._look_after_next()
+        if status is not None and seconds > self.limit_seconds:
+            self._look_into(status, seconds)
+        if self._suspect is not None and time.monotonic() - self._suspect[0] > _GRACE_SECONDS:
+            self._tell(self._suspect[1])
+
+    def _pass_on_requests(self) -> None:
+        if self.asked is not None and not self._told_ask:
+            self.store.set("asked", self.asked)
+            self._told_ask = True
+        elif self.asked is None and (asked := self.store.get("asked")) is not None:
+            self.asked, self._told_ask = asked, True
+            self.waker.wake()
+        if self.stop_at is None and self.asked is not None and (stop := self.store.get("stop")) is not None:
+            self.stop_at = stop[0]
+            self.waker.wake()
+
+    def _look_into(self, status: OperationStatus, seconds: float) -> None:
+        """Tell of an operation that takes too long, or of waits that can never end."""
+        rank = self._world.rank
+        if status.channel is None:
+            message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {self.limit_seconds:g}"
+            hint = "see what hangs in it, or raise run.watchdog"
+            self._tell(Failure(rank=rank, problems=((message, hint),), where=status.record()))
+            return
+        waiting: dict[int, str] = {rank: str(status)}
+        ahead = list(status.waits_for)
+        while ahead:
+            other = ahead.pop()
+            if other in waiting:
+                continue
+            peer_status = self.store.get(f"status/{other}")
+            if peer_status is None or not peer_status["waits_for"] or peer_status["seconds"] < self.limit_seconds / 2:
+                return  # It computes, or did a moment ago.
+            waiting[other] = peer_status["status"]["text"]
+            ahead.extend(peer_status["waits_for"])
+        chain = "; ".join(f"rank {at}: {text}" for at, text in sorted(waiting.items()))
+        message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
+        self._tell(Failure(rank=rank, problems=((message, "this is a bug: please report it"),), where=status.record()))
+
+    def _look_after_next(self) -> None:
+        """Watch the next rank's beats; every rank is some rank's next."""
+        other = (self._world.rank + 1) % self._world.size
+        peer_status = self.store.get(f"status/{other}")
+        now = time.monotonic()
+        beat = None if peer_status is None else peer_status["at"]
+        if beat != self._heartbeats[1]:
+            self._heartbeats = (now, beat)
+        elif now - self._heartbeats[0] > _SILENCE_SECONDS:
+            self._tell(self._gone(other, f"has been silent for {_SILENCE_SECONDS:g} s"))
+
+    def _gone(self, rank: int, how: str = "has gone without a word") -> Failure:
+        process = self._world.neighbours[rank]
+        peer_status = None
+        with suppress(dist.DistError, RuntimeError):  # The store may have gone with it.
+            peer_status = self.store.get(f"status/{rank}")
+        did = peer_status["status"] if peer_status else None
+        stages = stages_text(self.stages[rank])
+        message = f"rank {rank} ({stages}; process {process.process} on {process.host}) {how}"
+        if peer_status is not None and did is not None:
+            before = max(0.0, time.time() - peer_status["at"])
+            message += f"; last heard of {before:.1f} s ago in {did['text']}"
+        hint = "it was killed: by a signal, or by the system for want of memory"
+        return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
+
+    def _insist(self) -> None:
+        if self._heard is not None and time.monotonic() - self._heard > _GRACE_SECONDS:
+            assert self.failure is not None
+            self.on_stuck(self.failure)
+
+    def _tell(self, failure: Failure) -> None:
+        self._settle(self.store.set_default, failure)
+
+    def _settle(self, tell_first: Callable[[str, Any], Any], failure: Failure) -> Failure:
+        with suppress(dist.DistError, RuntimeError):
+            failure = Failure.of(tell_first("failure", failure.json()))
+        self._hear(failure)
+        return failure
+
+    def _hear(self, failure: Failure) -> None:
+        if self.failure is None:
+            self.failure, self._heard = failure, time.monotonic()
+            self.waker.wake()
+
+    def _descriptor(self, rank: int) -> int | None:
+        """Return what becomes readable when another process of this machine ends."""
+        world = self._world
+        if rank == world.rank or not world.share_machine(rank):
+            return None
+        with suppress(OSError):
+            return os.pidfd_open(world.neighbours[rank].process)
+        return None

@@ -1,0 +1,1 @@
+"""Replicas of the pipeline: gradients and statistics averaged over them."""

@@ -1,0 +1,1 @@
+"""One process at work: its stages, each in its own order."""

@@ -1,0 +1,128 @@
+"""A channel through a torch.distributed process group: gloo, between hosts or where shared memory cannot serve.
+
+A message is one flat tensor in a preallocated buffer. Receives are posted as far ahead as there are buffers, and sends
+are not waited for: each end has a thread that waits in their place, without the interpreter's lock.
+
+Decision: tensors of a GPU are copied to and from host memory at the two ends; what waits for a channel is the channel's
+thread, never the stage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from threading import Thread
+
+import torch
+import torch.distributed as dist
+from attrs import frozen
+
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.runtime.transport.message_layout import MessageFormat
+from petra_graph.runtime.transport.slots import Slots
+from petra_graph.runtime.transport.waker import Waker
+
+Lost = Callable[[Exception], None]
+"""Called, from a thread, with what torch raised where the other end has gone."""
+
+
+@frozen(kw_only=True)
+class Peer:
+    """The other end of a channel."""
+
+    rank: int
+    tag: int
+    """The channel's number: messages of other channels between the same processes do not mix with its own."""
+
+
+@frozen
+class _Posted:
+    slot: int
+    samples: int
+    message: MessageFormat
+    work: dist.Work
+
+
+class GroupReceiver:
+    """The reading end."""
+
+    def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
+        self._peer, self._slots, self._waker, self._lost = peer, slots, waker, lost
+        self._expected: SimpleQueue[tuple[MessageFormat, int]] = SimpleQueue()
+        self._buffers: SimpleQueue[int] = SimpleQueue()
+        for slot in range(slots.count):
+            self._buffers.put(slot)
+        self._arrived: deque[_Posted] = deque()
+        Thread(target=self._serve, name=f"channel {peer.tag} from rank {peer.rank}", daemon=True).start()
+
+    def begin(self, message: MessageFormat, samples: Iterable[int]) -> None:
+        """Expect messages of this format with so many samples each."""
+        for size in samples:
+            self._expected.put((message, size))
+
+    def ready(self) -> bool:
+        """Whether `receive` would return at once."""
+        return bool(self._arrived)
+
+    def receive(self) -> EncodedTensors:
+        """Return the oldest message where it lies; its buffer is free when nobody refers to it any more."""
+        came = self._arrived.popleft()
+        return came.message.read(self._slots.leased(came.slot, self._buffers.put), came.samples)
+
+    def _serve(self) -> None:
+        posted: deque[_Posted] = deque()
+        try:
+            while True:
+                while not posted or not (self._expected.empty() or self._buffers.empty()):
+                    posted.append(self._post())
+                posted[0].work.wait()
+                self._arrived.append(posted.popleft())
+                self._waker.wake()
+        except Exception as error:  # noqa: BLE001  torch raises RuntimeError and its own
+            self._lost(error)
+
+    def _post(self) -> _Posted:
+        message, samples = self._expected.get()
+        slot = self._buffers.get()
+        memory = self._slots.flat(slot)[: message.nbytes(samples)]
+        work = dist.irecv(memory, self._peer.rank, tag=self._peer.tag)
+        assert work is not None
+        return _Posted(slot, samples, message, work)
+
+
+class GroupSender:
+    """The writing end."""
+
+    def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
+        self._peer, self._waker, self._lost = peer, waker, lost
+        self._flat = [slots.flat(slot) for slot in range(slots.count)]
+        self._free: deque[int] = deque(range(slots.count))
+        self._full: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._format = MessageFormat(tensors=())
+        Thread(target=self._serve, name=f"channel {peer.tag} to rank {peer.rank}", daemon=True).start()
+
+    def begin(self, message: MessageFormat) -> None:
+        """Send messages of this format from now on."""
+        self._format = message
+
+    def has_room(self) -> bool:
+        """Whether a message can be sent."""
+        return bool(self._free)
+
+    def send(self, carried: EncodedTensors) -> None:
+        """Copy a message into a free buffer; the caller's tensors are its own again."""
+        slot = self._free.popleft()
+        with torch.no_grad():
+            size = self._format.write(self._flat[slot], carried)
+        self._full.put((slot, size))
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                slot, size = self._full.get()
+                dist.send(self._flat[slot][:size], self._peer.rank, tag=self._peer.tag)
+                self._free.append(slot)
+                self._waker.wake()
+        except Exception as error:  # noqa: BLE001  torch raises RuntimeError and its own
+            self._lost(error)

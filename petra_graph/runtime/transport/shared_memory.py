@@ -1,0 +1,156 @@
+"""A channel between two processes of one host: slots in shared memory, written by one and read in place by the other.
+
+    sender                                  receiver
+    takes a free slot, writes          |
+    its number into the pipe `filled` --->  reads number, reads the slot in place
+    the number is free again          <---  number into the pipe `freed`, when nobody reads the slot any more
+
+Numbers may come back in any order. A pipe wakes its reader without anyone spinning, and the system orders memory around it.
+
+Decision: neither the memory nor the pipes have names. The receiver makes them and tells the sender where they are,
+which opens them as /proc/PID/fd/N. So they are gone with the last of the two processes, however it ends: nothing can be
+left in /dev/shm, nor is there a limit on its size to be met.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.runtime.transport.message_layout import MessageFormat
+from petra_graph.runtime.transport.slots import Slots, total_bytes
+from petra_graph.runtime.transport.waker import Waker
+
+_NUMBER_BYTES = 2
+_PIPE = os.O_NONBLOCK | os.O_CLOEXEC
+Address = Mapping[str, int]
+"""Where the receiver's memory and pipes are: its process and descriptors."""
+
+
+class SharedMemoryReceiver:
+    """The reading end, which owns the memory."""
+
+    def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
+        self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
+        size = total_bytes(count, slot_bytes)
+        what, hint = f"{count} messages of {slot_bytes} bytes", "use a smaller data.batch or data.evaluation_batch"
+        if size > (available := _available_bytes()):
+            raise RunFailed(f"no shared memory for {what}: {available:.0f} bytes are available", hint=hint)
+        try:
+            os.posix_fallocate(self._memory, 0, size)
+            self._slots = Slots(mmap.mmap(self._memory, size), count, slot_bytes)
+        except OSError as error:
+            raise RunFailed(f"no shared memory for {what}: {error.strerror or error}", hint=hint) from error
+        self._filled, self._filling = os.pipe2(_PIPE)
+        self._to_free, self._freeing = os.pipe2(_PIPE)
+        self._numbers: deque[int] = deque()
+        self._sizes: Iterator[int] = iter(())
+        self._format = MessageFormat(tensors=())
+        waker.attach(self._filled, self._drain)
+
+    @property
+    def address(self) -> Address:
+        """What the sender must know."""
+        return {
+            "process": os.getpid(),
+            "memory": self._memory,
+            "filling": self._filling,
+            "to_free": self._to_free,
+            "count": self._slots.count,
+            "slot_bytes": self._slots.slot_bytes,
+        }
+
+    def begin(self, message: MessageFormat, samples: Iterable[int]) -> None:
+        """Expect messages of this format with so many samples each."""
+        self._format, self._sizes = message, iter(samples)
+
+    def ready(self) -> bool:
+        """Whether `receive` would return at once."""
+        if not self._numbers:
+            self._drain()
+        return bool(self._numbers)
+
+    def receive(self) -> EncodedTensors:
+        """Return the oldest message where it lies; its slot is free when nobody refers to it any more."""
+        return self._format.read(self._slots.leased(self._numbers.popleft(), self._free), next(self._sizes))
+
+    def _drain(self) -> None:
+        self._numbers.extend(_numbers(self._filled))
+
+    def _free(self, slot: int) -> None:
+        _tell(self._freeing, slot)
+
+
+class SharedMemorySender:
+    """The writing end."""
+
+    def __init__(self, address: Address, waker: Waker) -> None:
+        def opened(name: str, flags: int) -> int:
+            return os.open(f"/proc/{address['process']}/fd/{address[name]}", flags | os.O_CLOEXEC)
+
+        count, slot_bytes = address["count"], address["slot_bytes"]
+        memory = opened("memory", os.O_RDWR)
+        self._slots = Slots(mmap.mmap(memory, total_bytes(count, slot_bytes)), count, slot_bytes)
+        os.close(memory)
+        self._flat: list[Tensor] = [self._slots.flat(slot) for slot in range(count)]
+        self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
+        self._freed = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
+        self._free: deque[int] = deque(range(count))
+        self._format = MessageFormat(tensors=())
+        waker.attach(self._freed, self._drain)
+
+    def begin(self, message: MessageFormat) -> None:
+        """Send messages of this format from now on."""
+        self._format = message
+
+    def has_room(self) -> bool:
+        """Whether a message can be sent."""
+        if not self._free:
+            self._drain()
+        return bool(self._free)
+
+    def send(self, carried: EncodedTensors) -> None:
+        """Copy a message into a free slot; the caller's tensors are its own again."""
+        slot = self._free.popleft()
+        with torch.no_grad():
+            self._format.write(self._flat[slot], carried)
+        _tell(self._filling, slot)
+
+    def _drain(self) -> None:
+        self._free.extend(_numbers(self._freed))
+
+
+def _available_bytes() -> float:
+    """Return what can be had without swapping: the system would rather kill processes than refuse to allocate."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return math.inf
+
+
+def _numbers(pipe: int) -> Iterator[int]:
+    """Yield all numbers that wait in a pipe; each was written whole."""
+    try:
+        found = os.read(pipe, 65536)
+    except BlockingIOError:
+        return
+    for start in range(0, len(found), _NUMBER_BYTES):
+        yield int.from_bytes(found[start : start + _NUMBER_BYTES], "little")
+
+
+def _tell(pipe: int, number: int) -> None:
+    try:
+        os.write(pipe, number.to_bytes(_NUMBER_BYTES, "little"))
+    except BrokenPipeError:
+        return  # The other process has gone: who watches processes will say so.

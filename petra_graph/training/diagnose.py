@@ -1,0 +1,114 @@
+"""Where numbers stopped being finite.
+
+Every stage notes the sum of what each forward in flight has sent; nobody looks at the notes until a loss is not finite.
+The head looks at its loss before any gradient of it flows, so what is not finite elsewhere came earlier. Stages in other
+processes are asked when the run has failed: what they say of themselves is a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from attrs import frozen
+
+from petra_graph.errors import Problem, RunFailed
+from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.spec.model import PrecisionSpec
+
+_HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
+
+
+@frozen(kw_only=True)
+class StageState:
+    """What a stage says of itself after a failure."""
+
+    index: int
+    nodes: tuple[str, ...]
+    sent_finite: bool
+    """Whether all was that it sent for the micro-batch in question."""
+    broken: str | None
+    """A parameter that is not."""
+
+
+class NotFinite(RunFailed):
+    """A loss is not finite, in training or in an evaluation."""
+
+    def __init__(
+        self, states: Sequence[StageState], result: HeadResult | float, epoch: int, precision: PrecisionSpec
+    ) -> None:
+        self._result, self._epoch, self._precision = result, epoch, precision
+        super().__init__(self.located(states))
+
+    @property
+    def micro_batch(self) -> int:
+        """The one that stages are to be asked about; of an evaluation, none."""
+        return self._result.micro_batch if isinstance(self._result, HeadResult) else -1
+
+    def located(self, states: Sequence[StageState]) -> Problem:
+        """Say where it began, as far as these stages know, which are in order."""
+        if isinstance(self._result, HeadResult):
+            return _loss_located(states, self._result, self._epoch, self._precision)
+        return _evaluation_located(states, self._result, self._epoch)
+
+
+def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[StageState]:
+    """Ask stages of this process."""
+    return [
+        StageState(
+            index=executor.program.index,
+            nodes=executor.program.nodes,
+            sent_finite=executor.sent_finite(micro_batch),
+            broken=broken_parameter([executor]),
+        )
+        for executor in executors
+    ]
+
+
+def loss_not_finite(executors: Sequence[StageExecutor], result: HeadResult, epoch: int) -> NotFinite:
+    """Say in which stage a training loss stopped being finite.
+
+    Args:
+        executors: the stages, as the failure left them.
+        result: the head's, whose loss is not finite.
+        epoch: counted from 1.
+    """
+    return NotFinite(stage_states(executors, result.micro_batch), result, epoch, executors[-1].precision)
+
+
+def evaluation_not_finite(executors: Sequence[StageExecutor], loss: float, epoch: int) -> NotFinite:
+    """Say why an evaluation's loss is not finite, after training losses that were."""
+    return NotFinite(stage_states(executors, -1), loss, epoch, executors[-1].precision)
+
+
+def _loss_located(states: Sequence[StageState], result: HeadResult, epoch: int, precision: PrecisionSpec) -> Problem:
+    stage = next((one for one in states[:-1] if not one.sent_finite), states[-1])
+    what = "loss" if stage is states[-1] else "output"
+    message = (
+        f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch}); "
+        f"it began in the {what} of stage {stage.index} ({', '.join(stage.nodes)})"
+    )
+    narrow = [name for name in ("buffer_dtype", "channel_dtype") if getattr(precision, name) == "float16"]
+    hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
+    return Problem(message=f"{message}, where {stage.broken}" if stage.broken else message, hint=hint)
+
+
+def _evaluation_located(states: Sequence[StageState], loss: float, epoch: int) -> Problem:
+    broken = next((state.broken for state in reversed(states) if state.broken), None)
+    return Problem(
+        message=f"the evaluation loss is {loss} after epoch {epoch}"
+        + (f": {broken}" if broken else ", though all parameters are finite"),
+        hint=_HINT if broken else "running statistics or activations overflow in evaluation: lower the learning rate",
+    )
+
+
+def broken_parameter(executors: Sequence[StageExecutor]) -> str | None:
+    """Name a parameter that is not finite, in the stage nearest to the head: gradients flow down from there."""
+    for executor in reversed(executors):
+        for name, module in executor.modules.items():
+            for key, parameter in module.named_parameters():
+                if not bool(torch.isfinite(parameter).all()):
+                    index, updates = executor.program.index, executor.updater.updates
+                    return f'{key} of node "{name}" in stage {index} is not finite after {updates} updates'
+    return None

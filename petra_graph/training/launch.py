@@ -1,0 +1,68 @@
+"""A run on several processes of this machine: its words are checked here, the rest is left to them.
+
+Decision: only what costs no time is checked before processes start. They prepare as every run does, and one of them tells
+what is wrong; preparing here first would make every good run wait for it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from petra_graph.compiler.processes import check_processes
+from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.runtime.control.launch import launch
+from petra_graph.runtime.control.world import rank_info_from
+
+
+def run_on_processes(
+    path: str, overrides: Sequence[str], processes: int, flags: Sequence[str], environment: dict[str, str]
+) -> None:
+    """Train what a specification describes; the processes print and write everything.
+
+    Args:
+        path: of the specification.
+        overrides: values set on the command line.
+        processes: how many, at least 2.
+        flags: of the command line, to be passed on.
+        environment: this process's own.
+
+    Raises:
+        SpecError, PluginError: before anything is started.
+        Interrupted: somebody asked to stop.
+        FailedElsewhere: the run failed, and has said so.
+        RunFailed: it failed, and none of its processes could say so.
+    """
+    if rank_info_from(environment) is not None:
+        raise SpecError(
+            "--processes starts processes, and this is already one of several",
+            hint="leave --processes out under torchrun",
+        )
+    if path == "-":
+        raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
+    _check(path, overrides, processes)
+    settings = [part for override in overrides for part in ("--set", override)]
+    code = launch(["run", path, *settings, *flags], processes)
+    if code == Interrupted.exit_code:
+        raise Interrupted
+    if code:
+        raise FailedElsewhere(code)
+
+
+def _check(path: str, overrides: Sequence[str], processes: int) -> None:
+    """Check words, graph, and whether there is a stage for each process."""
+    checked = check_spec(path, overrides, import_local=True)
+    cuts = checked.spec.partition.stages
+    match cuts:
+        case int():
+            most = cuts
+        case tuple():
+            most = len(cuts)
+        case _:
+            most = len(checked.graph.nodes)
+    findings = ProblemCollector()
+    findings.attempt(
+        lambda: check_processes(most, max(1, processes // checked.spec.partition.replicas)), (), inside=True
+    )
+    findings.raise_any(checked.loaded)

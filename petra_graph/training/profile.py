@@ -1,0 +1,277 @@
+"""Times every operation of every node on the real device, so that plans need not guess.
+
+The network runs as it would be trained, in this process, every node a stage of its own; a stopwatch surrounds each
+stage's forward, backward and update. One run a way of keeping activations gives all operations:
+
+    petra                    forward, reverse (reversible nodes), rerun (buffered ones), learn (the head), update
+    dsp                      rerun of reversible nodes, from a stored input
+    backprop                 record and replay, of a kept graph
+    delayed-reconstructed    invert and copy, as what its backward takes beyond a rerun, and its update beyond petra's
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from petra_graph.executor.observer import StageObserver
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.compiled import compile_graph
+from petra_graph.program.costs import Operation
+from petra_graph.program.devices import Link
+from petra_graph.program.profile import Profile
+from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.spec.model import AskedName, Kind, MethodSpec
+from petra_graph.training.data_loading import MicroBatch
+from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
+
+WARM_UP = 3
+"""Micro-batches that are not timed: allocators and caches fill."""
+BURST = 5
+"""Micro-batches that one way trains on before the next one's turn."""
+_Meaning = Mapping[Kind, tuple[Operation, Operation | None]]
+
+_COPIED_BYTES = 2**26
+
+# method, schedule -> what its forward and its backward are, by kind of node
+_WAYS: tuple[tuple[str, AskedName, _Meaning], ...] = (
+    (
+        "petra",
+        "sequential",
+        {"reversible": ("forward", "reverse"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
+    ),
+    (
+        "dsp",
+        "sequential",
+        {"reversible": ("forward", "rerun"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
+    ),
+    (
+        "backprop",
+        "sequential",
+        {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("learn", None)},
+    ),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), "buffered": ("forward", "rerun")}),
+)
+
+
+def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
+    """Time a specification's nodes.
+
+    Args:
+        path: the specification.
+        overrides: `--set` assignments.
+        micro_batches: how many are timed, at least; each operation's median counts.
+
+    Raises:
+        SpecError, PluginError: as `prepare`.
+        RunFailed: the network does not run.
+    """
+    checked = check_spec(path, overrides, import_local=True)
+    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
+    ready = prepare_checked(evolve(checked, spec=evolve(checked.spec, partition=partition)))
+    fix_arithmetic(ready)
+    keep_freed_memory()
+    timed = ways(ready)
+    for _ in range(-(-micro_batches // BURST)):
+        for way in timed:
+            way.burst(BURST)
+    return profile_of_ways(ready, timed)
+
+
+def ways(ready: Prepared) -> list[Timed]:
+    """Return the ways of training that time all operations, each warm."""
+    timed = [Timed(_trained_by(ready, method, schedule), meaning) for method, schedule, meaning in _WAYS]
+    for way in timed:
+        way.burst(WARM_UP)
+        way.forget()
+    return timed
+
+
+def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
+    """Return what has been timed so far."""
+    seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
+    updates: dict[str, float] = {}
+    for way in timed:
+        for name, operations in way.seconds().items():
+            updates[name] = operations["update"]
+            seconds[name] = operations | seconds[name]
+    for name, operations in seconds.items():
+        if "invert" in operations:
+            operations["invert"] = max(0.0, operations["invert"] - operations["rerun"])
+        if "rerun" in operations:
+            operations["copy"] = max(0.0, updates[name] - operations["update"])
+    devices = [torch.device(program.device) for program in ready.compiled.programs]
+    costs = ready.costs(ready.compiled.graph, ready.spec)
+    return Profile(
+        name=ready.spec.name,
+        device=_device_name(devices[0]),
+        kind="cuda" if devices[0].type == "cuda" else "cpu",
+        micro_batch=ready.spec.data.batch,
+        compute=ready.spec.precision.compute,
+        threads=ready.spec.run.threads,
+        nodes=dict(seconds),
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        outside=timed[0].outside(),
+        link=_link(devices),
+    )
+
+
+def _trained_by(ready: Prepared, method: str, schedule: AskedName) -> Prepared:
+    """Return the same run with another method, every node a stage and every micro-batch an update."""
+    checked = ready.checked
+    clip = checked.spec.optimizer.clip  # one norm over all stages is for synchronous methods only
+    spec = evolve(
+        checked.spec,
+        method=MethodSpec(name=method, schedule=schedule),
+        optimizer=evolve(checked.spec.optimizer, clip=clip and evolve(clip, scope="stage")),
+    )
+    compiled = compile_graph(checked.graph, spec, checked.facts, ready.costs)
+    return evolve(ready, checked=evolve(checked, spec=spec), compiled=compiled)
+
+
+class _Stopwatch(StageObserver):
+    """Times one stage; on a GPU it waits for the work to be done, before and after."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.forwards: list[float] = []
+        self.backwards: list[float] = []
+        self.updates: list[float] = []
+
+    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+        """Time a forward."""
+        return self._into(self.forwards)
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Time a backward."""
+        return self._into(self.backwards)
+
+    def update(self) -> AbstractContextManager[None]:
+        """Time an update."""
+        return self._into(self.updates)
+
+    @contextmanager
+    def _into(self, times: list[float]) -> Iterator[None]:
+        _wait(self.device)
+        began = time.perf_counter()
+        yield
+        _wait(self.device)
+        times.append(time.perf_counter() - began)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        for times in (self.forwards, self.backwards, self.updates):
+            times.clear()
+
+    @property
+    def total(self) -> float:
+        """Seconds of everything that was timed."""
+        return sum(self.forwards) + sum(self.backwards) + sum(self.updates)
+
+
+class Timed:
+    """One way of training, every node a stage; it trains in bursts, so that ways can take turns on a machine that drifts."""
+
+    def __init__(self, setting: Prepared, meaning: _Meaning) -> None:
+        self._setting, self._meaning = setting, meaning
+        executors = setting.executors()
+        self._watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
+        self._runtime = InlineRuntime(executors)
+        self._data = endless(setting)
+        self._done = 0
+        self._outside: list[float] = []
+
+    def burst(self, micro_batches: int) -> None:
+        """Train on so many micro-batches, and drain."""
+        inside = self._inside()
+        asked = range(self._done, self._done + micro_batches)
+        began = time.perf_counter()
+        self._runtime.train(self._data, asked, lambda _: None)
+        seconds = time.perf_counter() - began
+        self._done += micro_batches
+        self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
+
+    def forget(self) -> None:
+        """Leave out what was timed so far."""
+        self._outside.clear()
+        for watch in self._watches.values():
+            watch.forget()
+
+    def outside(self) -> float:
+        """Seconds of a micro-batch that no operation takes."""
+        return statistics.median(self._outside)
+
+    def seconds(self) -> dict[str, dict[Operation, float]]:
+        """Return every node's operations' medians."""
+        found: dict[str, dict[Operation, float]] = {}
+        kinds = {node.name: node.kind for node in self._setting.compiled.graph.nodes.values()}
+        for name, watch in self._watches.items():
+            names = self._meaning.get(kinds[name])
+            if names is not None:
+                forward, backward = names
+                found[name] = {forward: statistics.median(watch.forwards), "update": statistics.median(watch.updates)}
+                if backward is not None:
+                    found[name][backward] = statistics.median(watch.backwards)
+        return found
+
+    def _inside(self) -> float:
+        return sum(watch.total for watch in self._watches.values())
+
+
+def _watched(executor: StageExecutor) -> _Stopwatch:
+    watch = _Stopwatch(torch.device(executor.program.device))
+    executor.watch(watch)
+    return watch
+
+
+def endless(setting: Prepared) -> Generator[MicroBatch]:
+    """Yield micro-batches as training would, epoch after epoch."""
+    epoch = 0
+    while True:
+        yield from setting.training_batches(epoch)
+        epoch += 1
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
+def _link(devices: Sequence[torch.device]) -> Link | None:
+    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
+
+    On CPUs alone a copy in memory is timed, which is what a message through shared memory takes. None: one GPU.
+    """
+    others = [device for device in devices if device != devices[0]]
+    if not others and devices[0].type != "cpu":
+        return None
+    source, target = devices[0], (others or devices)[0]
+    seconds = [_copying(source, target, size) for size in (1, _COPIED_BYTES)]
+    return Link(latency_seconds=seconds[0], bytes_per_second=_COPIED_BYTES / max(seconds[1] - seconds[0], 1e-9))
+
+
+def _copying(source: torch.device, target: torch.device, size: int) -> float:
+    sent = torch.zeros(size, dtype=torch.uint8, device=source)
+    received = torch.empty(size, dtype=torch.uint8, device=target)
+    taken = []
+    for _ in range(12):
+        _wait(source)
+        began = time.perf_counter()
+        received.copy_(sent)
+        _wait(target)
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[2:])

@@ -1,0 +1,148 @@
+"""Pipelines for the time model: chains by hand, and random ones with skips and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+from hypothesis import strategies as st
+
+from petra_graph.compiler.lower import lower
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.simulator.describe import pipeline
+from petra_graph.compiler.simulator.model import ChannelKey, DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.devices import Link
+from petra_graph.program.method import METHODS
+from petra_graph.program.schedule import depths
+from petra_graph.program.stage_program import Edge, StageProgram
+from tests.graph.strategies import cuts, networks
+from tests.pipelines import built_graph
+
+UNITS = StageSeconds(forward=1, backward=3)
+"""A reversible stage's 4 units; `SHORT` are those of a kept graph."""
+SHORT = StageSeconds(forward=1, backward=2)
+
+
+def chain_edge(stage: int) -> Edge:
+    return Edge(f"n{stage}", f"n{stage + 1}")
+
+
+def programs(
+    stages: int, schedule: str | tuple[int, ...] = "1f1b", *, accumulation: int = 1, flush: str = "drain"
+) -> tuple[StageProgram, ...]:
+    """A chain's programs, as far as the time model reads them."""
+    ahead = depths(schedule, [stages - j for j in range(1, stages + 1)], accumulation)
+    return tuple(
+        StageProgram(
+            index=j,
+            segments=(),
+            depth=ahead[j - 1],
+            accumulation=accumulation,
+            flush=flush,
+            device=f"d{j}",
+            receives=(chain_edge(j - 1) if j > 1 else Edge(INPUT, "n1"),),
+            sends=(chain_edge(j),) if j < stages else (),
+        )
+        for j in range(1, stages + 1)
+    )
+
+
+def chain(
+    stages: int,
+    schedule: str | tuple[int, ...] = "1f1b",
+    seconds: StageSeconds | Sequence[StageSeconds] = UNITS,
+    *,
+    accumulation: int = 1,
+    flush: str = "drain",
+    overlaps: bool = False,
+    channel_bytes: MessageBytes | None = None,
+    **more,
+) -> Pipeline:
+    each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
+    made = programs(stages, schedule, accumulation=accumulation, flush=flush)
+    return pipeline(
+        made,
+        each,
+        channel_bytes={chain_edge(j): channel_bytes or MessageBytes() for j in range(1, stages)},
+        devices={program.device: DeviceExecution(overlaps=overlaps) for program in made},
+        **more,
+    )
+
+
+def graph_programs(nodes, stages=None, *, method="petra", schedule="1f1b", accumulation=1) -> tuple[StageProgram, ...]:
+    graph = built_graph(nodes)
+    streams = {INPUT: 1} | dict.fromkeys(graph.nodes, 2)
+    made = partition(graph, stages or per_block(graph), ("cpu",))
+    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=accumulation, streams=streams)
+
+
+def one_each(made: Sequence[StageProgram]) -> list[str]:
+    return [f"d{program.index}" for program in made]
+
+
+QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
+"""Sums of them are exact."""
+ANY_SECONDS = st.builds(StageSeconds, forward=QUARTERS, backward=QUARTERS, update=st.sampled_from([0.0, 0.0, 0.5, 2.0]))
+ANY_LINK = st.builds(
+    Link, latency_seconds=st.sampled_from([0.0, 0.25, 1.5]), bytes_per_second=st.sampled_from([8.0, 4.0, 1e300])
+)
+
+
+@st.composite
+def gaps_to_depths(draw, stages: int, widest: int = 3) -> tuple[int, ...]:
+    found = [1]
+    for _ in range(stages - 1):
+        found.insert(0, found[0] + draw(st.integers(0, widest)))
+    return tuple(found)
+
+
+@st.composite
+def chains(draw, max_stages: int = 5, *, slots: bool = True, flush: bool = True, overlaps: bool = True) -> Pipeline:
+    """Chains of unequal stages on their own devices, in any order that goes on."""
+    stages = draw(st.integers(1, max_stages))
+    accumulation = draw(st.integers(1, 4))
+    ahead = draw(gaps_to_depths(stages))
+    flushing = flush and draw(st.booleans())
+    made = programs(stages, ahead, accumulation=accumulation, flush="window" if flushing else "drain")
+    return _model(draw, made, slots=slots, overlaps=overlaps)
+
+
+@st.composite
+def graphs(draw, *, slots: bool = True, shared: bool = False, overlaps: bool = True) -> Pipeline:
+    """Stages with skips and branches between them, under any schedule; `shared` lets devices host several."""
+    nodes = draw(networks(max_body=5))
+    schedule = draw(st.sampled_from(["lockstep", "1f1b", "sequential"]))
+    made = graph_programs(
+        nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
+    )
+    found = _model(draw, made, slots=slots, overlaps=overlaps)
+    if not shared:
+        return found
+    devices = [f"d{draw(st.integers(1, 3))}" for _ in found.stages]
+    return evolve(
+        found, stages=tuple(evolve(stage, device=device) for stage, device in zip(found.stages, devices, strict=True))
+    )
+
+
+def _model(draw, made: Sequence[StageProgram], *, slots: bool, overlaps: bool) -> Pipeline:
+    names = one_each(made)
+    edges = [edge for program in made for edge in program.sends]
+    sizes = st.integers(0, 6)
+    found = pipeline(
+        made,
+        [draw(ANY_SECONDS) for _ in made],
+        placement=names,
+        channel_bytes={edge: MessageBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
+        devices={name: DeviceExecution(overlaps=overlaps and draw(st.booleans())) for name in names},
+        link=draw(ANY_LINK),
+        blocking_sends=draw(st.booleans()),
+    )
+    if not (slots and draw(st.booleans())):
+        return found
+    channels = {channel: draw(st.integers(2, 5)) for channel in found.channels if draw(st.booleans())}
+    return evolve(found, slots=channels)
+
+
+def channel(stage: int, direction: str) -> ChannelKey:
+    return ChannelKey(chain_edge(stage), direction)

@@ -1,0 +1,114 @@
+"""The least depths keep full throughput, and nothing less deep does."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+
+from petra_graph.compiler.simulator.depths import least_depths, with_depths
+from petra_graph.compiler.simulator.describe import pipeline
+from petra_graph.compiler.simulator.model import Pipeline, StageSeconds
+from petra_graph.compiler.simulator.steady import full_seconds, tick
+from petra_graph.errors import SpecError
+from petra_graph.program.devices import Link
+from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, graphs, programs
+
+TIGHT = 1e-9
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5, 18])
+def test_1f1b_is_the_least_for_equal_stages_and_free_links(stages):
+    assert least_depths(chain(stages), TIGHT) == tuple(range(stages, 0, -1))
+
+
+@pytest.mark.parametrize("stages", [2, 6, 18])
+def test_lockstep_is_the_least_where_a_hop_takes_half_a_tick(stages):
+    """A forward, a hop and a backward's hop fill two ticks a stage: PETRA's equation (5) has such hops."""
+    model = chain(stages, link=Link(latency_seconds=2))
+    assert least_depths(model, TIGHT) == tuple(2 * distance + 1 for distance in range(stages - 1, -1, -1))
+
+
+def test_stages_that_overlap_need_more_than_1f1b_and_less_than_lockstep():
+    seconds = [*[UNITS] * 5, SHORT]
+    found = least_depths(chain(6, "1f1b", seconds, overlaps=True), TIGHT)
+    assert found == (8, 7, 5, 4, 3, 1)
+    assert tick(with_depths(chain(6, "1f1b", seconds, overlaps=True), found)).seconds == 3
+
+
+def test_light_stages_need_not_run_ahead():
+    """A bottleneck at the head: the stages before it have time to wait."""
+    light = StageSeconds(forward=0.1, backward=0.1)
+    assert least_depths(chain(4, "1f1b", [light, light, light, UNITS])) == (2, 2, 2, 1)
+
+
+def test_a_margin_of_throughput_spares_depth():
+    model = chain(4, link=Link(latency_seconds=0.001))
+    assert least_depths(model, TIGHT) == (7, 5, 3, 1)
+    assert least_depths(model) == (4, 3, 2, 1)
+
+
+def test_a_pipeline_that_flushes_has_no_least_depths():
+    with pytest.raises(SpecError, match="least depths are for methods that do not flush"):
+        least_depths(chain(3, accumulation=4, flush="window"))
+
+
+def descending(model: Pipeline, most: tuple[int, ...]):
+    """All depths up to `most` that do not grow."""
+    for depths in product(*(range(1, each + 1) for each in most)):
+        if depths[-1] == 1 and all(a >= b for a, b in pairwise(depths)):
+            yield depths
+
+
+@settings(max_examples=40)
+@given(chains(max_stages=4, slots=False, flush=False))
+def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
+    """Against brute force: at each stage, no depths at full throughput go lower."""
+    model = evolve(model, link=Link(latency_seconds=min(model.link.latency_seconds, 0.25)))
+    found = least_depths(model, TIGHT)
+    limit = full_seconds(model) * (1 + TIGHT)
+    assert tick(with_depths(model, found)).seconds <= limit * (1 + TIGHT)
+    least = found
+    for depths in descending(model, found):
+        if tick(with_depths(model, depths)).seconds <= limit:
+            least = tuple(map(min, least, depths))
+    assert found == least
+
+
+@settings(max_examples=40)
+@given(graphs(slots=False))
+def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
+    found = least_depths(model)
+    depth = {stage.index: each for stage, each in zip(model.stages, found, strict=True)}
+    assert found[-1] == 1
+    assert all(depth[wire.producer] >= depth[wire.consumer] for wire in model.wires)
+    deep = evolve(with_depths(model, found), slots={})
+    assert tick(deep).seconds <= full_seconds(model) * (1 + 1e-3) * (1 + TIGHT)
+
+
+@settings(max_examples=10, deadline=None)
+@given(graphs(slots=False, shared=True, overlaps=False))
+def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model: Pipeline):
+    found = least_depths(model)
+    assert found[-1] == 1
+    reached = tick(with_depths(model, found)).seconds
+    distance = [len(model.stages) - stage.index for stage in model.stages]
+    assert reached <= tick(with_depths(model, [1 + each for each in distance])).seconds * (1 + 2e-3)
+
+
+def test_two_stages_on_each_of_two_devices():
+    model = pipeline(programs(4), [UNITS] * 4, placement="aabb")
+    found = least_depths(model)
+    assert tick(with_depths(model, found)).seconds == pytest.approx(8, rel=1e-3)
+    assert found[-1] == 1
+
+
+def test_two_hundred_stages_and_their_updates():
+    model = chain(
+        200, "1f1b", StageSeconds(forward=1, backward=3, update=0.5), accumulation=8, link=Link(latency_seconds=0.3)
+    )
+    found = least_depths(model)
+    assert found[-3:] == (5, 3, 1)
+    assert tick(with_depths(model, found)).seconds <= full_seconds(model) * 1.001

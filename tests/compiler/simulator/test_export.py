@@ -1,0 +1,74 @@
+"""Orders that torch's own schedule validator and simulator accept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petra_graph.compiler.simulator.deadlock import Deadlock
+from petra_graph.compiler.simulator.export import to_torch_actions
+from petra_graph.program.method import METHODS
+from tests.compiler.simulator.pipelines import gaps_to_depths, graph_programs, programs
+from tests.pipelines import GRAPHS
+
+EVERY_METHOD = [
+    (name, schedule) for name, method in METHODS.items() for schedule in method.schedules if schedule != "auto"
+]
+
+
+def accepted(actions, stages: int, count: int) -> None:
+    """Torch finds every action once and in order, and no rank waiting for ever."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    wanted = ("_Action", "_validate_schedule", "_add_send_recv", "_simulate_comms_compute")
+    if not all(hasattr(schedules, name) for name in wanted):
+        pytest.skip("this torch keeps its schedule validator elsewhere")
+    parsed = {rank: [schedules._Action.from_str(action) for action in row] for rank, row in actions.items()}
+    assert {rank: [str(action) for action in row] for rank, row in parsed.items()} == actions
+    placed = schedules._validate_schedule(parsed, len(actions), stages, count)
+    with_wires = schedules._add_send_recv(parsed, placed.__getitem__, stages)
+    done = schedules._simulate_comms_compute(with_wires, placed.__getitem__, stages)
+    computed = [action for row in done.values() for action in row if action is not None and action.is_compute_op]
+    assert len(computed) == 2 * stages * count
+
+
+def test_two_stages_of_1f1b():
+    assert to_torch_actions(programs(2), 3) == {
+        0: ["0F0", "0F1", "0B0", "0F2", "0B1", "0B2"],
+        1: ["1F0", "1B0", "1F1", "1B1", "1F2", "1B2"],
+    }
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize(("method", "schedule"), EVERY_METHOD)
+def test_every_methods_schedules(method, schedule, stages):
+    made = programs(stages, schedule, accumulation=4, flush=METHODS[method].flush)
+    accepted(to_torch_actions(made, 10), stages, 10)
+
+
+@settings(max_examples=30)
+@given(st.data(), st.integers(1, 5), st.integers(1, 12), st.integers(1, 4), st.sampled_from(["drain", "window"]))
+def test_any_depths_that_do_not_grow(data, stages, count, accumulation, flush):
+    made = programs(stages, data.draw(gaps_to_depths(stages)), accumulation=accumulation, flush=flush)
+    accepted(to_torch_actions(made, count), stages, count)
+
+
+@pytest.mark.parametrize("ranks", [[0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 1]])
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
+def test_ranks_that_host_several_stages(schedule, ranks):
+    actions = to_torch_actions(programs(4, schedule), 7, ranks)
+    assert set(actions) == set(ranks)
+    accepted(actions, 4, 7)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_stage_of_a_graph_is_there(name):
+    made = graph_programs(GRAPHS[name], schedule="lockstep")
+    actions = to_torch_actions(made, 5)
+    found = sorted(action for row in actions.values() for action in row)
+    assert found == sorted(f"{stage}{verb}{m}" for stage in range(len(made)) for verb in "FB" for m in range(5))
+
+
+def test_an_order_that_waits_for_ever_is_refused():
+    with pytest.raises(Deadlock):
+        to_torch_actions(programs(3, (2, 3, 1)), 5)

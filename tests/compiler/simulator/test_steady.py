@@ -1,0 +1,184 @@
+"""The exact tick is that of a long simulation, and the one that theory knows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petra_graph.compiler.simulator.deadlock import Deadlock
+from petra_graph.compiler.simulator.depths import with_depths
+from petra_graph.compiler.simulator.describe import pipeline
+from petra_graph.compiler.simulator.events import simulate
+from petra_graph.compiler.simulator.model import DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.steady import full_seconds, keeps, tick, work_seconds
+from petra_graph.compiler.simulator.waits import needs_windows
+from petra_graph.program.devices import Link
+from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, channel, graphs, programs
+
+EQUAL = 1e-9
+"""Between a sum of floats and the same in another order."""
+
+
+@pytest.mark.parametrize("stages", [1, 2, 5, 18])
+@pytest.mark.parametrize(("schedule", "units"), [("lockstep", 4), ("1f1b", 4)])
+def test_equal_stages_are_never_idle(schedule, units, stages):
+    assert tick(chain(stages, schedule)).seconds == units
+
+
+@pytest.mark.parametrize("stages", [2, 5, 18])
+def test_where_forward_and_backward_overlap(stages):
+    """semantics, "When": lockstep reaches 3 units, 1f1b stays near 4; the head's 3 units are forward and backward."""
+    seconds = [*[UNITS] * (stages - 1), SHORT]
+    assert tick(chain(stages, "lockstep", seconds, overlaps=True)).seconds == 3
+    assert tick(chain(stages, "1f1b", seconds, overlaps=True)).seconds == pytest.approx(4 - 1 / stages, rel=EQUAL)
+
+
+@pytest.mark.parametrize("stages", [2, 5, 18])
+@pytest.mark.parametrize("latency", [0.1, 0.5, 1.0])
+def test_a_hop_adds_its_latency_to_1f1b(stages, latency):
+    """By 2L(J-1)/J: a round trip over J-1 hops, shared by J micro-batches."""
+    found = tick(chain(stages, link=Link(latency_seconds=latency))).seconds
+    assert found == pytest.approx(4 + 2 * latency * (stages - 1) / stages, rel=EQUAL)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.7])
+def test_one_after_another(latency):
+    found = tick(chain(4, "sequential", link=Link(latency_seconds=latency))).seconds
+    assert found == pytest.approx(4 * 4 + 2 * 3 * latency, rel=EQUAL)
+
+
+@pytest.mark.parametrize(("schedule", "method"), [("fill-drain", "gpipe"), ("1f1b", "1f1b-flush")])
+@pytest.mark.parametrize(("stages", "window"), [(2, 1), (4, 4), (4, 8), (6, 3)])
+def test_a_flush_costs_its_bubble(schedule, method, stages, window):
+    """(J-1)/(M+J-1) of the time, for equal stages; one forward and one backward each way."""
+    found = tick(chain(stages, schedule, SHORT, accumulation=window, flush="window")).seconds
+    bubble = Fraction(stages - 1, window + stages - 1)
+    assert found == pytest.approx(float(3 / (1 - bubble)), rel=EQUAL)
+
+
+def test_the_slowest_stage_sets_the_tick():
+    seconds = [UNITS, StageSeconds(forward=2, backward=5, update=1), UNITS, SHORT]
+    found = tick(chain(4, "lockstep", seconds, accumulation=2))
+    assert (found.seconds, found.stages, found.exact) == (7.5, (2,), True)
+
+
+def test_a_round_trip_that_sets_the_tick_names_its_stages():
+    assert tick(chain(3, (2, 2, 1))).stages == (1, 2)
+    assert tick(chain(3, (2, 1, 1))).stages == (2, 3)
+
+
+def test_an_overlapping_device_may_slow_what_meets():
+    model = chain(3, "lockstep", overlaps=True)
+    slowed = evolve(model, devices={name: DeviceExecution(overlaps=True, contention=1.5) for name in model.devices})
+    assert tick(slowed).seconds == 4.5
+
+
+def test_a_full_link_sets_the_tick():
+    model = chain(3, (12, 6, 1), link=Link(bytes_per_second=2), channel_bytes=MessageBytes(forward=10, backward=4))
+    assert tick(model).seconds == 5
+
+
+def head_starts(model: Pipeline, count: int) -> list[float]:
+    timeline = simulate(model, count)
+    return [event.start for event in timeline.of(timeline.head, "forward")]
+
+
+def repeats_with(starts: list[float], seconds: float, window: int) -> bool:
+    """Whether the second half repeats itself after some windows, `seconds` a micro-batch."""
+    second = len(starts) // 2
+    for length in range(window, second // 2, window):
+        steps = {starts[at] - starts[at - length] for at in range(second + length, len(starts) - length)}
+        if max(steps) - min(steps) <= EQUAL:
+            return steps.pop() == pytest.approx(length * seconds, rel=EQUAL)
+    return False
+
+
+@settings(max_examples=60)
+@given(st.one_of(chains(), graphs()))
+def test_the_exact_tick_is_the_simulated_one(model: Pipeline):
+    """Two programs that know nothing of each other: an event queue, and cycles in a graph of waits."""
+    window = model.accumulation if needs_windows(model) else 1
+    count = 40 * window * max(stage.depth for stage in model.stages)
+    try:
+        starts = head_starts(model, min(count, 600))
+    except Deadlock:
+        with pytest.raises(Deadlock):
+            tick(model)
+        return
+    found = tick(model).seconds
+    assert repeats_with(starts[: -max(stage.depth for stage in model.stages)], found, window)
+
+
+@given(st.data(), chains())
+def test_slower_or_fewer_is_never_faster(data, model: Pipeline):
+    place = data.draw(st.integers(0, len(model.stages) - 1))
+    stage = model.stages[place]
+    slower = evolve(stage, seconds=evolve(stage.seconds, backward=stage.seconds.backward + 1))
+    fewer = {each: data.draw(st.integers(1, slots)) for each, slots in model.slots.items()}
+    try:
+        found = tick(model).seconds
+        stages = (*model.stages[:place], slower, *model.stages[place + 1 :])
+        assert tick(evolve(model, stages=stages)).seconds >= found * (1 - EQUAL)
+        assert tick(evolve(model, slots=fewer)).seconds >= found * (1 - EQUAL)
+    except Deadlock:
+        return
+
+
+@given(st.data(), chains(slots=False, flush=False))
+def test_running_further_ahead_is_never_slower(data, model: Pipeline):
+    """A stage with all before it: distance between two depths is what loosens waits."""
+    place = data.draw(st.integers(0, len(model.stages) - 1))
+    ahead = [stage.depth + (at < place) for at, stage in enumerate(model.stages)]
+    found = tick(with_depths(model, ahead)).seconds
+    assert found <= tick(model).seconds * (1 + EQUAL)
+    assert found >= full_seconds(model) * (1 - EQUAL)
+
+
+@given(chains())
+def test_keeping_a_tick_means_having_one_no_longer(model: Pipeline):
+    try:
+        found = tick(model).seconds
+    except Deadlock:
+        assert not keeps(model, 1e6)
+        return
+    assert keeps(model, found * (1 + 1e-6))
+    assert not keeps(model, found * (1 - 1e-6))
+    assert found >= max(work_seconds(model).values()) * (1 - EQUAL)
+
+
+@given(chains(slots=False, flush=False))
+def test_without_bound_means_as_fast_as_any_depth(model: Pipeline):
+    far = [1 + 60 * distance for distance in range(len(model.stages) - 1, -1, -1)]
+    assert tick(with_depths(model, far)).seconds == pytest.approx(full_seconds(model), rel=EQUAL)
+
+
+@pytest.mark.parametrize("placement", ["aabb", "aaab", "abab"])
+def test_several_stages_on_a_device_share_it(placement):
+    """Deep enough, the device with most work is never idle."""
+    model = pipeline(programs(4, (30, 20, 10, 1)), [UNITS] * 4, placement=placement)
+    found = tick(model)
+    most = 4 * max(placement.count("a"), placement.count("b"))
+    assert found.exact
+    assert found.seconds == pytest.approx(most, rel=EQUAL)
+    assert set(found.stages) <= {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "lockstep", "sequential"])
+def test_all_stages_on_one_device_take_as_long_as_their_work(schedule):
+    assert tick(pipeline(programs(5, schedule), [UNITS] * 5, placement="aaaaa")).seconds == 20
+
+
+@pytest.mark.parametrize("slots", [{}, {channel(1, "forward"): 1, channel(1, "backward"): 1}])
+def test_a_steady_state_that_no_one_reaches_is_told_as_the_simulation_tells_it(slots):
+    depths = (5, 1) if slots else (2, 3)
+    with pytest.raises(Deadlock, match=r"stage 1 waits to run the (forward|backward) of micro-batch"):
+        tick(chain(2, depths, slots=slots))
+
+
+def test_a_thousand_stages():
+    found = tick(chain(1024, link=Link(latency_seconds=0.1))).seconds
+    assert found == pytest.approx(4 + 0.2 * 1023 / 1024, rel=EQUAL)

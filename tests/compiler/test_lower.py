@@ -1,0 +1,240 @@
+"""From a partition to programs: segments, what they keep, who sends what back; and that any of them trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+
+from petra_graph.compiler.lower import lower
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.method import METHODS
+from petra_graph.program.stage_program import Edge, StageProgram
+from tests.graph.strategies import cuts, networks
+from tests.pipelines import BRANCHES, CHAIN, SKIP, batches, built_graph, node, pipeline, plain_network, relative_error
+
+ONE_GRADIENT = 1e-12
+
+
+def programs(nodes, stages=None, *, method="petra", schedule="1f1b") -> tuple[StageProgram, ...]:
+    graph = built_graph(nodes)
+    streams = {INPUT: 1} | dict.fromkeys(graph.nodes, 2)
+    made = partition(graph, stages or per_block(graph), ("cpu",))
+    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=3, streams=streams)
+
+
+def segments(nodes, stages=None, **more) -> list[tuple[str, ...]]:
+    return [segment.nodes for program in programs(nodes, stages, **more) for segment in program.segments]
+
+
+def activation_from(nodes, stages=None) -> dict[str, str | None]:
+    return {
+        segment.nodes[-1]: segment.activation_from and segment.activation_from.consumer
+        for program in programs(nodes, stages)
+        for segment in program.segments
+    }
+
+
+def returning(nodes, stages=None) -> set[Edge]:
+    return {
+        entry.edge
+        for program in programs(nodes, stages)
+        for segment in program.segments
+        for entry in segment.inputs
+        if entry.returns_activation
+    }
+
+
+STEM = node("stem", "linear-stem", features=6)
+HEAD = node("head", "pool-linear", outputs=5)
+
+
+def anchor(name, inputs=None):
+    return node(name, "rev-mlp", kind="buffered", inputs=inputs, hidden=7)
+
+
+def rev(name, inputs=None):
+    return node(name, "rev-mlp", inputs=inputs, hidden=7)
+
+
+def test_a_chain_stage_by_stage():
+    first, second, *_, last = programs(CHAIN)
+    assert [(p.index, p.nodes, p.depth, p.accumulation, p.device, p.holds_head) for p in (first, second, last)] == [
+        (1, ("stem",), 5, 3, "cpu", False),
+        (2, ("rev0",), 4, 3, "cpu", False),
+        (5, ("head",), 1, 3, "cpu", True),
+    ]
+    assert (first.receives, first.sends) == ((Edge("input", "stem"),), (Edge("stem", "rev0"),))
+    assert (last.receives, last.sends) == ((Edge("rev2", "head"),), ())
+
+
+@pytest.mark.parametrize(("schedule", "depths"), [("lockstep", [9, 7, 5, 3, 1]), ("sequential", [1] * 5)])
+def test_depths_come_from_the_schedule(schedule, depths):
+    assert [program.depth for program in programs(CHAIN, schedule=schedule)] == depths
+
+
+def test_a_stage_with_several_nodes_sends_only_what_leaves_it():
+    first, last = programs(SKIP, (("stem", "rev0", "rev1"), ("join", "rev2", "head")))
+    assert first.receives == (Edge("input", "stem"),)
+    assert first.sends == (Edge("rev0", "join"), Edge("rev1", "join"))
+    assert set(last.receives) == set(first.sends)
+    assert last.sends == ()
+
+
+def test_a_run_of_buffered_nodes_is_one_segment():
+    nodes = (STEM, anchor("a"), anchor("b"), rev("r"), HEAD)
+    whole = (("stem", "a", "b", "r", "head"),)
+    assert segments(nodes, whole) == [("stem", "a", "b"), ("r",), ("head",)]
+
+
+def test_a_run_ends_where_its_stage_does():
+    nodes = (STEM, anchor("a"), anchor("b"), HEAD)
+    assert segments(nodes, (("stem", "a"), ("b", "head"))) == [("stem", "a"), ("b",), ("head",)]
+
+
+def test_a_run_ends_where_something_leaves():
+    nodes = (STEM, anchor("a"), anchor("b"), node("join", "add", inputs=["a", "b"]), HEAD)
+    whole = (("stem", "a", "b", "join", "head"),)
+    assert segments(nodes, whole) == [("stem", "a"), ("b",), ("join",), ("head",)]
+
+
+def test_a_run_ends_where_something_enters():
+    nodes = (STEM, rev("r"), anchor("a", ["stem"]), node("join", "add", inputs=["a", "r"]), anchor("b"), HEAD)
+    whole = (("stem", "r", "a", "join", "b", "head"),)
+    assert segments(nodes, whole) == [("stem",), ("r",), ("a",), ("join", "b"), ("head",)]
+
+
+def test_reversible_nodes_are_segments_of_their_own():
+    assert segments(CHAIN, (("stem", "rev0", "rev1", "rev2", "head"),)) == [
+        ("stem",),
+        ("rev0",),
+        ("rev1",),
+        ("rev2",),
+        ("head",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("petra", ["input", "nothing", "nothing", "nothing"]), ("backprop", ["graph"] * 4)],
+)
+def test_the_method_says_what_is_kept(method, expected):
+    made = programs(CHAIN, method=method, schedule="sequential")
+    assert [segment.keeps for program in made for segment in program.segments][:-1] == expected
+
+
+def test_only_reconstructing_nodes_need_their_activation():
+    assert activation_from(CHAIN) == {"stem": None, "rev0": "rev1", "rev1": "rev2", "rev2": "head", "head": None}
+    assert returning(CHAIN) == {Edge("rev0", "rev1"), Edge("rev1", "rev2"), Edge("rev2", "head")}
+
+
+def test_nobody_sends_activations_where_graphs_are_kept():
+    made = programs(CHAIN, method="backprop", schedule="sequential")
+    assert not any(entry.returns_activation for p in made for segment in p.segments for entry in segment.inputs)
+
+
+def test_the_activation_comes_from_the_first_consumer_that_stores_it():
+    """SKIP: rev0 is read by rev1, which reconstructs, and by join, which has stored what it read."""
+    assert activation_from(SKIP)["rev0"] == "join"
+    assert returning(SKIP) == {Edge("rev0", "join"), Edge("rev1", "join"), Edge("rev2", "head")}
+
+
+def test_the_activation_comes_from_the_first_of_several_that_store_it():
+    nodes = (STEM, rev("r"), anchor("a"), anchor("b", ["r"]), node("join", "add", inputs=["a", "b"]), HEAD)
+    assert activation_from(nodes)["r"] == "a"
+
+
+def test_the_activation_comes_from_the_first_consumer_where_none_stores_it():
+    nodes = (STEM, rev("r"), rev("s"), rev("t", ["r"]), node("join", "add", inputs=["s", "t"]), HEAD)
+    assert activation_from(nodes)["r"] == "s"
+    assert Edge("r", "t") not in returning(nodes)
+
+
+def test_the_head_has_its_input_exactly():
+    nodes = (STEM, rev("r"), rev("s"), node("head", "pool-linear", inputs=["s", "r"], outputs=5))
+    assert activation_from(nodes)["r"] == "head"
+
+
+def test_gradients_are_summed_in_declared_order():
+    nodes = (STEM, rev("r"), rev("s"), rev("t", ["r"]), node("join", "add", inputs=["t", "s"]), HEAD)
+    (segment,) = next(program for program in programs(nodes) if program.nodes == ("r",)).segments
+    assert segment.outputs == (Edge("r", "s"), Edge("r", "t"))
+
+
+@given(st.data(), networks())
+def test_every_edge_is_sent_by_one_stage_and_received_by_one(data, nodes):
+    graph = built_graph(nodes)
+    made = programs(nodes, data.draw(cuts(graph)))
+    sent = [edge for program in made for edge in program.sends]
+    received = [edge for program in made for edge in program.receives]
+    assert sorted([Edge("input", "stem"), *sent]) == sorted(received)
+    assert len(set(received)) == len(received)
+    assert sorted(name for program in made for name in program.nodes) == sorted(graph.nodes)
+
+
+@given(st.data(), networks())
+def test_every_reconstructing_node_is_sent_its_activation_once(data, nodes):
+    graph = built_graph(nodes)
+    stages = data.draw(cuts(graph))
+    producers = [edge.producer for edge in returning(nodes, stages)]
+    assert sorted(producers) == sorted(name for name, made in graph.nodes.items() if made.kind == "reversible")
+
+
+@settings(max_examples=15)
+@given(st.data(), networks(max_body=5))
+def test_any_graph_under_any_cut_and_schedule_gives_the_plain_gradient(data, nodes):
+    """With learning rate 0 no delay matters; every stage must go on, and every gradient must be autograd's."""
+    graph = built_graph(nodes)
+    stages = data.draw(cuts(graph))
+    schedule = data.draw(st.sampled_from(["lockstep", "1f1b", "sequential"]))
+    micro_batches = batches((4,), 5, size=2)
+    built = pipeline(nodes, (4,), schedule=schedule, stages=stages, accumulation=5, rate=lambda _: 0.0)
+    modules, forward = plain_network(built)
+    found = {}
+    for executor in built.executors:
+        keep_gradients(executor, found)
+    assert len(built.train(micro_batches)) == 5
+    for x, target in micro_batches:
+        (cross_entropy(forward(x), target) / 5).backward()
+    expected = {f"{name}/{key}": p.grad for name, module in modules.items() for key, p in module.named_parameters()}
+    assert relative_error(found, expected) < ONE_GRADIENT
+
+
+def keep_gradients(executor, found: dict[str, torch.Tensor]) -> None:
+    step = executor.updater.step
+
+    def keeping(norm=None):
+        executor.updater.average()
+        for name, module in executor.modules.items():
+            found.update({f"{name}/{key}": p.grad.clone() for key, p in module.named_parameters()})
+        step(norm)
+
+    executor.updater.step = keeping
+
+
+@settings(max_examples=8)
+@given(st.data(), networks(max_body=5))
+def test_any_graph_trains_without_delay_as_one_stage_does(data, nodes):
+    """Sequential, with updates: cuts only move work, so the bits are those of the paper's stages."""
+    stages = data.draw(cuts(built_graph(nodes)))
+    micro_batches = batches((4,), 4, size=2)
+    one = pipeline(nodes, (4,), schedule="sequential")
+    other = pipeline(nodes, (4,), schedule="sequential", stages=stages)
+    for built in (one, other):
+        built.train(micro_batches)
+    assert relative_error(one.parameters(), other.parameters()) < ONE_GRADIENT
+
+
+def test_branches_by_stage():
+    made = programs(BRANCHES)
+    assert {program.nodes[0]: program.depth for program in made} == {
+        "stem": 5,
+        "left0": 4,
+        "left1": 3,
+        "right": 3,
+        "join": 2,
+        "head": 1,
+    }

@@ -1,0 +1,164 @@
+"""Which method under which schedule."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.compiler.method_check import check_depths, method_and_schedule
+from petra_graph.errors import Problem, SpecError
+from petra_graph.program.partition import Partition, Stage
+from petra_graph.spec.model import ClipSpec, MethodSpec
+from tests.pipelines import BRANCHES, built_graph, node
+
+
+def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
+    with pytest.raises(SpecError) as caught:
+        method_and_schedule(spec, clip)
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule", "expected"),
+    [
+        ("petra", None, "lockstep"),
+        ("petra", "1f1b", "1f1b"),
+        ("petra", "sequential", "sequential"),
+        ("backprop", None, "sequential"),
+    ],
+)
+def test_the_schedule_is_the_one_asked_for_or_the_methods_own(name, schedule, expected):
+    method, chosen = method_and_schedule(MethodSpec(name=name, schedule=schedule), None)
+    assert (method.name, chosen) == (name, expected)
+
+
+def test_an_unknown_method():
+    (problem,) = refused(MethodSpec(name="petr"))
+    assert problem.message == 'unknown method "petr"'
+    assert problem.hint.startswith("did you mean 'petra'? allowed: ")
+    assert problem.path == ("method", "name")
+
+
+def test_a_schedule_that_makes_it_another_method():
+    assert refused(MethodSpec(name="backprop", schedule="1f1b")) == [
+        Problem(
+            message='method "backprop" runs under sequential (got "1f1b")',
+            hint='leave out `schedule`, or set schedule = "sequential"',
+            path=("method", "schedule"),
+        )
+    ]
+
+
+GLOBAL = ClipSpec(limit=1.0, scope="global")
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
+def test_no_global_norm_where_stages_update_at_different_times(schedule):
+    assert refused(MethodSpec(schedule=schedule), GLOBAL) == [
+        Problem(
+            message=f'scope = "global" needs a synchronous schedule (got "{schedule}")',
+            hint="asynchronous stages update at different times, so no global norm exists when one steps; "
+            'set scope = "stage", or method.schedule = "sequential"',
+            path=("optimizer", "clip", "scope"),
+        )
+    ]
+
+
+@pytest.mark.parametrize("spec", [MethodSpec(name="backprop"), MethodSpec(schedule="sequential")])
+def test_a_global_norm_where_all_gradients_are_there(spec):
+    assert method_and_schedule(spec, GLOBAL)[1] == "sequential"
+
+
+def test_both_faults_are_told_at_once():
+    assert len(refused(MethodSpec(name="backprop", schedule="1f1b"), GLOBAL)) == 2
+
+
+def test_settings_spelled_out_replace_the_methods_own():
+    spec = MethodSpec(name="1f1b-flush", reversible="nothing", buffered="input")
+    method, schedule = method_and_schedule(spec, None)
+    assert (method.reversible, method.buffered, method.backward, method.flush) == (
+        "nothing",
+        "input",
+        "current",
+        "window",
+    )
+    assert schedule == "1f1b"
+
+
+def test_a_kept_graph_cannot_be_differentiated_at_newer_parameters():
+    assert refused(MethodSpec(name="petra", buffered="graph")) == [
+        Problem(
+            message='buffered = "graph" keeps the forward\'s parameters in its graph, but backward = "current" asks for '
+            "newer ones",
+            hint='set backward = "stored", or buffered = "input" to run again with the current parameters',
+            path=("method", "buffered"),
+        )
+    ]
+
+
+def test_parameters_need_not_be_stored_where_the_pipeline_flushes():
+    (problem,) = refused(MethodSpec(name="gpipe", backward="stored"))
+    assert problem.path == ("method", "backward")
+    assert "do not change before the backward" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (MethodSpec(name="gpipe", flush="drain"), "empties the pipeline after each window"),
+        (MethodSpec(name="backprop", schedule=(2, 1)), "has no delay"),
+        (MethodSpec(name="petra", schedule="fill-drain"), "empties the pipeline after each window"),
+    ],
+)
+def test_schedules_that_contradict_the_method(spec, said):
+    (problem,) = refused(spec)
+    assert said in problem.message
+    assert problem.path == ("method", "schedule")
+
+
+def stages_of(graph, distances) -> Partition:
+    stages = [Stage(nodes=(name,), device="cpu", distance=d) for name, d in zip(graph.order, distances, strict=True)]
+    return Partition(stages=tuple(stages))
+
+
+THREE = built_graph(
+    (node("stem", "linear-stem", features=4), node("rev", "rev-mlp", hidden=3), node("head", "pool-linear", outputs=5))
+)
+FORKED = built_graph(BRANCHES)
+
+
+@pytest.mark.parametrize(
+    ("depths", "said"),
+    [
+        ((2, 1), "2 depths for 3 stages"),
+        ((1, 2, 1), "stage 2 would wait for ever: its depth is 2, and stage 1, which feeds it, has 1"),
+        ((3, 2, 2), "the last stage differentiates at once, so its depth is 1 (got 2)"),
+    ],
+)
+def test_depths_that_would_wait_for_ever(depths, said):
+    with pytest.raises(SpecError) as caught:
+        check_depths(depths, THREE, stages_of(THREE, (2, 1, 0)))
+    (problem,) = caught.value.problems
+    assert problem.message == said
+    assert "1f1b has [3, 2, 1] here" in problem.hint
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", (5, 3, 1), (3, 3, 1)])
+def test_depths_that_do_not(schedule):
+    check_depths(schedule, THREE, stages_of(THREE, (2, 1, 0)))
+
+
+def test_depths_are_compared_along_edges_not_in_the_order_of_the_list():
+    """The right branch is shorter than the left one, so its stage runs fewer forwards ahead than the one listed next."""
+    distances = dict(zip(FORKED.order, (4, 3, 2, 2, 1, 0), strict=True))
+    depths = tuple(distances[name] + 1 for name in FORKED.order)
+    check_depths(depths, FORKED, stages_of(FORKED, distances.values()))
+    uneven = tuple(
+        3 if name == "left1" else 2 if name == "right" else depth
+        for name, depth in zip(FORKED.order, depths, strict=True)
+    )
+    check_depths(uneven, FORKED, stages_of(FORKED, distances.values()))
+
+
+def test_a_global_scope_has_no_meaning_for_values():
+    (problem,) = refused(MethodSpec(name="backprop"), ClipSpec(by="value", limit=1.0, scope="global"))
+    assert problem.message == 'scope = "global" means one norm over all stages, and by = "value" clips no norm'

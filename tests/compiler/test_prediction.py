@@ -1,0 +1,84 @@
+"""Both models on whole networks: relations that hold whatever the numbers are."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from petra_graph.compiler.partition import per_block
+from petra_graph.compiler.place import cut, placed
+from petra_graph.compiler.prediction import Prediction, sequential_seconds
+from petra_graph.compiler.simulator.steady import tick
+from petra_graph.program.devices import Link
+from tests.settings import setting
+
+
+def predict(used, made, schedule):
+    return Prediction(setting=used, partition=made, schedule=schedule)
+
+
+def per_block_prediction(count=5, schedule="lockstep", **changes):
+    used = setting(count, schedule=schedule, **changes)
+    return predict(used, placed(used, per_block(used.graph), "balanced").partition, schedule)
+
+
+def test_one_device_does_one_thing_after_another():
+    made = per_block_prediction(1)
+    # Stem and three reversible nodes of 1 + 3 units, the head of 3.
+    assert made.timing.tick_seconds == 19
+    assert made.timing.bubble_fraction == 0
+    assert made.speedup == 1
+
+
+def test_a_device_a_stage_goes_as_fast_as_the_slowest():
+    made = per_block_prediction(5)
+    assert made.timing.tick_seconds == 4
+    assert made.speedup == pytest.approx(19 / 4)
+    assert made.timing.utilisation == {"d0": 1, "d1": 1, "d2": 1, "d3": 1, "d4": 0.75}
+
+
+def test_links_slow_down_what_waits_for_each_message():
+    link = Link(latency_seconds=0.5, bytes_per_second=1e9)
+    assert sequential_seconds(*_setting_and_cut(5, link=link)) == pytest.approx(19 + 8 * 0.5, rel=1e-3)
+    # Lockstep runs ahead far enough to hide it.
+    assert per_block_prediction(5, link=link).timing.tick_seconds == pytest.approx(4, rel=1e-3)
+
+
+def _setting_and_cut(count, **changes):
+    used = setting(count, schedule="lockstep", **changes)
+    return used, placed(used, per_block(used.graph), "balanced").partition
+
+
+def test_reconstruction_at_stored_parameters_costs_a_forward_more():
+    petra = per_block_prediction(1).timing.tick_seconds
+    delayed = per_block_prediction(1, method="delayed-reconstructed").timing.tick_seconds
+    assert delayed - petra == 3  # one unit for each of the reversible nodes, all of which have a depth above 1
+
+
+def test_keeping_graphs_costs_three_units():
+    used = setting(1, method="backprop", schedule="sequential")
+    made = predict(used, cut(used, 1, "balanced").partition, "sequential")
+    assert made.timing.tick_seconds == 4 * 3 + 3
+    assert made.sequential_seconds == 19
+
+
+def test_stages_add_up_to_their_devices():
+    made = per_block_prediction(2)
+    assert sum(stage.total for stage in made.memory) == sum(held.total for held in made.device_memory.values())
+    assert set(made.device_memory) == {"d0", "d1"}
+
+
+def test_a_timeline_goes_beyond_the_fill():
+    made = per_block_prediction(5)
+    ends = [event.end for event in made.timeline().events]
+    assert max(ends) >= made.timing.fill_seconds + 6 * made.timing.tick_seconds
+
+
+def test_slots_cost_nothing():
+    made = per_block_prediction(5)
+    for slots in (made.slots, made.fewest_slots):
+        bounded = evolve(made.pipeline, slots=slots)
+        assert tick(bounded).seconds == pytest.approx(made.timing.tick_seconds)
+        assert set(slots) == set(made.pipeline.channels)
+    assert set(made.slots.values()) == {2}
+    assert all(few <= made.slots[channel] for channel, few in made.fewest_slots.items())

@@ -1,0 +1,201 @@
+"""How nodes are evaluated: layout, precision, samples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.stage import BackwardMessage
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.runtime.scheduler import inline
+from petra_graph.runtime.transport.local import LocalChannel, Message
+from petra_graph.spec.model import PrecisionSpec
+from tests.pipelines import CHAIN, REVNET, batches, node, pipeline
+
+CPU = torch.device("cpu")
+IMAGE = (3, 6, 6)
+
+
+def evaluation(compute="float32", memory_format="channels-last", **more) -> NumericsContext:
+    return NumericsContext(
+        device=CPU, precision=PrecisionSpec(compute=compute, memory_format=memory_format), seed=0, **more
+    )
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """Every tensor that goes over a wire between stages, as it is sent."""
+    seen: list[torch.Tensor] = []
+
+    class Recording(LocalChannel[Message]):
+        def send(self, message):
+            if isinstance(message, BackwardMessage):
+                seen.extend((*message.gradients, *(message.activation or ())))
+            elif isinstance(message, tuple):
+                seen.extend(message)
+            super().send(message)
+
+    monkeypatch.setattr(inline, "LocalChannel", Recording)
+    return seen
+
+
+def images(count: int, *, dtype=torch.float32):
+    return [(x.to(dtype).contiguous(memory_format=torch.channels_last), target) for x, target in batches(IMAGE, count)]
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compute", "expected"),
+    [("float32", torch.float32), ("float64", torch.float64), ("bfloat16", torch.float32)],
+)
+def test_the_type_of_streams(compute, expected):
+    (settled,) = evaluation(compute).canonicalize([torch.zeros(2, 3, dtype=torch.bfloat16)])
+    assert settled.dtype == expected
+
+
+def test_integers_stay_integers():
+    (settled,) = evaluation("float64").canonicalize([torch.zeros(2, 3, dtype=torch.int64)])
+    assert settled.dtype == torch.int64
+
+
+@pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
+def test_the_layout_of_streams(memory_format):
+    wanted = torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
+    for given in (torch.zeros(2, 4, 3, 3), torch.zeros(2, 3, 3, 4).permute(0, 3, 1, 2), torch.zeros(4, 4, 3, 3)[::2]):
+        (settled,) = evaluation(memory_format=memory_format).canonicalize([given])
+        assert settled.is_contiguous(memory_format=wanted)
+
+
+def test_streams_of_other_dimensions_are_plain():
+    (settled,) = evaluation().canonicalize([torch.zeros(3, 2).t()])
+    assert settled.is_contiguous()
+
+
+def test_what_is_settled_is_not_copied():
+    given = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    (settled,) = evaluation().canonicalize([given])
+    assert settled is given
+
+
+@pytest.mark.parametrize("method", ["petra", "backprop"])
+def test_every_wire_carries_channels_last_in_float32(messages, method):
+    nodes = (*REVNET[:5], node("join", "add", inputs=["b0", "down"]), REVNET[5])
+    built = pipeline(nodes, IMAGE, method=method, compute="float32")
+    built.train(images(10))
+    spatial = [tensor for tensor in messages if tensor.dim() == 4]
+    assert len(spatial) > 100
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in spatial)
+    assert not any(tensor.is_contiguous() for tensor in spatial), "a layout that is both shows nothing"
+    assert {tensor.dtype for tensor in messages} == {torch.float32}
+    assert not any(tensor.requires_grad for tensor in messages)
+
+
+def test_parameters_are_channels_last_too():
+    built = pipeline(REVNET, IMAGE, compute="float32")
+    kernels = [p for executor in built.executors for p in executor.updater.parameters if p.dim() == 4 and p.size(2) > 1]
+    assert kernels
+    assert all(kernel.is_contiguous(memory_format=torch.channels_last) for kernel in kernels)
+
+
+# --- samples ---------------------------------------------------------------------------------------------------------
+
+
+def test_images_become_sample_over_255_minus_mean_over_std():
+    sample = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).to(torch.uint8)
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
+    prepared = evaluation("float64", normalisation=Normalisation(mean=mean, std=std)).prepare(sample)
+    for channel in range(3):
+        expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]
+        torch.testing.assert_close(prepared[:, channel], expected, rtol=1e-15, atol=1e-15)
+    assert prepared.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_preparing_leaves_the_sample_as_it_was():
+    """The stem's buffer holds the sample, and prepares it a second time in the backward."""
+    sample = torch.full((2, 3, 4, 4), 51, dtype=torch.uint8)
+    given = evaluation(normalisation=Normalisation(mean=(0.1,) * 3, std=(0.5,) * 3))
+    first, second = given.prepare(sample), given.prepare(sample)
+    assert torch.equal(first, second)
+    assert torch.equal(sample, torch.full_like(sample, 51))
+
+
+def test_images_without_statistics_are_scaled_alone():
+    sample = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
+    assert evaluation("float64").prepare(sample).flatten().tolist() == [0.0, 0.2, 1.0]
+
+
+def test_other_samples_are_brought_to_the_streams_type():
+    assert evaluation("float64").prepare(torch.zeros(2, 3)).dtype == torch.float64
+    assert evaluation().prepare(torch.zeros(2, 3, dtype=torch.int64)).dtype == torch.int64
+
+
+# --- bfloat16 --------------------------------------------------------------------------------------------------------
+
+
+def test_bfloat16_runs_f_in_bfloat16_and_streams_in_float32(messages):
+    built = pipeline(REVNET, IMAGE, compute="bfloat16")
+    inside: dict[str, list[tuple[torch.dtype, bool]]] = {}
+    for executor in built.executors:
+        for name, module in executor.modules.items():
+            kernels = [part for part in module.modules() if isinstance(part, torch.nn.Conv2d | torch.nn.Linear)]
+            for part in kernels:
+                part.register_forward_hook(
+                    lambda _, __, out, name=name: inside.setdefault(name, []).append((out.dtype, out.requires_grad))
+                )
+    (result, *_) = built.train(images(6))
+    assert {tensor.dtype for tensor in messages} == {torch.float32}
+    assert result.loss.dtype == torch.float32
+    for name, seen in inside.items():
+        assert {dtype for dtype, _ in seen} == {torch.bfloat16}, name
+        passes = {True} if name == "head" else {False, True}
+        assert {with_graph for _, with_graph in seen} == passes, name
+    for executor in built.executors:
+        assert {p.dtype for p in executor.updater.parameters} == {torch.float32}
+
+
+def test_bfloat16_reconstructs_what_float32_does_to_its_own_precision():
+    """y = t + F(x): the stream t is float32, so its reconstruction is off by F's rounding at most, not by its own."""
+    built = pipeline(CHAIN, (8,), compute="bfloat16", schedule="sequential", rate=lambda _: 0.0)
+    executor = next(executor for executor in built.executors if executor.program.nodes == ("rev0",))
+    ((_, cell),) = executor._steps
+    inputs = torch.randn(4, 6), torch.randn(4, 6)
+    outputs = cell.forward(0, inputs)
+    found = cell.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
+    for one, other in zip(found.inputs, inputs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=8 * torch.finfo(torch.float32).eps)
+
+
+def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
+    def draw(given: NumericsContext, name="a", micro_batch=0) -> float:
+        with given.node(name, micro_batch):
+            return torch.rand(()).item()
+
+    base = evaluation()
+    drawn = [
+        draw(base),
+        draw(base, name="b"),
+        draw(base, micro_batch=1),
+        draw(evaluation(replica=1)),
+        draw(NumericsContext(device=CPU, precision=PrecisionSpec(), seed=1)),
+    ]
+    assert len(set(drawn)) == len(drawn)
+    assert draw(base) == drawn[0]
+
+
+def test_a_node_leaves_the_generator_as_it_was():
+    before = torch.get_rng_state()
+    with evaluation().node("a", 0):
+        torch.rand(3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_samples_are_told_from_streams_by_their_edge():
+    built = pipeline(REVNET, IMAGE)
+    reading = [
+        executor.program.index for executor in built.executors for _, cell in executor._steps if cell.reads_samples
+    ]
+    assert reading == [1]
+    assert built.executors[0].program.receives[0].producer == INPUT

@@ -1,0 +1,224 @@
+"""What segments keep between their two passes, and what they leave."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import Head, NoOptions
+from petra_graph.catalog.losses.declared import CROSS_ENTROPY
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.registry.building import load
+from petra_graph.registry.contracts import LOSSES
+from petra_graph.registry.registry import Plugin
+from petra_graph.spec.model import PrecisionSpec
+from tests.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
+
+DROPOUT = (
+    node("stem", "linear-stem", features=6),
+    node("rev0", "rev-mlp", hidden=32, dropout=0.5),
+    node("rev1", "rev-mlp", hidden=32, dropout=0.5, kind="buffered"),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+
+
+def cells(built):
+    return {segment.nodes[0]: cell for executor in built.executors for segment, cell in executor._steps}
+
+
+def cell_of(nodes, name, shape=(8,), **more):
+    return cells(pipeline(nodes, shape, **more))[name]
+
+
+def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for _ in range(count))
+
+
+def test_which_cell_a_node_gets():
+    anchored = (*CHAIN[:2], node("rev1", "rev-mlp", kind="buffered", hidden=7), *CHAIN[3:])
+    assert {name: type(cell) for name, cell in cells(pipeline(anchored, (8,))).items()} == {
+        "stem": Recompute,
+        "rev0": Reconstruct,
+        "rev1": Recompute,
+        "rev2": Reconstruct,
+        "head": HeadRunner,
+    }
+    plain = cells(pipeline(anchored, (8,), method="backprop"))
+    assert {type(cell) for name, cell in plain.items() if name != "head"} == {StashGraph}
+
+
+def test_a_reversible_node_holds_no_tensor_between_its_passes():
+    cell = cell_of(CHAIN, "rev0")
+    inputs = streams(4, 6)
+    outputs = cell.forward(0, inputs)
+    assert not any(stream.requires_grad for stream in outputs)
+    watched = [weakref.ref(stream) for stream in (*inputs, *outputs)]
+    del inputs, outputs
+    assert [ref() for ref in watched] == [None] * 4
+
+
+def live_tensors() -> int:
+    gc.collect()
+    return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+
+
+def test_what_a_reversible_forward_leaves_is_its_output_alone():
+    cell = cell_of(REVNET, "a0", (3, 6, 6))
+    inputs = streams(4, 4, 6, 6)
+    before = live_tensors()
+    outputs = cell.forward(0, inputs)
+    new = {id(stream) for stream in outputs} - {id(stream) for stream in inputs}
+    assert live_tensors() - before == len(new)
+
+
+def test_a_buffered_node_holds_its_input_and_no_output():
+    cell = cell_of(REVNET, "down", (3, 6, 6))
+    inputs = streams(4, 4, 6, 6)
+    before = live_tensors()
+    outputs = cell.forward(0, inputs)
+    assert live_tensors() - before == len(outputs)
+    assert cell.buffer[0][1] is inputs
+
+
+def test_backwards_take_inputs_in_the_order_of_the_forwards():
+    cell = cell_of(REVNET, "down", (3, 6, 6))
+    for m in (5, 6):
+        cell.forward(m, streams(4, 4, 6, 6))
+    gradients = streams(4, 6, 3, 3)
+    cell.backward(5, None, gradients)
+    assert [m for m, _ in cell.buffer] == [6]
+    with pytest.raises(AssertionError):
+        cell.backward(7, None, gradients)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_buffer_is_filled_to_its_stages_depth_and_no_further(graph, schedule, accumulation):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=accumulation)
+    longest: dict[str, int] = {}
+    for executor in built.executors:
+        for segment, cell in executor._steps:
+            if isinstance(cell, Recompute):
+                watch(cell, segment.nodes[0], longest)
+    built.train(batches(SHAPES[graph], 20, size=2))
+    depths = {name: executor.program.depth for executor in built.executors for name in executor.program.nodes}
+    assert longest
+    assert longest == {name: depths[name] for name in longest}
+
+
+def watch(cell: Recompute, name: str, longest: dict[str, int]) -> None:
+    forward = cell.forward
+
+    def watching(micro_batch, inputs):
+        outputs = forward(micro_batch, inputs)
+        longest[name] = max(longest.get(name, 0), len(cell.buffer))
+        return outputs
+
+    cell.forward = watching
+
+
+def test_the_stems_buffer_keeps_images_as_they_came():
+    built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", schedule="lockstep")
+    seen = []
+    stem = cells(built)["stem"]
+    data = [
+        (torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(m)), target)
+        for m, (_, target) in enumerate(batches((3, 6, 6), 14))
+    ]
+    built.runtime.train(data, range(14), lambda _: seen.extend(inputs for _, inputs in stem.buffer))
+    assert {stream.dtype for inputs in seen for stream in inputs} == {torch.uint8}
+    assert all(any(torch.equal(inputs[0], x) for x, _ in data) for inputs in seen)
+
+
+@pytest.mark.parametrize("method", ["petra", "backprop"])
+def test_running_statistics_count_every_micro_batch_once(method):
+    built = pipeline(REVNET, (3, 6, 6), method=method)
+    built.train(batches((3, 6, 6), 7))
+    counts = {key: int(value) for key, value in built.parameters().items() if key.endswith("num_batches_tracked")}
+    assert len(counts) == 1 + 3 * 2 + 3
+    assert set(counts.values()) == {7}
+
+
+class NormHead(Head):
+    """A head with statistics and dropout of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(((6,), (6,)), NoOptions())
+        self.norm = nn.BatchNorm1d(12)
+        self.linear = nn.Linear(12, CLASSES)
+
+    def forward(self, *inputs):
+        return (self.linear(self.norm(torch.cat(inputs, dim=1))),)
+
+
+def head_cell() -> HeadRunner:
+    loss = Plugin(group=LOSSES, name="cross-entropy", distribution="petra-graph", declaration=CROSS_ENTROPY)
+    evaluation = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
+    modules = {"head": NormHead().double()}
+    return HeadRunner(modules, evaluation, reads_samples=False, loss=load(loss)(CROSS_ENTROPY.options()))
+
+
+def test_the_head_updates_its_statistics_once_a_micro_batch():
+    cell = head_cell()
+    target = torch.tensor([0, 1, 2, 3])
+    for m in range(3):
+        cell.forward_backward(m, streams(4, 6), target)
+        cell.backward(m, None, ())
+    norm = cell.modules["head"].norm
+    assert int(norm.num_batches_tracked) == 3
+    joined = torch.cat(streams(4, 6), dim=1)
+    torch.testing.assert_close(norm.running_mean, joined.mean(0) * (1 - 0.9**3), rtol=1e-12, atol=1e-12)
+
+
+def test_the_head_differentiates_at_once_and_keeps_no_graph():
+    cell = head_cell()
+    inputs, target = streams(4, 6), torch.tensor([0, 1, 2, 3])
+    result = cell.forward_backward(0, inputs, target)
+    assert not result.loss.requires_grad
+    assert cell.modules["head"].linear.weight.grad is not None
+    ((m, found),) = cell.pending
+    assert (m, found.inputs) == (0, inputs)
+    leaves = [stream.requires_grad_() for stream in streams(4, 6)]
+    expected = nn.functional.cross_entropy(cell.modules["head"](*leaves)[0], target)
+    torch.testing.assert_close(result.loss, expected.detach())
+    for gradient, other in zip(found.gradients, torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-12, atol=1e-15)
+        assert not gradient.requires_grad
+
+
+def test_the_head_counts_what_evaluation_counts():
+    cell = head_cell()
+    cell.modules["head"].eval()
+    result = cell.eval_step(streams(4, 6), torch.tensor([0, 1, 2, 3]))
+    assert result.samples == 4
+    assert set(result.metrics) == {"top1", "top5"}
+    assert float(result.metrics["top5"]) == 4.0
+    assert int(cell.modules["head"].norm.num_batches_tracked) == 0
+    assert not cell.pending
+
+
+@pytest.mark.parametrize("name", ["rev0", "rev1"])
+def test_both_passes_draw_the_same_dropout(name):
+    """With another mask in the backward, a reversible node would reconstruct another input."""
+    built = pipeline(DROPOUT, (8,), schedule="sequential")
+    cell = cells(built)[name]
+    inputs = streams(4, 6)
+    outputs = cell.forward(3, inputs)
+    leaves = tuple(stream.clone().requires_grad_() for stream in inputs)
+    again = cell.run(3, leaves)
+    for one, other in zip(outputs, again, strict=True):
+        assert torch.equal(one, other)
+    gradients = streams(4, 6)
+    expected = torch.autograd.grad(again, leaves, gradients)
+    found = cell.backward(3, outputs, gradients)
+    for one, other in zip((*found.inputs, *found.gradients), (*inputs, *expected), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    other_key = cell.forward(4, inputs)
+    assert not torch.equal(other_key[0], outputs[0])

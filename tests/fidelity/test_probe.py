@@ -1,0 +1,299 @@
+"""What a probe says: exact where theory knows the answer, and checked against gradients that were made without it."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import cross_entropy
+
+from petra_graph.fidelity.probe import Probe, spread
+from tests.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
+
+ROUNDING = 1e-12
+SYNCHRONOUS = {
+    "petra": ("petra", "sequential", {}),
+    "backprop": ("backprop", None, {}),
+    "gpipe": ("gpipe", None, {}),
+    "1f1b-flush, reversible": ("1f1b-flush", None, {"reversible": "nothing", "buffered": "input"}),
+    "depths of one": ("petra", "ones", {}),
+}
+DELAYED = {
+    f"{method}-{schedule}": (method, schedule, settings)
+    for schedule in ("lockstep", "1f1b")
+    for method, settings in (
+        ("petra", {}),
+        ("dsp", {}),
+        ("pipedream", {}),
+        ("delayed-reconstructed", {}),
+        ("petra", {"last_stage": "keep-graph"}),
+    )
+} | {"pipedream, graphs kept": ("pipedream", "lockstep", {"reversible": "graph", "buffered": "graph"})}
+
+
+def built_for(graph, case, **options):
+    method, schedule, settings = case
+    if schedule == "ones":
+        schedule = (1,) * len(GRAPHS[graph])
+    return pipeline(GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, settings=settings, **options)
+
+
+def looked_at(built, data, chosen, start=0):
+    """Train, and return what the probe found by micro-batch."""
+    found = []
+    probe = Probe(built.executors, found.append)
+    probe.begin(range(start, start + len(data)), chosen)
+    built.train(data, start)
+    assert not probe.probed, "every probed micro-batch is compared before the drain ends"
+    assert not probe.snapshots._copies
+    assert not probe.snapshots._wanted
+    assert sorted(fidelity.micro_batch for fidelity in found) == sorted(chosen)
+    return {fidelity.micro_batch: fidelity.stages for fidelity in found}
+
+
+def with_parameters(built, stages):
+    return [s for s in stages if any(True for _ in parameters_of(built.executors[s.stage - 1]))]
+
+
+def parameters_of(executor):
+    return ((f"{name}/{key}", p) for name, module in executor.modules.items() for key, p in module.named_parameters())
+
+
+def is_one(likeness):
+    return abs(likeness.cosine - 1) < ROUNDING and abs(likeness.ratio - 1) < ROUNDING
+
+
+# --- what theory knows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_without_delay_all_gradients_are_one(graph, case, accumulation):
+    built = built_for(graph, SYNCHRONOUS[case], accumulation=accumulation)
+    for stages in looked_at(built, batches(SHAPES[graph], 8), [0, 3, 4, 7]).values():
+        for stage in with_parameters(built, stages):
+            assert is_one(stage.to_delayed)
+            assert is_one(stage.to_end_to_end)
+            assert is_one(stage.delayed_to_end_to_end)
+            assert stage.reconstruction_error is None or stage.reconstruction_error < ROUNDING
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("case", DELAYED)
+def test_with_learning_rate_zero_all_gradients_are_one(graph, case):
+    built = built_for(graph, DELAYED[case], rate=lambda _: 0.0)
+    for stages in looked_at(built, batches(SHAPES[graph], 14), [0, 6, 13]).values():
+        for stage in with_parameters(built, stages):
+            assert is_one(stage.to_delayed)
+            assert is_one(stage.to_end_to_end)
+            assert is_one(stage.delayed_to_end_to_end)
+            assert stage.reconstruction_error is None or stage.reconstruction_error < ROUNDING
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("case", [name for name in DELAYED if name.startswith("pipedream")])
+def test_pipedream_computes_the_delayed_gradient(graph, case, accumulation):
+    """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
+    built = built_for(graph, DELAYED[case], accumulation=accumulation, momentum=0.9)
+    found = looked_at(built, batches(SHAPES[graph], 14), [0, 5, 6, 13])
+    for stages in found.values():
+        assert all(is_one(stage.to_delayed) for stage in with_parameters(built, stages))
+    assert not is_one(found[6][0].to_end_to_end)
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", (7, 4, 4, 2, 1)])
+def test_delay_is_seen(schedule, accumulation):
+    """The identities above would hold for a probe that compared a gradient with itself."""
+    built = pipeline(CHAIN, (8,), schedule=schedule, accumulation=accumulation)
+    (stages,) = looked_at(built, batches((8,), 20), [12]).values()
+    assert all(s.to_end_to_end.cosine < 1 - 1e-6 for s in stages[:-1])
+    assert all(s.to_delayed.cosine < 1 - 1e-6 for s in stages[:-1])
+    assert is_one(stages[-1].to_delayed), "the last stage has no delay"
+    assert all(s.reconstruction_error > 1e-4 for s in stages[1:4])
+    assert all(s.reconstruction_error is None for s in (stages[0], stages[4]))
+
+
+def test_reconstruction_on_a_grid_is_exact_where_parameters_stand_still():
+    built = pipeline(CHAIN, (8,), schedule="lockstep", precision={"streams": "grid", "grid_bits": 12}, rate=lambda _: 0)
+    (stages,) = looked_at(built, batches((8,), 12), [8]).values()
+    assert [s.reconstruction_error for s in stages] == [None, 0.0, 0.0, 0.0, None]
+
+
+# --- against gradients made without it -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_end_to_end_gradients_are_those_of_equation_5s_tick(graph, accumulation):
+    """By a global clock, plain autograd on plain modules at the parameters that all stages have at that tick."""
+    data, m = batches(SHAPES[graph], 16), 7
+    built, other = (
+        pipeline(GRAPHS[graph], SHAPES[graph], schedule="lockstep", accumulation=accumulation) for _ in range(2)
+    )
+    (stages,) = looked_at(built, data, [m]).values()
+    own, network_at = by_the_clock(other, data, m, accumulation)
+    for stage in with_parameters(built, stages):
+        nodes = built.executors[stage.stage - 1].program.nodes
+        modules, forward = network_at[stage.stage - 1]
+        cross_entropy(forward(data[m][0]), data[m][1]).backward()
+        end_to_end = {f"{name}/{key}": p.grad for name in nodes for key, p in modules[name].named_parameters()}
+        keys = [key for key in end_to_end if end_to_end[key] is not None]
+        ours, theirs = (torch.cat([g[key].flatten() for key in keys]) for g in (own[stage.stage - 1], end_to_end))
+        assert stage.to_end_to_end.cosine == pytest.approx(
+            float(ours @ theirs / ours.norm() / theirs.norm()), abs=1e-10
+        )
+        assert stage.to_end_to_end.ratio == pytest.approx(float(ours.norm() / theirs.norm()), abs=1e-10)
+
+
+def by_the_clock(built, data, probed, accumulation):  # noqa: C901  a clock with two hands
+    """Run equation (5); return each stage's own gradient of `probed`, and the plain network as of its backward's tick."""
+    executors = built.executors
+    distance = [(executor.program.depth - 1) // 2 for executor in executors]
+    deepest, edges, own, network_at = max(distance), {}, {}, {}
+    for tick in range(len(data) + 2 * deepest):
+        for index, d in enumerate(distance):
+            if tick - (deepest + d) == probed:
+                network_at[index] = plain_network(built)
+        for executor, d in zip(executors, distance, strict=True):
+            m = tick - (deepest - d)
+            if 0 <= m < len(data):
+                received = {
+                    edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
+                    for edge in executor.program.receives
+                }
+                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
+                target = data[m][1] if executor.program.holds_head else None
+                sent = executor.forward(m, received, target).sent
+                edges |= {("forward", edge, m): streams for edge, streams in sent.items()}
+                if executor.program.holds_head and m == probed:
+                    own[len(executors) - 1] = difference(executor, before)
+        for index in reversed(range(len(executors))):
+            executor, m = executors[index], tick - (deepest + distance[index])
+            if 0 <= m < len(data):
+                received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
+                before = {key: copy.deepcopy(p.grad) for key, p in parameters_of(executor)}
+                sent = executor.backward(m, received)
+                edges |= {("backward", edge, m): message for edge, message in sent.items()}
+                if m == probed:
+                    own.setdefault(index, difference(executor, before))
+                if (m + 1) % accumulation == 0 or m == len(data) - 1:
+                    executor.update()
+    return own, network_at
+
+
+def difference(executor, before):
+    return {
+        key: p.grad - (0 if before[key] is None else before[key])
+        for key, p in parameters_of(executor)
+        if p.grad is not None
+    }
+
+
+def test_a_reconstruction_is_compared_with_what_the_forward_read():
+    """Two nodes in one stage: the errors of both, over the inputs of both."""
+    stages = (("stem",), ("rev0", "rev1"), ("rev2",), ("head",))
+    built = pipeline(CHAIN, (8,), schedule="lockstep", stages=stages)
+    read, reconstructed = {}, {}
+    for segment, cell in built.executors[1]._steps:
+        watch_cell(cell, segment.nodes, read, reconstructed)
+    (found,) = looked_at(built, batches((8,), 12), [6]).values()
+    wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]
+    right = [a.square().sum() for streams in read.values() for a in streams]
+    assert len(read) == 2
+    assert found[1].reconstruction_error == pytest.approx(math.sqrt(sum(wrong) / sum(right)), rel=1e-12)
+
+
+def watch_cell(cell, nodes, read, reconstructed):
+    forward, backward = cell.forward, cell.backward
+
+    def watched_forward(m, inputs):
+        if m == 6:
+            read[nodes] = tuple(stream.clone() for stream in inputs)
+        return forward(m, inputs)
+
+    def watched_backward(m, outputs, gradients):
+        found = backward(m, outputs, gradients)
+        if m == 6:
+            reconstructed[nodes] = tuple(stream.clone() for stream in found.inputs)
+        return found
+
+    cell.forward, cell.backward = watched_forward, watched_backward
+
+
+def test_numbers_go_on_after_a_drain():
+    """Micro-batches are counted from the run's start, and the clock from the drain."""
+    built = pipeline(CHAIN, (8,), schedule="lockstep", accumulation=3, rate=lambda _: 0.0)
+    data = batches((8,), 20)
+    found = []
+    probe = Probe(built.executors, found.append)
+    for start in (0, 10):
+        probe.begin(range(start, start + 10), [start + 8])
+        built.train(data[start : start + 10], start)
+    assert [fidelity.micro_batch for fidelity in found] == [8, 18]
+    assert all(is_one(stage.to_end_to_end) for fidelity in found for stage in fidelity.stages)
+
+
+# --- nothing to say, and no harm done --------------------------------------------------------------------------------
+
+
+def test_a_stage_without_parameters_has_no_gradient_to_compare():
+    built = pipeline(GRAPHS["skip"], SHAPES["skip"])
+    (stages,) = looked_at(built, batches(SHAPES["skip"], 14), [6]).values()
+    join = stages[3]
+    assert built.executors[3].program.nodes == ("join",)
+    assert (join.to_delayed, join.to_end_to_end, join.delayed_to_end_to_end) == (None, None, None)
+
+
+def test_what_is_frozen_is_not_compared():
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    for p in built.executors[1].modules["rev0"].parameters():
+        p.requires_grad_(False)
+    (stages,) = looked_at(built, batches((8,), 12), [6]).values()
+    assert stages[1].to_delayed is None
+    assert stages[0].to_delayed is not None
+
+
+def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypatch):
+    """All stages at one tick is a network that training never runs."""
+    from petra_graph.errors import RunFailed
+    from petra_graph.fidelity import probe
+
+    def leaves_the_grid(*_):
+        raise RunFailed("a stream has reached 300")
+
+    monkeypatch.setattr(probe, "gradients", leaves_the_grid)
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    (stages,) = looked_at(built, batches((8,), 12), [6]).values()
+    assert {(s.to_delayed, s.to_end_to_end) for s in stages} == {(None, None)}
+
+
+# --- where to look ---------------------------------------------------------------------------------------------------
+
+
+def test_micro_batches_are_the_middles_of_equal_parts():
+    assert spread(range(100, 200), 4) == [112, 137, 162, 187]
+    assert spread(range(1), 1) == [0]
+    assert spread(range(3), 3) == [0, 1, 2]
+
+
+@given(start=st.integers(0, 50), count=st.integers(1, 60), data=st.data())
+def test_as_many_as_asked_for(start, count, data):
+    times = data.draw(st.integers(1, count))
+    chosen = spread(range(start, start + count), times)
+    assert len(set(chosen)) == times
+    assert set(chosen) <= set(range(start, start + count))
+
+
+def test_buffered_anchors_have_no_reconstruction_error():
+    nodes = [evolve(table, kind="buffered") if table.name == "a1" else table for table in REVNET]
+    built = pipeline(nodes, SHAPES["revnet"])
+    (stages,) = looked_at(built, batches(SHAPES["revnet"], 14), [6]).values()
+    assert [s.reconstruction_error is not None for s in stages] == [False, True, False, False, True, False]

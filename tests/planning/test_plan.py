@@ -1,0 +1,235 @@
+"""A plan from a specification alone, and that a run is of the plan's stages."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning import measure as costs
+from petra_graph.planning.plan import Planner, plan, saved_or_planned
+from petra_graph.record.listener import Silence
+from petra_graph.report.plan.document import read_document
+from petra_graph.training.run import run
+from petra_graph.training.run_record import RunRecord
+from tests.runs import SPEC, only_run, summary_of, weights_bytes
+
+STAGE_KEYS = {
+    "index", "nodes", "kind", "device", "depth", "staleness", "parameters", "flops", "seconds", "bytes", "channel_bytes",
+}  # fmt: skip
+BYTES = {
+    "parameters", "gradients", "optimizer", "input_buffer", "parameter_buffer", "working", "channels", "total",
+}  # fmt: skip
+SYNCHRONISED = "partition.sync_batch_norm=true"
+TWO = ("partition.stages=2", "partition.devices=2", "partition.device_type=cpu")
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def planned(spec, *overrides, with_timeline=False):
+    return plan(spec, overrides).document(with_timeline=with_timeline)
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
+def test_the_keys_that_other_tools_read(spec):
+    document = planned(spec, with_timeline=True)
+    assert {
+        "name", "method", "schedule", "accumulation", "micro_batch", "stages", "totals", "paper_accounting", "timing",
+        "assumptions", "warnings",
+    } <= document.keys()  # fmt: skip
+    assert (document["name"], document["method"], document["schedule"]) == ("small", "petra", "1f1b")
+    assert (document["accumulation"], document["micro_batch"]) == (3, 128)
+    for stage in document["stages"]:
+        assert stage.keys() >= STAGE_KEYS
+        assert stage["bytes"].keys() >= BYTES
+        assert all(isinstance(count, int) for count in stage["bytes"].values())
+        assert stage["channel_bytes"].keys() == {"forward", "backward"}
+    assert [stage["kind"] for stage in document["stages"]] == ["buffered", "reversible", "reversible", "head"]
+    assert [stage["staleness"] for stage in document["stages"]] == pytest.approx([1, 2 / 3, 1 / 3, 0])
+    assert document["totals"]["bytes"].keys() >= BYTES
+    assert document["paper_accounting"].keys() == {"model", "input_buffer", "parameter_buffer", "total"}
+    assert document["timing"].keys() >= {
+        "tick_seconds", "samples_per_second", "speedup_over_reversible_backprop", "bubble_fraction", "utilisation",
+    }  # fmt: skip
+    read_document(json.dumps(document), "it")
+
+
+def test_parts_add_up(spec):
+    document = planned(spec, *TWO)
+    for stage in document["stages"]:
+        parts = {part: count for part, count in stage["bytes"].items() if part != "total"}
+        assert sum(parts.values()) == stage["bytes"]["total"]
+    for part, count in document["totals"]["bytes"].items():
+        assert count == sum(stage["bytes"][part] for stage in document["stages"])
+    assert document["totals"]["parameters"] == sum(node["parameters"] for node in document["nodes"])
+    assert sum(len(stage["nodes"]) for stage in document["stages"]) == len(document["nodes"])
+
+
+def test_what_it_rests_on_is_said(spec):
+    (estimate, *_) = planned(spec)["assumptions"]
+    assert "times are estimates" in estimate
+    assert "petra-graph profile" in estimate
+
+
+def test_neither_devices_nor_files_are_needed(write):
+    elsewhere = SPEC.replace('name = "digits"', 'name = "cifar10"').replace("crop_padding = 1", 'root = "/nowhere"')
+    path = write("elsewhere.toml", elsewhere)
+    document = planned(path, "partition.devices=4", "partition.device_type=h100")
+    assert [stage["device"] for stage in document["stages"]] == ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]
+
+
+def test_other_devices_of_a_list_take_their_share(spec):
+    fast, slow = (
+        planned(spec, "partition.stages=2", "partition.devices=2", f"partition.device_type={types}")
+        for types in ('["h100", "t4"]', '["t4", "h100"]')
+    )
+    assert len(fast["stages"][0]["nodes"]) > len(slow["stages"][0]["nodes"])
+
+
+def test_replicas_multiply_speed_but_for_their_exchange(spec):
+    one, two = (planned(spec, *TWO, f"partition.replicas={count}") for count in (1, 2))
+    assert two["totals"] == one["totals"]
+    assert one["timing"]["samples_per_second"] < two["timing"]["samples_per_second"]
+    assert two["timing"]["samples_per_second"] < 2 * one["timing"]["samples_per_second"]
+    assert two["stages"][0]["seconds"]["update"] > one["stages"][0]["seconds"]["update"]
+
+
+# --- stages, places, depths -------------------------------------------------------------------------------------------
+
+
+def test_what_synchronised_statistics_cost_is_said_to_be_left_out(spec):
+    said = [planned(spec, *TWO, "partition.replicas=2", *more)["assumptions"] for more in ((), (SYNCHRONISED,))]
+    assert ["batch normalisations exchange" in " ".join(texts) for texts in said] == [False, True]
+
+
+def test_a_number_of_stages_is_cut_by_cost(spec):
+    document = planned(spec, *TWO)
+    assert len(document["stages"]) == 2
+    assert [stage["device"] for stage in document["stages"]] == ["cpu:0", "cpu:1"]
+    assert any(text.startswith("the cut: ") for text in document["assumptions"])
+
+
+def test_auto_becomes_depths(spec):
+    document = planned(spec, *TWO, "method.schedule=auto")
+    assert document["schedule"] == [stage["depth"] for stage in document["stages"]]
+
+
+def test_a_run_is_of_the_plan_s_stages(spec):
+    overrides = (*TWO, "method.schedule=auto", "run.epochs=1")
+    document = planned(spec, *overrides)
+    run(spec, overrides, Silence())
+    kept = json.loads((only_run() / "plan.json").read_text())
+    assert [stage["nodes"] for stage in kept["stages"]] == [stage["nodes"] for stage in document["stages"]]
+    assert kept["schedule"] == document["schedule"]
+    assert {stage["device"] for stage in kept["stages"]} == {"cpu"}
+    resolved = tomllib.loads((only_run() / "resolved.toml").read_text())
+    assert resolved["method"]["schedule"] == document["schedule"]
+    assert resolved["partition"]["stages"] == [stage["nodes"] for stage in document["stages"]]
+    assert resolved["partition"]["devices"] == ["cpu", "cpu"]
+
+
+def test_a_run_s_summary_puts_predicted_beside_measured(spec):
+    run(spec, ["run.epochs=1"], Silence())
+    summary = summary_of(only_run())
+    kept = json.loads((only_run() / "plan.json").read_text())
+    assert summary["predicted"] == {
+        "samples_per_second": round(kept["timing"]["samples_per_second"], 1),
+        "memory_bytes": kept["totals"]["bytes"]["total"],
+        "from": "data sheet",
+    }
+
+
+def test_planning_does_not_change_a_run_s_bits(spec, monkeypatch):
+    run(spec, ["run.epochs=1", "run.directory=with"], Silence())
+    monkeypatch.setattr(RunRecord, "_write_plan", lambda _: None)
+    run(spec, ["run.epochs=1", "run.directory=without"], Silence())
+    assert weights_bytes(only_run("with")) == weights_bytes(only_run("without"))
+
+
+def test_what_was_said_of_planned_devices_is_left_out_where_a_run_has_others(spec):
+    lists = ('partition.device_type=["h100", "t4"]', 'partition.memory=["1GiB", "2GiB"]')
+    run(spec, ["partition.stages=2", "partition.devices=2", *lists, "run.epochs=1", "run.directory=first"], Silence())
+    resolved = str(only_run("first") / "resolved.toml")
+    run(resolved, ["run.directory=second"], Silence())
+    assert weights_bytes(only_run("first")) == weights_bytes(only_run("second"))
+    assert json.loads((only_run("first") / "plan.json").read_text())["devices"][0]["type"] == "cpu"
+
+
+# --- what it refuses --------------------------------------------------------------------------------------------------
+
+
+def test_too_little_memory_says_what_would_help(spec):
+    with pytest.raises(NoFeasiblePlan) as caught:
+        planned(spec, "partition.memory=40kB")
+    (problem,) = caught.value.problems
+    assert "may hold 39.06 KiB" in problem.message
+    assert "it fits with" in problem.hint or "nothing tried helps" in problem.hint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["partition.stages=9"], "partition.stages"),
+        (["partition.device_type=abacus"], "partition.device_type"),
+        (["partition.memory=much"], "partition.memory"),
+        (["partition.devices=2", 'partition.memory=["1GB"]'], "partition.memory"),
+        (["partition.profile=none.json"], "none.json"),
+        (["method.name=gpipe", "method.schedule=auto"], "method.schedule"),
+    ],
+)
+def test_mistakes_are_located(spec, overrides, key):
+    with pytest.raises(SpecError) as caught:
+        planned(spec, *overrides)
+    assert key in str(caught.value)
+
+
+# --- saved plans ------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_read_back_from_a_file_a_run_or_a_spec(spec, here):
+    document = planned(spec)
+    (here / "saved.json").write_text(json.dumps(document))
+    run(spec, ["run.epochs=1"], Silence())
+    for source in ("saved.json", str(only_run()), spec):
+        assert saved_or_planned(source)["totals"] == document["totals"]
+    with pytest.raises(SpecError, match=r"cannot read the plan nothing\.json"):
+        saved_or_planned("nothing.json")
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+def test_stages_that_share_a_device_are_told_what_merging_saves(spec):
+    (warning,) = [text for text in planned(spec)["warnings"] if "merging" in text]
+    assert warning.startswith("4 stages on 1 device: ")
+    assert "partition.stages = 1" in warning
+
+
+def test_devices_without_a_stage(spec):
+    document = planned(spec, "partition.devices=6", "partition.device_type=cpu")
+    assert any(text.startswith("2 of 6 devices get no stage") for text in document["warnings"])
+
+
+def test_lockstep_is_told_of_auto(spec):
+    document = planned(
+        spec, "partition.devices=4", "partition.device_type=cpu", "method.schedule=lockstep", "partition.link_latency=0"
+    )
+    assert any('method.schedule = "auto"' in text for text in document["warnings"])
+
+
+def test_costs_are_measured_once(spec, monkeypatch):
+    calls = []
+    real = costs.costs_of
+    monkeypatch.setattr(costs, "costs_of", lambda *given: calls.append(given) or real(*given))
+
+    planner = Planner(spec)
+    planner.plan()
+    planner.plan()
+    assert len(calls) == 1

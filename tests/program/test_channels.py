@@ -1,0 +1,44 @@
+"""Channels: their names, and how many messages each holds."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from petra_graph.program.channels import ChannelKey, capacity
+from petra_graph.program.schedule import depths, order
+from petra_graph.program.stage_program import Edge
+
+
+def test_a_lane_says_which_way_it_goes():
+    edge = Edge("a", "b")
+    assert [str(ChannelKey(edge, direction)) for direction in ("forward", "backward")] == ["a -> b", "a <- b"]
+
+
+@pytest.mark.parametrize(("schedule", "expected"), [("1f1b", 2), ("lockstep", 2), ("sequential", 2)])
+def test_neighbours_have_two(schedule, expected):
+    found = depths(schedule, (4, 3, 2, 1, 0), 1)
+    assert {capacity(producer, consumer) for producer, consumer in pairwise(found)} == {expected}
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(("producer", "consumer"), [(1, 1), (3, 1), (3, 2), (7, 5), (9, 1), (5, 5)])
+def test_so_many_are_enough_for_two_stages_to_finish(producer, consumer, accumulation):
+    """Each does its next operation when its message is there and the other channel has room."""
+    room = capacity(producer, consumer)
+    channels = {"forward": 0, "backward": 0}
+    first, second = (list(order(depth, range(30), accumulation)) for depth in (producer, consumer))
+    while first or second:
+        before = len(first) + len(second)
+        if first and possible(first[0].verb, channels, room, sends="forward"):
+            channels["forward"] += first[0].verb == "forward"
+            channels["backward"] -= first.pop(0).verb == "backward"
+        if second and possible(second[0].verb, channels, room, sends="backward"):
+            channels["backward"] += second[0].verb == "backward"
+            channels["forward"] -= second.pop(0).verb == "forward"
+        assert len(first) + len(second) < before, f"{first[:1]} and {second[:1]} wait for one another"
+
+
+def possible(verb: str, channels: dict[str, int], room: int, *, sends: str) -> bool:
+    return verb == "update" or (channels[verb] < room if verb == sends else channels[verb] > 0)

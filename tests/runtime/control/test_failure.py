@@ -1,0 +1,40 @@
+"""What a process does, in words and as a failure tells it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
+from tests.pipelines import CHAIN, pipeline
+
+
+@pytest.fixture
+def doing():
+    program = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=2).compiled.programs[2]
+    return OperationStatus(
+        program=program, operation="backward", micro_batch=13, micro_batches=range(10, 30), since=0.0, channel="a <- b"
+    )
+
+
+def test_what_it_says(doing):
+    assert str(doing) == "stage 3 (rev1), backward of micro-batch 13, waiting on a <- b"
+    assert doing.record()["schedule"] == "F14 B12 U F15 [B13] U F16 B14 F17" or "[B13]" in doing.record()["schedule"]
+
+
+def test_the_schedule_around_it_has_four_operations_on_both_sides(doing):
+    words = doing.schedule().split()
+    at = words.index("[B13]")
+    assert (at, len(words) - at - 1) == (4, 4)
+    assert words[at + 1] == "U"
+
+
+def test_a_failure_is_told_as_json():
+    failure = Failure(rank=1, problems=(("it broke", "mend it"),), where={"stage": 2}, traceback="...")
+    assert Failure.of(json.loads(json.dumps(failure.json()))) == failure
+
+
+@pytest.mark.parametrize(("stages", "text"), [((), "no stage"), ((3,), "stage 3"), ((3, 4, 5), "stages 3 to 5")])
+def test_stages_in_a_row(stages, text):
+    assert stages_text(stages) == text

@@ -1,0 +1,294 @@
+"""All stages in one process: errors are told, nothing is left in flight, evaluation does not depend on batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attrs import evolve
+
+from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.spec.model import ClipSpec
+from petra_graph.training.meters import Meters
+from tests.pipelines import (
+    BRANCHES,
+    CHAIN,
+    CLASSES,
+    GRAPHS,
+    REVNET,
+    SHAPES,
+    Pipeline,
+    batches,
+    node,
+    pipeline,
+    relative_error,
+)
+
+EVALUATION = 1e-12
+SCHEDULES = ("lockstep", "1f1b", "sequential")
+DROPOUT = (
+    node("stem", "linear-stem", features=6),
+    node("rev0", "rev-mlp", hidden=16, dropout=0.5),
+    node("rev1", "rev-mlp", hidden=16, dropout=0.5),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+
+
+def in_flight(built: Pipeline) -> int:
+    """Messages on wires, and micro-batches that stages hold."""
+    runtime = built.runtime
+    wires = [*runtime._forward.values(), *runtime._backward.values(), runtime._targets]
+    held = 0
+    for executor in built.executors:
+        for _, cell in executor._steps:
+            match cell:
+                case Recompute():
+                    held += len(cell.buffer)
+                case StashGraph():
+                    held += len(cell.graphs)
+                case HeadRunner():
+                    held += len(cell.pending)
+                case Reconstruct():
+                    pass
+    return held + sum(len(wire._queue) for wire in wires)
+
+
+# --- drains ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 13])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_drain_leaves_nothing_in_flight(graph, schedule, count):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=2)
+    results = built.train(batches(SHAPES[graph], count, size=2))
+    assert [result.micro_batch for result in results] == list(range(count))
+    assert in_flight(built) == 0
+    assert {executor.updater.updates for executor in built.executors} == {-(-count // 2)}
+    assert {executor.updater.window for executor in built.executors} == {0}
+    assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
+
+
+def test_something_is_in_flight_before_the_drain():
+    """The test above would pass for a runtime in which nothing ever flew."""
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    most = 0
+
+    def observe(_):
+        nonlocal most
+        most = max(most, in_flight(built))
+
+    built.runtime.train(batches((8,), 12), range(12), observe)
+    assert most >= 9
+
+
+def test_no_micro_batches_are_no_training():
+    built = pipeline(CHAIN, (8,), schedule="1f1b")
+    assert built.train([]) == []
+    assert {executor.updater.updates for executor in built.executors} == {0}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_micro_batches_are_numbered_from_the_runs_start(schedule):
+    """Dropout's masks follow from the number: an epoch of 4 and one of 3 are those of numbers 0 to 3 and 4 to 6."""
+    data = batches((8,), 7)
+    built, again, wrong = (pipeline(DROPOUT, (8,), schedule=schedule) for _ in range(3))
+    for each, second in ((built, 4), (again, 4), (wrong, 0)):
+        each.train(data[:4])
+        each.train(data[4:], start=second)
+    assert relative_error(built.parameters(), again.parameters()) == 0.0
+    assert relative_error(built.parameters(), wrong.parameters()) > 1e-6
+
+
+def test_without_delay_a_drain_changes_nothing():
+    """Where windows end with a drain, training in two parts is training in one, dropout included."""
+    data = batches((8,), 8)
+    whole, parts = (pipeline(DROPOUT, (8,), schedule="sequential", accumulation=2) for _ in range(2))
+    whole.train(data)
+    parts.train(data[:4])
+    parts.train(data[4:], start=4)
+    assert relative_error(parts.parameters(), whole.parameters()) == 0.0
+
+
+def test_more_data_than_asked_for_is_left_alone():
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    data = iter(batches((8,), 9))
+    built.runtime.train(data, range(6), lambda _: None)
+    assert len(list(data)) == 3
+
+
+def test_results_are_observed_before_their_backward():
+    built = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=1)
+    head = built.executors[-1].updater
+    seen = []
+    built.runtime.train(batches((8,), 5), range(5), lambda result: seen.append((result.micro_batch, head.updates)))
+    assert seen == [(m, m) for m in range(5)]
+
+
+def test_a_global_norm_steps_all_stages_together():
+    built = pipeline(CHAIN, (8,), schedule="sequential", accumulation=2, clip=ClipSpec(limit=0.1, scope="global"))
+    steps = []
+    for executor in built.executors:
+        step = executor.updater.step
+        executor.updater.step = lambda norm, step=step, j=executor.program.index: (steps.append((j, norm)), step(norm))
+    built.train(batches((8,), 3))
+    assert [j for j, _ in steps] == [1, 2, 3, 4, 5] * 2
+    assert len({float(norm) for _, norm in steps[:5]}) == 1
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Breaks(torch.nn.Module):
+    """A layer that raises on its n-th call."""
+
+    def __init__(self, inner, calls):
+        super().__init__()
+        self.inner, self.calls = inner, calls
+
+    def forward(self, x):
+        self.calls -= 1
+        if self.calls < 0:
+            message = "out of luck"
+            raise ValueError(message)
+        return self.inner(x)
+
+
+def breaking(calls: int, **more) -> Pipeline:
+    built = pipeline(CHAIN, (8,), **more)
+    (module,) = built.executors[1].modules.values()
+    name, layer = next((name, layer) for name, layer in module.named_modules() if isinstance(layer, torch.nn.Linear))
+    parent, _, attribute = name.rpartition(".")
+    owner = module.get_submodule(parent)
+    if attribute.isdecimal():
+        owner[int(attribute)] = Breaks(layer, calls)
+    else:
+        setattr(owner, attribute, Breaks(layer, calls))
+    return built
+
+
+@pytest.mark.parametrize(
+    ("calls", "schedule", "where"),
+    [
+        (2, "lockstep", "forward of micro-batch 2"),
+        (1, "sequential", "backward of micro-batch 0"),
+        (4, "1f1b", "backward of micro-batch 0"),
+    ],
+)
+def test_an_error_tells_stage_operation_and_micro_batch(calls, schedule, where):
+    built = breaking(calls, schedule=schedule)
+    with pytest.raises(RunFailed) as caught:
+        built.train(batches((8,), 6))
+    (problem,) = caught.value.problems
+    assert problem.message == f"stage 2 (rev0) failed in the {where}: ValueError: out of luck"
+    assert problem.hint == "failure.txt in the run directory has the traceback"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_data_that_ends_too_early_is_an_error():
+    built = pipeline(CHAIN, (8,), schedule="lockstep")
+    with pytest.raises(RunFailed) as caught:
+        built.runtime.train(batches((8,), 3), range(5), lambda _: None)
+    assert str(caught.value).startswith("stage 1 (stem) failed in the forward of micro-batch 3: StopIteration")
+
+
+@pytest.mark.parametrize("error", [Interrupted(), RunFailed("the loss is nan")])
+def test_what_an_observer_raises_ends_the_training(error):
+    built = pipeline(CHAIN, (8,), schedule="1f1b")
+
+    def observe(result):
+        if result.micro_batch == 2:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        built.runtime.train(batches((8,), 6), range(6), observe)
+    assert caught.value is error
+    assert built.executors[-1].updater.updates == 2
+
+
+def test_an_order_that_cannot_be_is_an_error_and_no_hang():
+    """The last stage wants two forwards before its first backward, and the first does one and waits for it."""
+    built = pipeline(CHAIN, (8,), schedule="sequential")
+    last = built.executors[-1]
+    last.program = evolve(last.program, depth=2)
+    with pytest.raises(RuntimeError, match=r"no stage can go on; this is a bug in the schedule \(stage 1: B0, "):
+        built.train(batches((8,), 4))
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def evaluated(built: Pipeline, data) -> dict[str, float]:
+    totals = Meters()
+    for result in built.runtime.evaluate(data):
+        totals.add(result)
+    return {"samples": totals.samples, **totals.means()}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_evaluation_gives_the_same_for_any_batch_size_and_leaves_no_sample_out(graph):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule="1f1b")
+    built.train(batches(SHAPES[graph], 6))
+    ((x, target),) = batches(SHAPES[graph], 1, size=23, seed=5)
+    whole = evaluated(built, [(x, target)])
+    assert whole["samples"] == 23
+    assert whole["loss"] > 0
+    for size in (1, 4, 10, 22):
+        parts = list(zip(x.split(size), target.split(size), strict=True))
+        assert len(parts[-1][0]) == 23 % size or size == 1
+        assert evaluated(built, parts) == pytest.approx(whole, rel=EVALUATION)
+
+
+def test_evaluation_is_the_plain_networks():
+    built = pipeline(BRANCHES, (8,), schedule="lockstep")
+    ((x, target),) = batches((8,), 1, size=9)
+    streams = {"input": (x,)}
+    graph = built.compiled.graph
+    modules = {name: module for executor in built.executors for name, module in executor.modules.items()}
+    for name in graph.order:
+        streams[name] = modules[name](*[s for producer in graph.nodes[name].inputs for s in streams[producer]])
+    loss = torch.nn.functional.cross_entropy(streams["head"][0], target)
+    assert evaluated(built, [(x, target)])["loss"] == pytest.approx(loss.item(), rel=EVALUATION)
+
+
+def test_evaluation_uses_running_statistics_and_changes_nothing():
+    built = pipeline(REVNET, (3, 6, 6), schedule="1f1b")
+    built.train(batches((3, 6, 6), 4))
+    before = built.parameters()
+    one = evaluated(built, batches((3, 6, 6), 3))
+    assert relative_error(built.parameters(), before) == 0.0
+    assert one == evaluated(built, batches((3, 6, 6), 3))
+    assert all(p.grad is None for executor in built.executors for p in executor.updater.parameters)
+
+
+def test_dropout_is_off_in_evaluation_and_on_again_afterwards():
+    built = pipeline(DROPOUT, (8,))
+    modes = []
+
+    def data():
+        for batch in batches((8,), 2):
+            modes.append({module.training for executor in built.executors for module in executor.modules.values()})
+            yield batch
+
+    evaluated(built, data())
+    assert modes == [{False}, {False}]
+    assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
+
+
+def test_an_evaluation_that_is_left_early_returns_to_training():
+    built = pipeline(DROPOUT, (8,))
+    evaluation = built.runtime.evaluate(batches((8,), 3))
+    next(evaluation)
+    evaluation.close()
+    assert {module.training for executor in built.executors for module in executor.modules.values()} == {True}
+
+
+def test_an_evaluation_between_two_trainings_does_not_change_them():
+    data = batches((3, 6, 6), 8)
+    with_one, without = (pipeline(REVNET, (3, 6, 6), schedule="1f1b") for _ in range(2))
+    for built in (with_one, without):
+        built.train(data[:4])
+        if built is with_one:
+            evaluated(built, data)
+        built.train(data[4:], start=4)
+    assert relative_error(with_one.parameters(), without.parameters()) == 0.0

@@ -1,0 +1,201 @@
+"""Micro-batches of an epoch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.catalog.datasets.augment import CropAndFlip
+from petra_graph.catalog.datasets.splits import ImageSplit
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.training.data_loading import MicroBatches, order
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
+
+
+class Numbers:
+    """A split whose samples are their own indices, with seed and epoch as target."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.from_numpy(indices), torch.full((len(indices),), 1000 * seed + epoch)
+
+
+class Broken(Numbers):
+    def fetch(self, indices, *, seed, epoch):
+        raise RunFailed(Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root")))
+
+
+def images():
+    pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
+    return ImageSplit(pixels=pixels, targets=np.arange(23), augment=CropAndFlip(padding=1, flip=True))
+
+
+def training(split, *, batch=4, seed=0, epoch=0, **options):
+    return MicroBatches(split=split, batch=batch, seed=seed, epoch=epoch, shuffle=True, drop_last=True, **options)
+
+
+def evaluation(split, *, batch=4, **options):
+    return MicroBatches(split=split, batch=batch, seed=0, epoch=0, shuffle=False, drop_last=False, **options)
+
+
+def indices(batches):
+    return [samples.tolist() for samples, _ in batches]
+
+
+def test_evaluation_meets_every_sample_in_order():
+    batches = evaluation(Numbers(10))
+    assert indices(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(batches) == 3
+
+
+def test_training_leaves_out_the_incomplete_micro_batch():
+    batches = training(Numbers(10))
+    expected = order(10, 0, 0).tolist()
+    assert [expected[:4], expected[4:8]] == indices(batches)
+    assert len(batches) == 2
+
+
+def test_samples_are_fetched_with_the_seed_and_epoch():
+    assert [targets.tolist() for _, targets in training(Numbers(10), seed=3, epoch=2)] == [[3002] * 4] * 2
+
+
+def test_the_order_is_frozen():
+    # Another order would change every recorded run.
+    expected = [[2, 4, 3, 6, 5, 0, 1, 7], [1, 3, 7, 6, 0, 4, 2, 5], [5, 0, 1, 4, 2, 6, 3, 7]]
+    assert expected == [order(8, seed, epoch).tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+
+
+@given(n=st.integers(1, 50), seed=st.integers(0, 2**70), epoch=st.integers(0, 1000))
+def test_an_epoch_visits_every_sample_once(n, seed, epoch):
+    assert list(range(n)) == sorted(order(n, seed, epoch))
+
+
+@given(n=st.integers(4, 40), start=st.integers(0, 12), shuffle=st.booleans(), drop_last=st.booleans())
+def test_a_later_start_gives_the_rest_of_the_same_epoch(n, start, shuffle, drop_last):
+    def batches(start):
+        options = {"shuffle": shuffle, "drop_last": drop_last}
+        return MicroBatches(split=Numbers(n), batch=4, seed=0, epoch=0, start=start, **options)
+
+    assert indices(batches(0))[start:] == indices(batches(start))
+    assert len(indices(batches(start))) == len(batches(start))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_nothing(workers):
+    split = images()
+    alone, shared = (list(training(split, epoch=3, start=1, workers=n)) for n in (0, workers))
+    assert len(alone) == len(shared) == 4
+    for (one, target), (other, other_target) in zip(alone, shared, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(target, other_target)
+        assert one.stride() == other.stride()
+        assert other.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_draws_nothing_from_the_process_generators(workers):
+    torch.manual_seed(0)
+    expected = torch.get_rng_state()
+    list(training(Numbers(8), workers=workers))
+    assert torch.equal(expected, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterating_twice_gives_the_same(workers):
+    batches = training(Numbers(8), workers=workers)
+    assert indices(batches) == indices(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_keep_their_problems(workers):
+    with pytest.raises(RunFailed) as caught:
+        list(training(Broken(8), workers=workers))
+    expected = Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root"))
+    assert caught.value.problems == (expected,)
+
+
+def test_training_on_less_than_a_micro_batch_is_refused():
+    with pytest.raises(
+        SpecError, match=r"batch must be at most the 3 samples of the training data \(got 4\)"
+    ) as caught:
+        training(Numbers(3))
+    assert caught.value.problems[0].path == ("data", "batch")
+    assert indices(evaluation(Numbers(3))) == [[0, 1, 2]]
+
+
+INTERRUPTED = """
+import sys, time
+import torch
+from petra_graph.training.data_loading import MicroBatches
+
+class Slow:
+    def __len__(self):
+        return 1000
+    def fetch(self, indices, *, seed, epoch):
+        time.sleep(0.05)
+        return torch.zeros(1), torch.zeros(1)
+
+try:
+    for _ in MicroBatches(split=Slow(), batch=1, seed=0, epoch=0, workers=2, shuffle=True, drop_last=True):
+        print("loaded", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_workers_without_their_tracebacks():
+    command = [sys.executable, "-W", "ignore:This DataLoader will create", "-c", INTERRUPTED]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    process.stdout.readline()
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert out.endswith("interrupted\n")
+    assert time.monotonic() - began < 20
+
+
+# --- parts of a micro-batch -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_replicas_share_the_rows_of_a_micro_batch(replicas):
+    """Replica r takes rows rB to (r+1)B of the micro-batch of size RB."""
+    split = Numbers(40)
+    whole = indices(training(split, batch=4 * replicas))
+    shares = [training(split, batch=4, replica=replica, replicas=replicas) for replica in range(replicas)]
+    assert [[row for share in rows for row in share] for rows in zip(*map(indices, shares), strict=True)] == whole
+    assert all(share.sizes == [4] * len(whole) for share in shares)
+
+
+def test_the_head_s_process_gets_targets_and_decodes_no_image():
+    split = images()
+    everything, targets = (evaluation(split, part=part) for part in ("all", "targets"))
+    assert [target.tolist() for _, target in targets] == [target.tolist() for _, target in everything]
+    assert all(samples.numel() == 0 for samples, _ in targets)
+    assert list(evaluation(split, part="nothing")) == []
+
+
+def test_a_split_that_cannot_tell_its_targets_alone_is_fetched_whole():
+    assert indices(evaluation(Numbers(5), part="targets")) == [[0, 1, 2, 3], [4]]
+
+
+def test_sizes_are_known_beforehand():
+    assert evaluation(Numbers(10)).sizes == [4, 4, 2]

@@ -1,0 +1,100 @@
+"""Profiles: what is timed, and what a plan makes of it. How long things take is not asserted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.planning.plan import plan
+from petra_graph.record.profile import read_profile, write_profile
+from petra_graph.training.profile import profile
+from tests.runs import SPEC
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "small.toml").write_text(SPEC)
+    return profile(str(folder / "small.toml"), ["method.schedule=1f1b"], 2)
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def test_every_operation_that_a_method_may_need(taken):
+    assert set(taken.nodes) == {"stem", "rev.0", "rev.1", "head"}
+    reversible = {"forward", "reverse", "rerun", "record", "replay", "invert", "copy", "update"}
+    assert set(taken.nodes["rev.0"]) == reversible
+    assert set(taken.nodes["stem"]) == {"forward", "rerun", "record", "replay", "copy", "update"}
+    assert set(taken.nodes["head"]) == {"learn", "update"}
+    assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
+    assert (taken.micro_batch, taken.compute, taken.threads) == (128, "float32", 1)
+    assert taken.link.latency_seconds < 64 * 2**20 / taken.link.bytes_per_second
+
+
+def test_it_is_read_as_it_was_written(taken, here):
+    write_profile(here / "p.json", taken)
+    assert read_profile(here / "p.json") == taken
+
+
+def test_a_plan_adds_its_times_up(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    document = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)
+    stem, first, second, head = document["stages"]
+    nodes = taken.nodes
+    assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
+    assert stem["seconds"]["backward"] == pytest.approx(nodes["stem"]["rerun"])
+    assert first["seconds"]["backward"] == pytest.approx(nodes["rev.0"]["reverse"])
+    assert second["seconds"]["update"] == pytest.approx(nodes["rev.1"]["update"])
+    assert head["seconds"] == pytest.approx(
+        {"forward": nodes["head"]["learn"], "backward": 0, "update": nodes["head"]["update"]}
+    )
+    assert "times are of a profile" in document["assumptions"][0]
+
+
+def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text())
+    del changed["nodes"]["rev.0"]["reverse"]
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError, match=r'has not timed reverse of node "rev\.0"'):
+        plan(spec, ["partition.profile=p.json"])
+
+
+def test_a_link_that_is_stated_counts(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    two = ["partition.profile=p.json", "partition.stages=2", "partition.devices=2", "partition.device_type=cpu"]
+    prediction = plan(spec, [*two, "partition.link_latency=0.5"]).prediction
+    (link, *_) = prediction.pipeline.links.values()
+    assert (link.latency_seconds, link.bytes_per_second) == (0.5, taken.link.bytes_per_second)
+
+
+def test_a_profile_asks_for_none(spec):
+    assert profile(spec, ["partition.profile=none.json", "partition.memory=1KiB"], 1).nodes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"micro_batch": 64}, "micro-batches of 64, not 128"),
+        ({"compute": "bfloat16"}, '"bfloat16", not "float32"'),
+        ({"nodes": {}}, 'has no node "stem"'),
+        ({"threads": 2}, "run.threads = 2, not 1"),
+        ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
+        ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
+        ({"outside": -1.0}, "is no profile"),
+        ({"outside": float("nan")}, "is no profile"),
+        ({"format": 7}, "is no profile"),
+    ],
+)
+def test_a_profile_of_something_else(taken, spec, here, change, message):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text()) | change
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError) as caught:
+        plan(spec, ["partition.profile=p.json"])
+    assert message in str(caught.value)

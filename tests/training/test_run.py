@@ -1,0 +1,373 @@
+"""A run from its specification to its directory: done, repeated, failed, interrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.errors import PluginError, RunFailed, SpecError
+from petra_graph.record.listener import Silence
+from petra_graph.registry import building
+from petra_graph.registry.registry import TABLE_GROUPS
+from petra_graph.training.run import run
+from tests.runs import (
+    FILES,
+    MICRO_BATCHES,
+    SPEC,
+    UPDATES,
+    FakeListener,
+    events,
+    files_of,
+    only_run,
+    small_files,
+    summary_of,
+    weights_bytes,
+)
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def directory_of(path, *overrides):
+    return run(path, overrides, Silence()).summary["directory"]
+
+
+# --- what a run leaves -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_a_directory(spec):
+    ended = run(spec, (), Silence())
+    directory = only_run()
+    assert re.fullmatch(r"\d{8}T\d{6}Z-small-[0-9a-f]{6}", directory.name)
+    assert files_of(directory) == FILES
+    assert (directory / "spec.toml").read_text() == SPEC
+    assert summary_of(directory) == ended.summary
+    assert ended.interrupted is None
+    assert {"python", "packages", "threads", "command"} <= json.loads((directory / "env.json").read_text()).keys()
+
+
+def test_the_summary(spec):
+    summary = run(spec, (), Silence()).summary
+    seconds, rate = summary["seconds"], summary["samples_per_second"]
+    assert 0 < seconds["training"] <= seconds["total"]
+    assert rate > 0
+    assert set(summary["test"]) == set(summary["train"]) == {"loss", "top1", "top5"}
+    assert {
+        key: value
+        for key, value in summary.items()
+        if key not in {"seconds", "samples_per_second", "test", "train", "predicted"}
+    } == {
+        "name": "small",
+        "status": "done",
+        "directory": str(only_run()),
+        "method": "petra",
+        "schedule": "1f1b",
+        "accumulation": 3,
+        "stages": 4,
+        "processes": 1,
+        "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
+        "precision": {
+            "compute": "float32",
+            "streams": "float",
+            "grid_bits": 16,
+            "memory_format": "channels-last",
+            "buffer_dtype": "as-streams",
+            "buffer_device": "stage",
+            "channel_dtype": "as-streams",
+        },
+        "seed": 0,
+        "epochs": 2,
+        "micro_batches": 2 * MICRO_BATCHES,
+        "updates": 2 * UPDATES,
+        "weights": "weights.safetensors",
+    }
+
+
+SCORES = tuple(f"{part}/{name}" for part in ("train", "test") for name in ("loss", "top1", "top5"))
+
+
+def test_the_events(spec):
+    run(spec, (), Silence())
+    found = events(only_run())
+    assert {tuple(event) for event in found} == {("time", "epoch", "step", "name", "value")}
+    assert [(e["epoch"], e["step"], e["name"]) for e in found] == [
+        (epoch, step, name)
+        for epoch in (1, 2)
+        for step, names in (
+            (MICRO_BATCHES * (epoch - 1) + 4, ("train/micro_batch_loss", "train/learning_rate")),
+            (MICRO_BATCHES * (epoch - 1) + 8, ("train/micro_batch_loss", "train/learning_rate")),
+            (
+                MICRO_BATCHES * epoch,
+                (*SCORES, "samples_per_second", "learning_rate"),
+            ),
+        )
+        for name in names
+    ]
+    assert all(math.isfinite(event["value"]) for event in found)
+    last = {event["name"]: event["value"] for event in found}
+    assert {name: last[f"test/{name}"] for name in ("loss", "top1", "top5")} == summary_of(only_run())["test"]
+
+
+def test_tensorboard_sees_the_same_events(spec):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(spec, ["run.epochs=1"], Silence())
+    read = EventAccumulator(str(only_run() / "tensorboard")).Reload()
+    expected = {e["step"]: e["value"] for e in events(only_run()) if e["name"] == "train/micro_batch_loss"}
+    assert {e.step: e.value for e in read.Scalars("train/micro_batch_loss")} == pytest.approx(expected)
+
+
+def test_training_learns_something(spec):
+    test = run(spec, ["optimizer.options.lr=0.1", "run.epochs=3"], Silence()).summary["test"]
+    assert test["top1"] > 0.5
+    assert test["top5"] > 0.9
+
+
+def test_the_listener_is_told_everything_in_order(spec):
+    listener = FakeListener()
+    run(spec, ["run.evaluate_every=2", "run.epochs=3"], listener)
+    trained = [[f"trained {epoch}/{done}" for done in range(1, MICRO_BATCHES + 1)] for epoch in (1, 2, 3)]
+    assert listener.calls == [
+        "started",
+        *trained[0],
+        "epoch_ended 1",
+        *trained[1],
+        "evaluating 2",
+        "epoch_ended 2",
+        *trained[2],
+        "evaluating 3",
+        "epoch_ended 3",
+        "stopped",
+    ]
+    assert [report.test is None for report in listener.reports] == [True, False, False]
+    assert (listener.run.micro_batches, listener.run.batch, listener.run.stages) == (MICRO_BATCHES, 128, 4)
+
+
+def test_nothing_is_left_by_a_spec_that_is_wrong(spec, here):
+    with pytest.raises(SpecError):
+        run(spec, ["data.batch=100000"], Silence())
+    assert not (here / "runs").exists()
+
+
+# --- the same bits ---------------------------------------------------------------------------------------------------
+
+
+def test_the_same_spec_and_seed_give_the_same_bytes(spec):
+    one, other = directory_of(spec), directory_of(spec)
+    assert one != other
+    assert weights_bytes(one) == weights_bytes(other)
+
+
+def test_another_seed_gives_other_weights(spec):
+    assert weights_bytes(directory_of(spec)) != weights_bytes(directory_of(spec, "run.seed=1"))
+
+
+def test_what_happened_before_in_the_process_does_not_matter(spec):
+    one = directory_of(spec)
+    torch.manual_seed(123)
+    torch.set_num_threads(2)
+    torch.rand(7)
+    assert weights_bytes(directory_of(spec)) == weights_bytes(one)
+
+
+def test_workers_do_not_change_the_bits(spec):
+    assert weights_bytes(directory_of(spec, "data.workers=2")) == weights_bytes(directory_of(spec))
+
+
+def test_logging_and_evaluation_do_not_change_the_bits(spec):
+    often = directory_of(spec, "run.log_every=1", "data.evaluation_batch=50")
+    seldom = directory_of(spec, "run.log_every=1000", "run.evaluate_every=2")
+    assert weights_bytes(often) == weights_bytes(seldom)
+
+
+IMAGES = """\
+extends = "base.toml"
+
+[architecture]
+name = "revnet"
+options = { depth = 18, width = 0.0625 }
+"""
+BASE = """\
+[optimizer]
+options = { lr = 0.05 }
+[data]
+name = "random"
+batch = 4
+options = { shape = [3, 8, 8], classes = 5, train = 12, test = 6 }
+"""
+
+
+def test_the_resolved_spec_repeats_the_run(spec):
+    first = directory_of(spec, "method.schedule=lockstep", "run.seed=3", "lr_schedule.warmup_epochs=1")
+    again = directory_of(f"{first}/resolved.toml")
+    assert weights_bytes(again) == weights_bytes(first)
+    given = [event | {"time": 0} for event in events(Path(first)) if "per_second" not in event["name"]]
+    found = [event | {"time": 0} for event in events(Path(again)) if "per_second" not in event["name"]]
+    assert given == found
+
+
+def test_the_resolved_spec_of_an_architecture_repeats_the_run(write):
+    write("base.toml", BASE)
+    first = directory_of(write("images.toml", IMAGES))
+    resolved = (Path(first) / "resolved.toml").read_text()
+    assert "architecture" not in resolved
+    assert "extends" not in resolved
+    assert weights_bytes(directory_of(f"{first}/resolved.toml")) == weights_bytes(first)
+
+
+def test_a_resolved_spec_resolves_to_itself(spec):
+    first = directory_of(spec)
+    again = directory_of(f"{first}/resolved.toml")
+    assert (Path(again) / "resolved.toml").read_text() == (Path(first) / "resolved.toml").read_text()
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+WHERE = re.compile(
+    r"the loss is (nan|inf) at micro-batch \d+ \(epoch 1\); it began in the "
+    r"(output of stage [1-3] \([a-z.0-9]+\)|loss of stage 4 \(head\))"
+    r"(, where \S+ of node \"[a-z.0-9]+\" in stage [1-4] is not finite after \d+ updates)?"
+)
+
+
+@pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "sequential"])
+def test_a_loss_that_is_not_finite_stops_the_run(spec, schedule):
+    listener = FakeListener()
+    with pytest.raises(RunFailed) as caught:
+        run(spec, ["optimizer.options.lr=1e30", f"method.schedule={schedule}", "method.accumulation=1"], listener)
+    (problem,) = caught.value.problems
+    assert WHERE.fullmatch(problem.message)
+    assert problem.hint.startswith("lower the learning rate, ")
+    directory = only_run()
+    assert files_of(directory) == (FILES | {"failure.txt"}) - {"weights.safetensors"}
+    summary = summary_of(directory)
+    assert (summary["status"], summary["weights"], summary["epochs"]) == ("failed", None, 0)
+    assert summary["error"] == [str(problem)]
+    assert "Traceback" in (directory / "failure.txt").read_text()
+    assert problem.message in (directory / "failure.txt").read_text()
+    assert listener.calls[-1] == "stopped"
+    events(directory)
+
+
+def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
+    """The network did not fit into memory, say: the directory is there already."""
+
+    def no_memory(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
+    with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
+        run(spec, (), Silence())
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["micro_batches"], summary["weights"]) == ("failed", 0, None)
+    assert caught.value.summary == summary
+    assert "no_memory" in (only_run() / "failure.txt").read_text()
+
+
+def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypatch):
+    from petra_graph.catalog.blocks.reversible import RevMlp
+
+    residual = RevMlp.residual
+
+    def training_only(self, x):
+        if not self.training:
+            raise ValueError("not now")
+        return residual(self, x)
+
+    monkeypatch.setattr(RevMlp, "residual", training_only)
+    with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation: ValueError: not now"):
+        run(spec, (), Silence())
+    assert summary_of(only_run())["train"]["loss"] > 0
+
+
+@pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
+def test_a_plugin_that_cannot_be_built_is_told_before_anything_is_written(spec, monkeypatch, here, table):
+    load = building.load
+
+    def broken(plugin):
+        if plugin.group != TABLE_GROUPS[table]:
+            return load(plugin)
+        return lambda *_: {}["x"]
+
+    monkeypatch.setattr(building, "load", broken)
+    with pytest.raises(PluginError, match="cannot be built: KeyError"):
+        run(spec, (), Silence())
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize(("size", "file"), [(8000, "metrics.jsonl"), (8000, "weights.safetensors")])
+def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
+    with pytest.raises(RunFailed) as caught, small_files(size):
+        run(spec, ["run.log_every=1", "run.epochs=9"] if file == "metrics.jsonl" else ["run.log_every=1000"], Silence())
+    directory = only_run()
+    assert str(caught.value).startswith(f"cannot write {directory / file}: ")
+    assert "File too large" in str(caught.value)
+    assert caught.value.problems[0].hint == "free space on that disk"
+    assert summary_of(directory)["status"] == "failed"
+    assert summary_of(directory)["weights"] is None
+    assert (directory / "failure.txt").exists()
+    assert not [path for path in directory.iterdir() if "partial" in path.name]
+    assert events(directory)
+
+
+# --- interruptions ---------------------------------------------------------------------------------------------------
+
+
+class Interrupts(FakeListener):
+    """Sends this process a signal at one micro-batch, as Ctrl-C would."""
+
+    def __init__(self, at: str, number: signal.Signals = signal.SIGINT, times: int = 1) -> None:
+        super().__init__()
+        self.at, self.number, self.times = at, number, times
+
+    def trained(self, epoch, micro_batches, means):
+        super().trained(epoch, micro_batches, means)
+        if self.calls[-1] == self.at:
+            for _ in range(self.times):
+                os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_everything_written(spec, number):
+    listener = Interrupts("trained 2/3", number)
+    ended = run(spec, (), listener)
+    directory = only_run()
+    assert ended.interrupted.signal_name == number.name
+    assert files_of(directory) == FILES
+    summary = summary_of(directory)
+    assert (summary["status"], summary["epochs"], summary["micro_batches"]) == ("interrupted", 1, MICRO_BATCHES + 3)
+    assert summary["weights"] == "weights.safetensors"
+    assert all(bool(value.isfinite().all()) for value in load_file(directory / "weights.safetensors").values())
+    assert listener.calls[-2:] == ["trained 2/3", "stopped"]
+
+
+def test_an_interruption_before_the_first_epoch_ends(spec):
+    run(spec, (), Interrupts("trained 1/2"))
+    summary = summary_of(only_run())
+    assert (summary["train"], summary["test"]) == (None, None)
+    assert summary["samples_per_second"] > 0
+
+
+def test_a_second_interruption_stops_at_once(spec):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, (), Interrupts("trained 1/2", times=2))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interruption_of_workers_leaves_none_behind(spec):
+    run(spec, ["data.workers=2"], Interrupts("trained 1/2"))
+    assert summary_of(only_run())["status"] == "interrupted"
+    assert multiprocessing.active_children() == []
