@@ -23,12 +23,14 @@ import torch
 from attrs import evolve, field, frozen
 
 from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.runtime.control.rank_info import rank_info_from
+from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import World, hard_exit, rank_info_from
-from petra_graph.runtime.scheduler.distributed import DistributedRuntime, ProcessContext
-from petra_graph.runtime.transport.process_channels import ChannelTable, connect
-from petra_graph.runtime.transport.waker import Waker
-from petra_graph.spec.model import ClipSpec, PrecisionSpec
+from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channels import open_channels
+from petra_graph.spec.model import ClipSpec
 from tests.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
 EPOCHS = 3
@@ -75,6 +77,7 @@ class Case:
     shape: tuple[int, ...] = (3, 6, 6)
     sharing: str = "even"
     transport: str = "auto"
+    policy: str = "arrival"
     delayed: bool = field(default=False)
     """Whether random operations of random stages sleep before they begin."""
 
@@ -86,10 +89,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        return " ".join([self.computation, self.sharing, self.transport, *["delayed"] * self.delayed])
+        return " ".join([self.computation, self.sharing, self.transport, self.policy, *["delayed"] * self.delayed])
 
     def built(self) -> Pipeline:
-        return pipeline(self.nodes, self.shape, **{"compute": "float32", "momentum": 0.9, **self.settings})
+        usual = {"compute": "float32", "momentum": 0.9, "batch": BATCH, "evaluation_batch": EVALUATION_BATCH}
+        return pipeline(self.nodes, self.shape, policy=self.policy, **{**usual, **self.settings})
 
 
 def cases() -> Iterator[Case]:
@@ -102,11 +106,12 @@ def cases() -> Iterator[Case]:
         settings = {"method": method, "schedule": schedule, "accumulation": accumulation}
         per_block, cut = Case(settings=settings), Case(settings={**settings, "stages": CUTS})
         yield per_block
-        yield evolve(per_block, sharing="balanced", delayed=True)
+        yield evolve(per_block, sharing="balanced", delayed=True, policy="static")
         if method == "petra" or number % 2:
             yield evolve(cut, delayed=number % 4 > 1)
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
+    yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
     yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS})
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"})
     yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
@@ -116,6 +121,7 @@ def cases() -> Iterator[Case]:
         )
     clip = ClipSpec(by="norm", limit=0.1, scope="global")
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
+    yield Case(settings={"method": "gpipe", "clip": clip, "accumulation": 2}, sharing="balanced", policy="static")
     # The process group, which stands in where memory cannot be shared.
     yield Case(settings={"schedule": "1f1b", "accumulation": 4}, transport="process-group", delayed=True)
     yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}}, transport="process-group")
@@ -188,28 +194,16 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     built = case.built()
     programs = built.compiled.programs
     places = PLACES[case.sharing, len(programs), world.size]
-    wiring = ChannelTable(
-        programs=programs,
-        ranks=places,
-        shapes=built.compiled.shapes,
-        precision=PrecisionSpec(
-            compute=case.settings.get("compute", "float32"),
-            memory_format=case.settings.get("memory_format", "channels-last"),
-            **case.settings.get("precision", {}),
-        ),
-        batch=BATCH,
-        evaluation_batch=EVALUATION_BATCH,
-    )
     own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
     if case.delayed:
         delay(own, f"{world.rank} {case.name}")
-    links = connect(wiring, world, waker, watchdog, case.transport)
-    world.wait_for_all("links")
+    channels = open_channels(programs, places, world, waker=waker, peer_lost=watchdog.lost, transport=case.transport)
+    world.wait_for_all("channels")
     clipped = case.settings.get("clip") is not None
-    crew = ProcessContext(
-        rank=world.rank, size=world.size, wiring=wiring, links=links, watchdog=watchdog, global_clip=clipped
+    context = ProcessContext(
+        rank=world.rank, size=world.size, supervisor=watchdog, policy=case.policy, global_clip=clipped
     )
-    runtime = DistributedRuntime(own, crew)
+    runtime = Scheduler(own, channels, context)
     said = train(case, runtime)
     assert not runtime._operations._targets, "targets that nobody asks for would pile up"
     return held(own, said)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import attrs
 import torch
 
+from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.program.message_layout import StreamType
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec
 from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
 
@@ -33,6 +35,16 @@ def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd"
         optimizer_options=chosen.optimizer_options,
     )
     return attrs.evolve(usual, **changes)
+
+
+def messages_of(table: CostTable) -> MessageTypes:
+    """Messages of the sizes that a table has."""
+    size = 4 * table.micro_batch
+    streams = {
+        name: tuple(StreamType((count // size,), "float32") for count in node.output_bytes)
+        for name, node in table.nodes.items()
+    }
+    return MessageTypes(streams=streams, batch=table.micro_batch)
 
 
 def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes) -> CostTable:
@@ -67,5 +79,5 @@ def predicted_and_measured(
     predicted = stage_memory(programs, table, micro_batches=count)
     peaks = StagePeaks(built.executors)
     with peaks:
-        InlineRuntime(peaks.executors).train(samples(shape, count, batch), range(count), lambda _: None)
+        Scheduler(peaks.executors).train(samples(shape, count, batch), range(count), lambda _: None)
     return predicted, [peaks.total[program.index] for program in programs]

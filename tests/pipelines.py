@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 import torch
 from attrs import frozen
 
 from petra_graph.catalog.blocks import declared
+from petra_graph.compiler.lower import MessageTypes
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.compiled import Compiled, compile_graph
+from petra_graph.program.message_layout import StreamType
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
     DataSpec,
@@ -83,7 +86,7 @@ GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
 class Pipeline:
     compiled: Compiled
     executors: tuple[StageExecutor, ...]
-    runtime: InlineRuntime
+    runtime: Scheduler
 
     def parameters(self) -> dict[str, torch.Tensor]:
         return {
@@ -121,6 +124,11 @@ def built_graph(nodes: Sequence[NodeSpec]) -> NodeGraph:
     return graph
 
 
+def message_types(streams: Mapping[str, int]) -> MessageTypes:
+    """Small messages, for tests in which only the number of each node's streams matters."""
+    return MessageTypes(streams={name: (StreamType((1,), "float32"),) * count for name, count in streams.items()})
+
+
 def not_needed(*_):
     raise AssertionError("stages, devices and depths are given: nothing is to be decided by cost")
 
@@ -147,10 +155,13 @@ def pipeline(
     clip: ClipSpec | None = None,
     seed: int = 0,
     dtype: str | None = None,
+    policy: str = "arrival",
+    batch: int = 64,
+    evaluation_batch: int | None = None,
     **optimizer_options,
 ) -> Pipeline:
     spec = Spec(
-        data=DataSpec(name="random"),
+        data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
         method=MethodSpec(name=method, schedule=schedule, accumulation=accumulation, **(settings or {})),
         partition=PartitionSpec(stages=stages, devices=devices),
         precision=PrecisionSpec(compute=compute, memory_format=memory_format, **(precision or {})),
@@ -160,7 +171,8 @@ def pipeline(
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
     compiled = compiled_graph(nodes, spec, facts)
     made = executors(compiled.programs, compiled, spec, facts, training(optimizer, rate, optimizer_options))
-    runtime = InlineRuntime(made, global_clip=clip is not None and clip.scope == "global")
+    context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
+    runtime = Scheduler(made, context=context)
     return Pipeline(compiled=compiled, executors=made, runtime=runtime)
 
 
@@ -201,6 +213,17 @@ def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0):
         )
         for _ in range(count)
     ]
+
+
+class Batched:
+    """Batches whose sizes are known, as a loader's are."""
+
+    def __init__(self, data, count: int | None = None) -> None:
+        self.data = data if isinstance(data, Batched) or count else list(data)
+        self.sizes = data.sizes if isinstance(data, Batched) else [0] * (count or len(self.data))
+
+    def __iter__(self):
+        return iter(self.data)
 
 
 def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

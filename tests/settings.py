@@ -10,7 +10,7 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import AskedSchedule
-from tests.costs import costs
+from tests.costs import costs, messages_of
 from tests.pipelines import CHAIN, built_graph
 
 UNITS = {"forward": 1.0, "reverse": 3.0, "rerun": 3.0, "record": 1.0, "replay": 2.0, "invert": 1.0, "learn": 3.0}
@@ -59,6 +59,7 @@ def setting(
             "schedule": schedule or chosen.schedules[0],
             "accumulation": accumulation,
             "last_stage_keeps_graph": keep_graph,
+            "messages": messages_of(table or chain_costs()),
             "transport": EncodedShare(),
             "devices": hosts,
             "clocks": {device.name: clock for device in hosts},

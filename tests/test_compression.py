@@ -11,7 +11,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensor, decode
 from petra_graph.executor.segment_runners import Recompute
 from petra_graph.program.encoding import encoded_bytes
 from petra_graph.training.run import run
-from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network, relative_error
+from tests.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
 from tests.runs import SPEC, FakeListener
 from tests.test_identities import recorded_gradients, run_by_clock
 
@@ -102,7 +102,9 @@ def test_an_evaluation_is_not_compressed():
     plain, compressed = (
         pipeline(REVNET, (3, 6, 6), compute="float32", precision=precision) for precision in ({}, WHERE["both"]("int8"))
     )
-    for one, other in zip(plain.runtime.evaluate(data), compressed.runtime.evaluate(data), strict=True):
+    for one, other in zip(
+        plain.runtime.evaluate(Batched(data)), compressed.runtime.evaluate(Batched(data)), strict=True
+    ):
         assert torch.equal(one.loss, other.loss)
 
 
@@ -145,13 +147,8 @@ def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
             for _, cell in executor._steps:
                 if isinstance(cell, Recompute):
                     check("buffer", (held for _, held in cell.buffer))
-        for edge, wire in built.runtime._forward.items():
-            if edge.producer != "input":
-                check("forward", wire._queue)
-        for wire in built.runtime._backward.values():
-            check(
-                "backward", (part for message in wire._queue for part in (message.gradients, message.activation or ()))
-            )
+        for key, channel in built.runtime._channels.receivers.items():
+            check(key.direction, channel._queue)
 
     def check(kind, held):
         for carried in held:
@@ -204,7 +201,7 @@ def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
 @pytest.mark.parametrize("stored", ["float16", "int8"])
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_order_alone_decides_whoever_runs_it(graph, stored):
-    """The inline runtime and a global clock that hands messages from executor to executor: the same bits."""
+    """The scheduler and a global clock that hands messages from executor to executor: the same bits."""
     data = batches(SHAPES[graph], 14)
     by_order = trained(graph, data, schedule="lockstep", precision=WHERE["both"](stored))
     by_clock = pipeline(GRAPHS[graph], SHAPES[graph], schedule="lockstep", precision=WHERE["both"](stored))

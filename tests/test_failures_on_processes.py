@@ -91,7 +91,7 @@ def test_a_process_that_sleeps_for_ever(shared_folder, node):
     assert (told["rank"], where["stage"], where["nodes"], where["channel"]) == (rank, stage, [node], None)
     assert where["operation"] in {"forward", "backward"}
     assert f"[{where['operation'][0].upper()}{where['micro_batch']}]" in where["schedule"]
-    other = told["ranks"][1 - rank]["doing"]
+    other = told["ranks"][1 - rank]["status"]
     assert other["channel"] is None or "near" in other["channel"], "what the other one waited for"
 
 

@@ -107,7 +107,7 @@ reversible, schedule
 
 
 def test_a_type_that_no_buffer_or_wire_has(told):
-    assert told(SPEC + '\n[precision]\nwire_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
+    assert told(SPEC + '\n[precision]\nchannel_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
         2,
         """\
 a.toml:30:14: channel_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
@@ -121,7 +121,7 @@ a.toml:30:14: channel_dtype in [precision] must be one of "as-streams", "float32
 
 
 def test_a_compressed_wire_and_buffer_under_a_grid(told):
-    assert told(SPEC + '\n[precision]\nstreams = "grid"\nwire_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
+    assert told(SPEC + '\n[precision]\nstreams = "grid"\nchannel_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
         2,
         """\
 a.toml:31:14: channel_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit

@@ -10,8 +10,8 @@
                       outside_seconds (of a profile), exact, limited_by (stages)
     devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation
     nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
-    edges             producer, consumer, forward_bytes, backward_bytes, cut, slots (of each direction, as runs have them),
-                      fewest_slots, fewest_backward_slots (that would do in theory); null on one device
+    edges             producer, consumer, forward_bytes, backward_bytes, cut, capacity (messages that each
+                      direction holds; null on one device)
     timeline          stage, device, verb, micro_batch, start, end
     assumptions, warnings
 
@@ -28,13 +28,13 @@ import attrs
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
 from petra_graph.compiler.prediction import Prediction
-from petra_graph.compiler.simulator.model import ChannelKey
 from petra_graph.compiler.simulator.timing import staleness
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
 from petra_graph.program.memory import PARTS, StageBytes
-from petra_graph.program.stage_program import Edge, Segment, StageProgram
+from petra_graph.program.stage_program import Segment, StageProgram
 
 Document = dict[str, Any]
 
@@ -218,9 +218,7 @@ def _edges(prediction: Prediction) -> Iterator[Document]:
             "forward_bytes": sizes.forward if sizes else inside,
             "backward_bytes": sizes.backward if sizes else inside,
             "cut": crosses,
-            "capacity": prediction.slots[ChannelKey(edge, "forward")] if apart else None,
-            "fewest_slots": prediction.fewest_slots[ChannelKey(edge, "forward")] if apart else None,
-            "fewest_backward_slots": prediction.fewest_slots[ChannelKey(edge, "backward")] if apart else None,
+            "capacity": prediction.capacity[ChannelKey(edge, "forward")] if apart else None,
         }
 
 

@@ -1,18 +1,24 @@
-"""From a partition to one program a stage: segments, what they keep, and who sends what back."""
+"""From a partition to the stages' programs: segments, what they keep, and every channel between stages.
+
+Decision: a program is complete. All that a channel is (its stages, direction, message layout and capacity) is decided
+here, so a runtime opens transports and compiles nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
+from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition, Stage
 from petra_graph.program.schedule import depths
-from petra_graph.program.stage_program import Edge, InputEdge, Segment, StageProgram
-from petra_graph.spec.model import Keeps, Schedule, Uses
+from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
+from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses
 
 
 def lower(
@@ -22,7 +28,7 @@ def lower(
     method: Method,
     schedule: Schedule,
     accumulation: int,
-    streams: Mapping[str, int],
+    messages: MessageTypes,
     last_stage_keeps_graph: bool = False,
 ) -> tuple[StageProgram, ...]:
     """Return the stages' programs, in the partition's order.
@@ -33,7 +39,7 @@ def lower(
         method: what nodes keep, and whose parameters their backward uses.
         schedule: how far forwards run ahead.
         accumulation: micro-batches in one update.
-        streams: how many tensors each node returns; INPUT is one.
+        messages: the streams that nodes return, and how messages hold them.
         last_stage_keeps_graph: the last stage keeps graphs, whatever the method; its forward and backward of a
             micro-batch are adjacent, so nothing changes in between.
     """
@@ -45,26 +51,96 @@ def lower(
         for name, node in graph.nodes.items()
         if node.kind == "reversible" and modes[name].keeps == "nothing"
     }
-    wiring = _Wiring(graph=graph, modes=modes, activation_from=activation_from, streams=streams)
+    network = _Network(graph=graph, modes=modes, activation_from=activation_from, messages=messages)
     ahead = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
+    segments = [tuple(_segment(run, network) for run in _runs(stage, graph)) for stage in partition.stages]
+    channels = _channels(partition, segments, ahead, messages)
     return tuple(
         StageProgram(
             index=index,
-            segments=(segments := tuple(_segment(run, wiring) for run in _runs(stage, graph))),
-            depth=ahead[index - 1],
+            segments=own,
+            depth=depth,
             accumulation=accumulation,
             flush=method.flush,
             device=stage.device,
             receives=tuple(
                 entry.edge
-                for segment in segments
+                for segment in own
                 for entry in segment.inputs
                 if entry.edge.producer == INPUT or entry.edge.producer not in stage.nodes
             ),
-            sends=tuple(edge for segment in segments for edge in segment.outputs if edge.consumer not in stage.nodes),
+            sends=tuple(edge for segment in own for edge in segment.outputs if edge.consumer not in stage.nodes),
+            channels=channels[index],
         )
-        for index, stage in enumerate(partition.stages, start=1)
+        for index, (stage, own, depth) in enumerate(zip(partition.stages, segments, ahead, strict=True), start=1)
     )
+
+
+@frozen(kw_only=True)
+class MessageTypes:
+    """The streams that nodes return, and how messages between stages hold them."""
+
+    streams: Mapping[str, tuple[StreamType, ...]]
+    """By node."""
+    precision: PrecisionSpec = field(factory=PrecisionSpec)
+    batch: int = 1
+    """Samples of a training micro-batch."""
+    evaluation_batch: int = 1
+
+    def count(self, producer: str) -> int:
+        """Return how many tensors an edge from `producer` carries."""
+        return 1 if producer == INPUT else len(self.streams[producer])
+
+    def forward(self, producer: str) -> MessageLayout:
+        """Return the layout of a forward message in training."""
+        streams = stream_layouts(self.streams[producer], self.precision, self.precision.channel_dtype)
+        return MessageLayout(tensors=streams, samples=self.batch)
+
+    def evaluation(self, producer: str) -> MessageLayout:
+        """Return the layout of a forward message in an evaluation, which is not encoded."""
+        streams = stream_layouts(self.streams[producer], self.precision, "as-streams")
+        return MessageLayout(tensors=streams, samples=self.evaluation_batch)
+
+    def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
+        """Return the layout of a backward message: the gradients, and the activation after them."""
+        streams = self.forward(producer).tensors
+        gradients = tuple(stream.gradient() for stream in streams)
+        return MessageLayout(tensors=gradients + (streams if returns_activation else ()), samples=self.batch)
+
+
+def _channels(
+    partition: Partition, segments: Sequence[Sequence[Segment]], depth: Sequence[int], messages: MessageTypes
+) -> Mapping[int, tuple[Channel, ...]]:
+    """Return the channels of each stage, by its index; both ends of a channel hold an equal value."""
+    home = {name: index for index, stage in enumerate(partition.stages, start=1) for name in stage.nodes}
+    found: dict[int, list[Channel]] = {index: [] for index in range(1, len(partition.stages) + 1)}
+    for entry in (entry for own in segments for segment in own for entry in segment.inputs):
+        producer = entry.edge.producer
+        if producer == INPUT or home[producer] == home[entry.edge.consumer]:
+            continue
+        ends = home[producer], home[entry.edge.consumer]
+        held = capacity(depth[ends[0] - 1], depth[ends[1] - 1])
+        forward = Channel(
+            key=ChannelKey(entry.edge, "forward"),
+            sender=ends[0],
+            receiver=ends[1],
+            streams=entry.streams,
+            training=messages.forward(producer),
+            evaluation=messages.evaluation(producer),
+            capacity=held,
+        )
+        backward = Channel(
+            key=ChannelKey(entry.edge, "backward"),
+            sender=ends[1],
+            receiver=ends[0],
+            streams=entry.streams,
+            training=messages.backward(producer, returns_activation=entry.returns_activation),
+            evaluation=None,
+            capacity=held,
+        )
+        for stage in ends:
+            found[stage] += [forward, backward]
+    return {stage: tuple(channels) for stage, channels in found.items()}
 
 
 @frozen(kw_only=True)
@@ -76,14 +152,14 @@ class _Mode:
 
 
 @frozen(kw_only=True)
-class _Wiring:
+class _Network:
     """What is decided for the whole graph."""
 
     graph: NodeGraph
     modes: Mapping[str, _Mode]
     activation_from: Mapping[str, Edge]
     """For every node that reconstructs, the edge along which its output comes back."""
-    streams: Mapping[str, int]
+    messages: MessageTypes
 
 
 def _activation_from(graph: NodeGraph, modes: Mapping[str, _Mode], name: str) -> Edge:
@@ -93,24 +169,24 @@ def _activation_from(graph: NodeGraph, modes: Mapping[str, _Mode], name: str) ->
     return Edge(name, next(exact, consumers[0]))
 
 
-def _segment(run: tuple[str, ...], wiring: _Wiring) -> Segment:
-    first, last = wiring.graph.nodes[run[0]], wiring.graph.nodes[run[-1]]
+def _segment(run: tuple[str, ...], network: _Network) -> Segment:
+    first, last = network.graph.nodes[run[0]], network.graph.nodes[run[-1]]
     edges = [Edge(producer, first.name) for producer in first.inputs]
     return Segment(
         nodes=run,
         kind=first.kind,
-        keeps=wiring.modes[first.name].keeps,
-        backward=wiring.modes[first.name].backward,
+        keeps=network.modes[first.name].keeps,
+        backward=network.modes[first.name].backward,
         inputs=tuple(
             InputEdge(
                 edge=edge,
-                streams=wiring.streams[edge.producer],
-                returns_activation=wiring.activation_from.get(edge.producer) == edge,
+                streams=network.messages.count(edge.producer),
+                returns_activation=network.activation_from.get(edge.producer) == edge,
             )
             for edge in edges
         ),
-        outputs=tuple(Edge(last.name, reader) for reader in wiring.graph.consumers[last.name]),
-        activation_from=wiring.activation_from.get(last.name),
+        outputs=tuple(Edge(last.name, reader) for reader in network.graph.consumers[last.name]),
+        activation_from=network.activation_from.get(last.name),
     )
 
 

@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve, frozen
 
 from petra_graph.compiler.durations import OperationSeconds, stage_seconds
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.model import ChannelKey, DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.model import DeviceExecution, MessageBytes, Pipeline, StageSeconds
 from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device, Link
 from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import AskedSchedule, Schedule
 
 
@@ -34,6 +35,7 @@ class PlannerInputs:
     schedule: AskedSchedule
     accumulation: int
     last_stage_keeps_graph: bool
+    messages: MessageTypes
     transport: EncodedShare
     devices: tuple[Device, ...]
     """In the order of the pipeline."""
@@ -46,11 +48,6 @@ class PlannerInputs:
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, and what no stage accounts for."""
 
-    @property
-    def streams(self) -> Mapping[str, int]:
-        """How many tensors each node returns."""
-        return {INPUT: 1, **{name: len(node.output_bytes) for name, node in self.costs.nodes.items()}}
-
     def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
         """Return the stages' programs."""
         return lower(
@@ -59,7 +56,7 @@ class PlannerInputs:
             method=self.method,
             schedule=schedule,
             accumulation=self.accumulation,
-            streams=self.streams,
+            messages=self.messages,
             last_stage_keeps_graph=self.last_stage_keeps_graph,
         )
 
@@ -82,17 +79,12 @@ class PlannerInputs:
 
     def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, MessageBytes]:
         """Return the sizes of messages between stages."""
+        size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
+        edges = dict.fromkeys(key.edge for key in size)
         return {
-            entry.edge: self._message(entry.edge.producer, returns_activation=entry.returns_activation)
-            for program in programs
-            for segment in program.segments
-            for entry in segment.inputs
-            if entry.edge in program.receives and entry.edge.producer != INPUT
+            edge: MessageBytes(forward=size[ChannelKey(edge, "forward")], backward=size[ChannelKey(edge, "backward")])
+            for edge in edges
         }
-
-    def _message(self, producer: str, *, returns_activation: bool) -> MessageBytes:
-        size = int(sum(self.costs.nodes[producer].output_bytes) * self.transport.wire)
-        return MessageBytes(forward=size, backward=2 * size if returns_activation else size)
 
     def pipeline(self, programs: Sequence[StageProgram], slots: Mapping[ChannelKey, int] | None = None) -> Pipeline:
         """Return what the time model needs of the stages."""

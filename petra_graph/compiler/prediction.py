@@ -11,16 +11,15 @@ from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.events import simulate
-from petra_graph.compiler.simulator.model import ChannelKey, MessageBytes, Pipeline, StageSeconds
-from petra_graph.compiler.simulator.slots import fewest_slots
+from petra_graph.compiler.simulator.model import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady import tick
 from petra_graph.compiler.simulator.timeline import Timeline
 from petra_graph.compiler.simulator.timing import Timing, timing
-from petra_graph.program.channels import capacity
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.memory import PaperBytes, StageBytes
 from petra_graph.program.method import METHODS
 from petra_graph.program.partition import Partition
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Schedule
 
 TICKS_SHOWN = 6
@@ -71,16 +70,11 @@ class Prediction:
         return self.setting.pipeline(self.programs)
 
     @cached_property
-    def slots(self) -> Mapping[ChannelKey, int]:
-        """The places for messages that a run has, on every channel between two devices."""
-        depth = {program.index: program.depth for program in self.programs}
-        wires = {wire.edge: capacity(depth[wire.producer], depth[wire.consumer]) for wire in self.pipeline.wires}
-        return {channel: wires[channel.edge] for channel in self.fewest_slots}
-
-    @cached_property
-    def fewest_slots(self) -> Mapping[ChannelKey, int]:
-        """The fewest that would cost neither deadlock nor throughput, were all times as predicted."""
-        return fewest_slots(self.pipeline)
+    def capacity(self) -> Mapping[ChannelKey, int]:
+        """The capacity of every channel between two devices."""
+        apart = {key for key, timing in self.pipeline.channels.items() if timing.link is not None}
+        found = {channel.key: channel.capacity for program in self.programs for channel in program.channels}
+        return {key: count for key, count in found.items() if key in apart}
 
     @cached_property
     def timing(self) -> Timing:
@@ -105,7 +99,7 @@ class Prediction:
         """Return what happens from the start to some ticks after the pipeline is full, with a run's slots."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
-        return simulate(evolve(self.pipeline, slots=self.slots), windows * self.setting.accumulation)
+        return simulate(evolve(self.pipeline, slots=self.capacity), windows * self.setting.accumulation)
 
 
 def sequential_seconds(setting: PlannerInputs, partition: Partition) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 
 import torch
 from attrs import frozen
@@ -18,6 +17,7 @@ from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
+from petra_graph.program.message_layout import dense_strides
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import PrecisionSpec
 
@@ -92,7 +92,7 @@ class NumericsContext:
         if 1 not in dense.shape:
             return dense
         # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
-        strides = dense_strides(tuple(dense.shape), wanted)
+        strides = dense_strides(tuple(dense.shape), channels_last=wanted == torch.channels_last)
         return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
 
     def finalize(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
@@ -155,15 +155,6 @@ def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_for
     """Return the layout of a stream of so many dimensions, the batch's included."""
     last = precision.memory_format == "channels-last" and dimensions == _IMAGES
     return torch.channels_last if last else torch.contiguous_format
-
-
-def dense_strides(shape: tuple[int, ...], wanted: torch.memory_format) -> tuple[int, ...]:
-    """Return the strides of a dense tensor in elements, those of dimensions with one element included."""
-    order = [0, *range(2, len(shape)), 1] if wanted == torch.channels_last else list(range(len(shape)))
-    strides = [1] * len(shape)
-    for outer, inner in reversed(list(pairwise(order))):
-        strides[outer] = strides[inner] * max(1, shape[inner])
-    return tuple(strides)
 
 
 def place(block: Block, evaluation: NumericsContext) -> Block:

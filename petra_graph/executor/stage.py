@@ -42,7 +42,8 @@ from petra_graph.executor.segment_runners import (
 from petra_graph.executor.update import Updater
 from petra_graph.executor.weight_versions import Parameters, ParameterVersions
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.stage_program import Edge, Segment, StageProgram
+from petra_graph.program.channels import Edge
+from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import Keeps, StoredDtype, Uses
 

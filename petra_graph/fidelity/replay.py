@@ -16,7 +16,7 @@ from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.weight_versions import Parameters
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.stage_program import Edge
+from petra_graph.program.channels import Edge
 from petra_graph.runtime.transport.local import moved
 
 Gradient = Mapping[nn.Parameter, Tensor]

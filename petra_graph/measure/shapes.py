@@ -18,6 +18,7 @@ from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
+from petra_graph.program.message_layout import StreamType
 from petra_graph.registry.building import load
 
 _BATCH = 2
@@ -37,6 +38,12 @@ class NodeShapes:
     """Number of trained values."""
     additive: bool
     """The block only adds to its streams, so that it is exact on a grid."""
+
+    @property
+    def streams(self) -> tuple[StreamType, ...]:
+        """The outputs' shapes and element types."""
+        names = (str(dtype).removeprefix("torch.") for dtype in self.dtypes)
+        return tuple(StreamType(*pair) for pair in zip(self.outputs, names, strict=True))
 
 
 def build_block(node: Node, inputs: Sequence[Shape]) -> Block:

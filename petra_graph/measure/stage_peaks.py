@@ -1,7 +1,7 @@
 """What every stage of a real run holds at most, tensor by tensor.
 
     with StagePeaks(executors) as peaks:
-        InlineRuntime(peaks.executors).train(...)
+        Scheduler(peaks.executors).train(...)
     peaks.total
 
 Whose is a tensor? The stage's whose operation made it. What a stage receives is copied first, as it would be onto a
@@ -21,7 +21,7 @@ from torch import Tensor
 from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.measure.live_bytes import LiveBytes, storages
-from petra_graph.program.stage_program import Edge
+from petra_graph.program.channels import Edge
 
 _NOBODY = 0
 

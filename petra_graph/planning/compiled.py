@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import torch
 from attrs import frozen
 
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.method_check import check_depths, method_and_schedule
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.precision import check_precision
 from petra_graph.compiler.processes import check_processes
 from petra_graph.errors import Problem
-from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.shapes import NodeShapes, measure_shapes
 from petra_graph.planning.decide import Decider
 from petra_graph.planning.devices import planned_devices, present_devices
@@ -96,7 +96,8 @@ def compile_graph(
     assert shapes is not None
     assert devices is not None
     assert chosen is not None
-    decider = Decider(graph=graph, spec=spec, chosen=chosen, costs=costs, devices=devices)
+    messages = message_types(shapes, spec)
+    decider = Decider(graph=graph, spec=spec, chosen=chosen, messages=messages, costs=costs, devices=devices)
     decided = decider.decide_or_advise()
     made, ranks = decided.hosts, (0,) * len(decided.hosts.stages)
     if present is not None and processes > 1:
@@ -118,13 +119,23 @@ def compile_graph(
             method=chosen[0],
             schedule=decided.schedule,
             accumulation=spec.method.accumulation,
-            streams={INPUT: 1, **{name: len(node.outputs) for name, node in shapes.items()}},
+            messages=messages,
             last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
         ),
         ranks=ranks,
         hosts=decided.hosts,
         devices=decided.devices,
         guarantee=decided.guarantee,
+    )
+
+
+def message_types(shapes: Mapping[str, NodeShapes], spec: Spec) -> MessageTypes:
+    """Return what messages between stages hold, at the micro-batch and precision of `spec`."""
+    return MessageTypes(
+        streams={name: node.streams for name, node in shapes.items()},
+        precision=spec.precision,
+        batch=spec.data.batch,
+        evaluation_batch=spec.data.evaluation_batch or spec.data.batch,
     )
 
 

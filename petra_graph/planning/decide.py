@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve, frozen
 
+from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.method_check import check_depths, method_and_schedule
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.place import Cut, checked, cut, placed, resolved_schedule
@@ -63,6 +64,7 @@ class Decider:
     graph: NodeGraph
     spec: Spec
     chosen: tuple[Method, AskedSchedule]
+    messages: MessageTypes
     costs: Callable[[NodeGraph, Spec], CostTable]
     """Measures what nodes cost."""
     devices: tuple[Device, ...]
@@ -98,7 +100,8 @@ class Decider:
         """Whether another network or specification can be planned."""
         chosen = method_and_schedule(spec.method, spec.optimizer.clip)
         devices = planned_devices(spec.partition)
-        evolve(self, graph=graph, spec=spec, chosen=chosen, devices=devices).decide()
+        messages = evolve(self.messages, precision=spec.precision, batch=spec.data.batch)
+        evolve(self, graph=graph, spec=spec, chosen=chosen, messages=messages, devices=devices).decide()
         return True
 
     def here(self, decided: Decided, present: Sequence[str]) -> Decided:
@@ -142,4 +145,5 @@ class Decider:
         return placed(self._setting(devices), cuts, asked.strategy)
 
     def _setting(self, devices: tuple[Device, ...]) -> PlannerInputs:
-        return planner_inputs_of(self.graph, self.spec, self.chosen, self.costs(self.graph, self.spec), devices)
+        costs = self.costs(self.graph, self.spec)
+        return planner_inputs_of(self.graph, self.spec, self.chosen, costs, messages=self.messages, devices=devices)

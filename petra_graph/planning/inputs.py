@@ -8,6 +8,7 @@ from pathlib import Path
 from attrs import evolve
 
 from petra_graph.compiler.durations import OperationSeconds, estimated, profiled
+from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.precision import transport_of
 from petra_graph.errors import Problem, SpecError, shown
@@ -28,6 +29,8 @@ def planner_inputs_of(
     spec: Spec,
     chosen: tuple[Method, AskedSchedule],
     costs: CostTable,
+    *,
+    messages: MessageTypes,
     devices: tuple[Device, ...],
 ) -> PlannerInputs:
     """Return what is planned for.
@@ -37,6 +40,7 @@ def planner_inputs_of(
         spec: the rest of the specification.
         chosen: method and schedule.
         costs: every node's.
+        messages: what messages between stages hold.
         devices: in the order of the pipeline.
 
     Raises:
@@ -57,6 +61,7 @@ def planner_inputs_of(
         schedule=schedule,
         accumulation=spec.method.accumulation,
         last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
+        messages=messages,
         transport=transport_of(spec.precision, devices[0].type.kind),
         devices=devices,
         clocks=_clocks(devices, costs, spec.precision.compute, profile),

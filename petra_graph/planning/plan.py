@@ -13,7 +13,7 @@ from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.compiled import Compiled, compile_graph
+from petra_graph.planning.compiled import Compiled, compile_graph, message_types
 from petra_graph.planning.inputs import planner_inputs_of, profile_of
 from petra_graph.planning.measure import Costs
 from petra_graph.planning.problem_collector import ProblemCollector
@@ -103,7 +103,12 @@ def planned(
         SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
     setting = planner_inputs_of(
-        compiled.graph, spec, (compiled.method, compiled.schedule), costs(compiled.graph, spec), compiled.devices
+        compiled.graph,
+        spec,
+        (compiled.method, compiled.schedule),
+        costs(compiled.graph, spec),
+        messages=message_types(compiled.shapes, spec),
+        devices=compiled.devices,
     )
     setting = evolve(setting, overlap=overlap)
     return Plan(

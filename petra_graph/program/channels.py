@@ -1,20 +1,30 @@
-"""What crosses between stages, and how many messages of it may be under way at once.
+"""The channels of a program: one for each direction of an edge between two stages.
 
     producer's stage --- forward channel: streams -------------------------> consumer's stage
                      <-- backward channel: gradients (and activations) -----
 
-A channel is one direction of an edge between two stages; messages leave it in the order in which they came.
+Messages leave a channel in the order in which they were sent. The compiler decides everything about a channel: its two
+stages, the layout of its messages and its capacity. A runtime opens a transport for it and decides nothing.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from petra_graph.program.stage_program import Edge
+from attrs import frozen
+
+from petra_graph.program.message_layout import MessageLayout, aligned
 
 Direction = Literal["forward", "backward"]
 NEIGHBOUR_CAPACITY = 2
-"""Slots of a channel between stages whose depths differ by two at most: one is filled while the other is read."""
+"""Capacity between stages whose depths differ by at most two: one message is written while another one is read."""
+
+
+class Edge(NamedTuple):
+    """A connection of the graph: forwards streams one way, gradients (and activations) the other."""
+
+    producer: str
+    consumer: str
 
 
 class ChannelKey(NamedTuple):
@@ -29,13 +39,45 @@ class ChannelKey(NamedTuple):
         return f"{self.edge.producer} {arrow} {self.edge.consumer}"
 
 
+@frozen(kw_only=True)
+class Channel:
+    """Everything that is known of a channel before a process starts."""
+
+    key: ChannelKey
+    sender: int
+    """Index of the stage that sends."""
+    receiver: int
+    """Index of the stage that receives."""
+    streams: int
+    """Streams of the edge. A backward message holds their gradients and, where it has more tensors, the activation."""
+    training: MessageLayout
+    evaluation: MessageLayout | None
+    """None for a backward channel, which carries nothing in an evaluation."""
+    capacity: int
+    """Messages that the channel holds at most."""
+
+    def __str__(self) -> str:
+        """Write as its key."""
+        return str(self.key)
+
+    def peer(self, stage: int) -> int:
+        """Return the index of the stage at the other end."""
+        return self.receiver if stage == self.sender else self.sender
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of the largest message in memory, rounded up so that slots in a row are aligned."""
+        evaluation = 0 if self.evaluation is None else self.evaluation.most_bytes
+        return aligned(max(self.training.most_bytes, evaluation))
+
+
 def capacity(producer_depth: int, consumer_depth: int) -> int:
     """Return how many messages each channel of an edge between two stages holds.
 
     The producer is at most depth(producer) - depth(consumer) + 1 messages ahead: it has begun the forwards up to
     m + depth(producer) when its backward of m comes next, which is after the consumer's backward of m - 1, and so
-    after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. So many slots never make
-    anyone wait; neighbours under lockstep do with one less.
+    after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. With this capacity no
+    stage ever waits for room; neighbours under lockstep do with one less.
 
     Args:
         producer_depth: forwards that the producing stage does before its first backward.

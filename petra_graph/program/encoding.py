@@ -28,6 +28,11 @@ ITEM_BYTES: Mapping[str, int] = {
     "int64": 8,
     "uint8": 1,
     "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
 }
 FLOATING = ("float64", "float32", "bfloat16", "float16")
 SCALE_BYTES = ITEM_BYTES["float32"]

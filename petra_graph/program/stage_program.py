@@ -6,18 +6,10 @@ node or the head alone, or a run of consecutive buffered nodes, which store one 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from attrs import frozen
 
+from petra_graph.program.channels import Channel, Edge
 from petra_graph.spec.model import Flush, Keeps, Kind, Uses
-
-
-class Edge(NamedTuple):
-    """A connection of the graph: forwards streams one way, gradients (and activations) the other."""
-
-    producer: str
-    consumer: str
 
 
 @frozen(kw_only=True)
@@ -63,6 +55,8 @@ class StageProgram:
     """Edges from other stages, or from the data, in topological order."""
     sends: tuple[Edge, ...]
     """Edges to other stages."""
+    channels: tuple[Channel, ...] = ()
+    """Those that the stage sends on or receives from, everywhere in the same order."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -1,21 +1,22 @@
-"""One order for the operations of several stages: what a single process would do, if messages had as many places as wires have.
+"""One order for the operations of several stages: a pure function of their programs, which cannot deadlock.
 
-Each stage keeps its own order; of those that can go on, the one nearest to the head does. So an operation comes after all
-that it needs: a process that does its own part of the sequence, in its order, waits only for what others do before.
+Each stage keeps its own order; of the stages whose next operation has its messages and room for what it sends, the one
+nearest to the head goes first. So every operation comes after all that it needs: a process that performs its own part
+of this order waits only for operations that other processes perform before.
+
+An evaluation goes batch by batch, each from the first stage to the head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import Action, Verb, order
 from petra_graph.program.stage_program import StageProgram
 
 
-def sequence(programs: Sequence[StageProgram], micro_batches: range) -> Iterator[tuple[int, Action]]:
-    """Yield all operations between two drains, each with its stage's number.
+def static_order(programs: Sequence[StageProgram], micro_batches: range) -> Iterator[tuple[int, Action]]:
+    """Yield all operations between two drains, each with its stage's index.
 
     Args:
         programs: of all stages.
@@ -25,11 +26,10 @@ def sequence(programs: Sequence[StageProgram], micro_batches: range) -> Iterator
     orders = [order(program.depth, micro_batches, program.accumulation, program.flush) for program in programs]
     following = [next(actions, None) for actions in orders]
     while any(following):
-        # Always the nearest to the head: it takes messages before others send more.
         stage = next(
             stage
-            for stage, action in reversed(list(enumerate(following)))
-            if action is not None and counts.allow(stage, action.verb)
+            for stage in reversed(range(len(programs)))
+            if (action := following[stage]) is not None and counts.allow(stage, action.verb)
         )
         action = following[stage]
         assert action is not None
@@ -38,22 +38,26 @@ def sequence(programs: Sequence[StageProgram], micro_batches: range) -> Iterator
         following[stage] = next(orders[stage], None)
 
 
+def static_evaluation_order(programs: Sequence[StageProgram], batches: range) -> Iterator[tuple[int, Action]]:
+    """Yield the forwards of an evaluation, each with its stage's index."""
+    return ((program.index, Action("forward", batch)) for batch in batches for program in programs)
+
+
 class _Counts:
-    """How many forwards and backwards every stage has done, stages counted from 0."""
+    """The forwards and backwards that every stage has done, stages counted from 0."""
 
     def __init__(self, programs: Sequence[StageProgram]) -> None:
         self._done = {"forward": [0] * len(programs), "backward": [0] * len(programs)}
-        place = {name: at for at, program in enumerate(programs) for name in program.nodes}
-        # stage -> those that it reads from in a forward, and those that read from it, each with the messages between them
+        # For each stage, those that it reads from in a forward, and those that read from it, with the capacity between.
         self._before: list[dict[int, int]] = [{} for _ in programs]
         self._after: list[dict[int, int]] = [{} for _ in programs]
-        for at, program in enumerate(programs):
-            for producer in {place[edge.producer] for edge in program.receives if edge.producer != INPUT}:
-                room = capacity(programs[producer].depth, program.depth)
-                self._before[at][producer] = self._after[producer][at] = room
+        for channel in (channel for program in programs for channel in program.channels):
+            if channel.key.direction == "forward":
+                sender, receiver = channel.sender - 1, channel.receiver - 1
+                self._before[receiver][sender] = self._after[sender][receiver] = channel.capacity
 
     def allow(self, stage: int, verb: Verb) -> bool:
-        """Whether a stage's operation has what it needs, and room for what it sends."""
+        """Whether a stage's operation has its messages, and room for what it sends."""
         if verb == "update":
             return True
         done = self._done[verb]

@@ -34,6 +34,7 @@ StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 
 
 Transport = Literal["auto", "process-group"]
+Scheduling = Literal["auto", "arrival", "static"]
 
 
 def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
@@ -265,6 +266,11 @@ class RunSpec:
     transport: Transport = key(
         "auto",
         'between processes: "auto" shares memory on one machine; "process-group" sends everything through torch.distributed',
+    )
+    scheduling: Scheduling = key(
+        "auto",
+        'how a process orders its stages\' operations: "arrival" begins what is ready, "static" follows one order that the '
+        'plan fixes; "auto" is static on CUDA and where batch normalisation is synchronised. No number depends on it',
     )
 
 

@@ -29,8 +29,9 @@ from petra_graph.errors import (
 )
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.runtime.control.failure import Failure
+from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
-from petra_graph.runtime.control.world import RunStore, World, hard_exit
+from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.diagnose import NotFinite, StageState, stage_states
 from petra_graph.training.loop import Reached
 from petra_graph.training.prepare import Prepared

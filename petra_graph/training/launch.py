@@ -13,7 +13,7 @@ from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.runtime.control.launch import launch
-from petra_graph.runtime.control.world import rank_info_from
+from petra_graph.runtime.control.rank_info import rank_info_from
 
 
 def run_on_processes(

@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from typing import Protocol
 
 from attrs import frozen
 
 from petra_graph.executor.segment_runners import HeadResult
-from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
-from petra_graph.runtime.scheduler.inline import MicroBatch, Observer
-from petra_graph.training.data_loading import MicroBatches
+from petra_graph.runtime.scheduler.scheduler import Observer, Scheduler
 from petra_graph.training.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.signals import StopRequest
-
-
-class Runtime(Protocol):
-    """What trains and evaluates, wherever the stages are."""
-
-    @property
-    def executors(self) -> Sequence[StageExecutor]:
-        """The stages of this process, the one nearest to the head last."""
-        ...
-
-    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
-        """Train on `micro_batches`, and drain; `observe` is told of the head's results."""
-        ...
-
-    def evaluate(self, data: MicroBatches) -> Iterator[HeadResult]:
-        """Evaluate batches of any size; yield the head's results."""
-        ...
 
 
 @frozen(kw_only=True)
@@ -57,14 +36,11 @@ class Reached:
 class Trainer:
     """Trains a prepared run in the process that hosts the head; `epochs` holds what was reached, also after an interruption."""
 
-    def __init__(
-        self, prepared: Prepared, runtime: Runtime, metrics: Metrics, listener: Listener, stop: StopRequest
-    ) -> None:
+    def __init__(self, prepared: Prepared, runtime: Scheduler, metrics: Metrics, listener: Listener) -> None:
         self.prepared = prepared
         self.runtime = runtime
         self.metrics = metrics
         self.listener = listener
-        self.stop = stop
         self.epochs: list[EpochEnded] = []
         self.micro_batches = 0
         """Seen by the head since the run's start."""
@@ -123,7 +99,6 @@ class Trainer:
         meters = Meters()
 
         def observe(result: HeadResult) -> None:
-            self.stop.obey()
             if not math.isfinite(float(result.loss)):
                 raise loss_not_finite(self.runtime.executors, result, epoch)
             meters.add(result)
@@ -161,7 +136,6 @@ class Trainer:
         self.listener.evaluating(epoch)
         meters = Meters()
         for result in self.runtime.evaluate(self.prepared.test_batches()):
-            self.stop.obey()
             meters.add(result)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
@@ -179,7 +153,7 @@ class Trainer:
         self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
 
 
-def follow(prepared: Prepared, runtime: Runtime, ended: Callable[[int, Meters], None]) -> None:
+def follow(prepared: Prepared, runtime: Scheduler, ended: Callable[[int, Meters], None]) -> None:
     """Train all epochs in a process that does not host the first replica's head: the `Trainer` there says what comes of it.
 
     Args:
@@ -202,7 +176,7 @@ def follow(prepared: Prepared, runtime: Runtime, ended: Callable[[int, Meters], 
                 _unseen(result)
 
 
-def _observer(runtime: Runtime, meters: Meters, epoch: int) -> Observer:
+def _observer(runtime: Scheduler, meters: Meters, epoch: int) -> Observer:
     """Return what looks at the losses of another replica's head."""
 
     def observe(result: HeadResult) -> None:

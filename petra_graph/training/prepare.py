@@ -22,6 +22,7 @@ from petra_graph.program.costs import CostTable
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.building import built, load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
+from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.data_loading import MicroBatches, Part
@@ -58,6 +59,15 @@ class Prepared:
         """Whether all stages are clipped by one norm."""
         clip = self.spec.optimizer.clip
         return clip is not None and clip.scope == "global"
+
+    @property
+    def policy(self) -> Policy:
+        """In which order this process begins operations; without one order, synchronised replicas could deadlock."""
+        asked = self.spec.run.scheduling
+        if asked != "auto":
+            return asked
+        on_gpu = any(program.device.startswith("cuda") for program in self.compiled.programs)
+        return "static" if on_gpu or self.spec.partition.sync_batch_norm else "arrival"
 
     def executors(self) -> tuple[StageExecutor, ...]:
         """Build all stages: this allocates the network."""
@@ -207,6 +217,11 @@ def _replica_problems(spec: Spec, processes: int) -> list[Problem]:
         message = "one norm over all stages is not taken over replicas"
         hint = 'set scope = "stage", or replicas = 1'
         problems.append(Problem(message=message, hint=hint, path=("optimizer", "clip", "scope")))
+    if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
+        message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
+        problems.append(
+            Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))
+        )
     return problems
 
 

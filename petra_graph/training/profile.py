@@ -30,7 +30,7 @@ from petra_graph.program.costs import Operation
 from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
 from petra_graph.runtime.control.heap import keep_freed_memory
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import AskedName, Kind, MethodSpec
 from petra_graph.training.data_loading import MicroBatch
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
@@ -186,7 +186,7 @@ class Timed:
         self._setting, self._meaning = setting, meaning
         executors = setting.executors()
         self._watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
-        self._runtime = InlineRuntime(executors)
+        self._runtime = Scheduler(executors)
         self._data = endless(setting)
         self._done = 0
         self._outside: list[float] = []

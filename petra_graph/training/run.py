@@ -12,8 +12,9 @@ from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.control.heap import keep_freed_memory
-from petra_graph.runtime.control.world import rank_info_from
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.control.rank_info import rank_info_from
+from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import fix_arithmetic, prepare
 from petra_graph.training.run_record import RunRecord, Summary
@@ -62,9 +63,11 @@ def _train(record: RunRecord, listener: Listener) -> Interrupted | None:
     prepared = record.prepared
     record.write_what_is_known()
     interrupted = None
-    with stop_requests() as stop, Metrics(record.directory) as metrics:
-        runtime = InlineRuntime(prepared.executors(), global_clip=prepared.global_clip)
-        record.trainer = Trainer(prepared, runtime, metrics, listener, stop)
+    supervisor = SingleProcess()
+    with stop_requests(supervisor), Metrics(record.directory) as metrics:
+        context = ProcessContext(supervisor=supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
+        runtime = Scheduler(prepared.executors(), context=context)
+        record.trainer = Trainer(prepared, runtime, metrics, listener)
         listener.started(record.started())
         try:
             record.trainer.run()

@@ -1,6 +1,6 @@
-"""A request to stop, taken between two operations.
+"""Signals as requests to stop, for a run in one process.
 
-The first SIGINT or SIGTERM asks; the run stops at its next micro-batch with everything written. A second one stops at
+The first SIGINT or SIGTERM asks; the run stops between two operations with everything written. A second one stops at
 once, wherever it is.
 """
 
@@ -12,43 +12,26 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 
-from petra_graph.errors import Interrupted
+from petra_graph.runtime.scheduler.context import Supervisor
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopRequest:
-    """Whether somebody asked to stop."""
-
-    def __init__(self) -> None:
-        self._signal: signal.Signals | None = None
-
-    def ask(self, number: int, _: FrameType | None = None) -> None:
-        """Take note of a signal; the second one takes its usual effect."""
-        if self._signal is not None:
-            raise KeyboardInterrupt
-        self._signal = signal.Signals(number)
-
-    def obey(self) -> None:
-        """Stop here if somebody asked.
-
-        Raises:
-            Interrupted: somebody did.
-        """
-        if self._signal is not None:
-            raise Interrupted(self._signal.name)
-
-
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(supervisor: Supervisor) -> Iterator[None]:
     """Turn signals into requests; outside the main thread, where signals never arrive, nothing is installed."""
-    request = StopRequest()
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if supervisor.asked is not None:
+            raise KeyboardInterrupt
+        supervisor.asked = signal.Signals(number).name
+
     if current_thread() is not main_thread():
-        yield request
+        yield
         return
-    before = {number: signal.signal(number, request.ask) for number in _SIGNALS}
+    before = {number: signal.signal(number, ask) for number in _SIGNALS}
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -21,14 +21,16 @@ from petra_graph.errors import Interrupted, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.listener import EpochEnded, Listener, Started
 from petra_graph.record.metrics import Metrics
-from petra_graph.runtime.control.gather import gathered
 from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.rank_info import RankInfo
+from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
-from petra_graph.runtime.control.world import RankInfo, World, hard_exit
+from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
-from petra_graph.runtime.scheduler.distributed import DistributedRuntime, ProcessContext
-from petra_graph.runtime.transport.process_channels import ChannelTable, connect
-from petra_graph.runtime.transport.waker import Waker
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channels import open_channels
+from petra_graph.runtime.transport.gather import gathered
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.training.agreement import agree
 from petra_graph.training.assemble import executors
@@ -37,7 +39,6 @@ from petra_graph.training.loop import Trainer, follow
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.run_record import RunRecord, Summary
-from petra_graph.training.signals import StopRequest
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -158,43 +159,41 @@ class _Worker:
             )
         return f"cuda:{local}"
 
-    def _runtime(self, prepared: Prepared, hosted: Sequence[StageExecutor]) -> DistributedRuntime:
-        world, compiled, data = self.world, prepared.compiled, prepared.spec.data
+    def _runtime(self, prepared: Prepared, hosted: Sequence[StageExecutor]) -> Scheduler:
+        world, compiled = self.world, prepared.compiled
         world.connect()
-        wiring = ChannelTable(
-            programs=compiled.programs,
-            ranks=self.ranks,
-            shapes=compiled.shapes,
-            precision=prepared.spec.precision,
-            batch=data.batch,
-            evaluation_batch=data.evaluation_batch or data.batch,
-        )
         count = prepared.spec.partition.replicas
-        links = connect(wiring, world, self.waker, self.watchdog, prepared.spec.run.transport)
-        world.wait_for_all("links")
-        crew = ProcessContext(
+        channels = open_channels(
+            compiled.programs,
+            self.ranks,
+            world,
+            waker=self.waker,
+            peer_lost=self.watchdog.lost,
+            transport=prepared.spec.run.transport,
+        )
+        world.wait_for_all("channels")
+        context = ProcessContext(
             rank=world.rank,
             size=world.size,
-            wiring=wiring,
-            links=links,
-            watchdog=self.watchdog,
+            supervisor=self.watchdog,
+            policy=prepared.policy,
             global_clip=prepared.global_clip,
             replicas=self._replicas(hosted, prepared.spec.partition) if count > 1 else None,
         )
-        return DistributedRuntime(hosted, crew)
+        return Scheduler(hosted, channels, context)
 
     def _replicas(self, hosted: Sequence[StageExecutor], spec: PartitionSpec) -> Replicas:
         peers = data_parallel_ranks(self.world.rank, spec.replicas, self.world.size)
         return Replicas(hosted, peers, self.watchdog, synchronised=spec.sync_batch_norm)
 
-    def _train(self, prepared: Prepared, runtime: DistributedRuntime, listener: Listener) -> None:
+    def _train(self, prepared: Prepared, runtime: Scheduler, listener: Listener) -> None:
         record = self.ending.record
         if record is None:
             follow(prepared, runtime, self._tell_meters)
             return
         with Metrics(record.directory) as metrics:
             # Where to stop is agreed upon by all processes, so nobody asks the trainer.
-            record.trainer = trainer = Trainer(prepared, runtime, metrics, listener, StopRequest())
+            record.trainer = trainer = Trainer(prepared, runtime, metrics, listener)
             trainer.listener = _Telling(
                 listener, lambda: self.world.store.set("reached", attrs.asdict(trainer.reached))
             )

@@ -10,20 +10,31 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.partition import partition, per_block
-from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from tests.graph.strategies import cuts, networks
-from tests.pipelines import BRANCHES, CHAIN, SKIP, batches, built_graph, node, pipeline, plain_network, relative_error
+from tests.pipelines import (
+    BRANCHES,
+    CHAIN,
+    SKIP,
+    batches,
+    built_graph,
+    message_types,
+    node,
+    pipeline,
+    plain_network,
+    relative_error,
+)
 
 ONE_GRADIENT = 1e-12
 
 
 def programs(nodes, stages=None, *, method="petra", schedule="1f1b") -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
-    streams = {INPUT: 1} | dict.fromkeys(graph.nodes, 2)
+    messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
-    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=3, streams=streams)
+    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=3, messages=messages)
 
 
 def segments(nodes, stages=None, **more) -> list[tuple[str, ...]]:

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from petra_graph.executor.numerics import Normalisation, NumericsContext
-from petra_graph.executor.stage import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.runtime.scheduler import inline
-from petra_graph.runtime.transport.local import LocalChannel, Message
+from petra_graph.runtime.transport import channels
+from petra_graph.runtime.transport.local import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.pipelines import CHAIN, REVNET, batches, node, pipeline
 
@@ -25,18 +24,15 @@ def evaluation(compute="float32", memory_format="channels-last", **more) -> Nume
 
 @pytest.fixture
 def messages(monkeypatch):
-    """Every tensor that goes over a wire between stages, as it is sent."""
+    """Every tensor that goes over a channel between stages, as it is sent."""
     seen: list[torch.Tensor] = []
 
-    class Recording(LocalChannel[Message]):
+    class Recording(LocalChannel):
         def send(self, message):
-            if isinstance(message, BackwardMessage):
-                seen.extend((*message.gradients, *(message.activation or ())))
-            elif isinstance(message, tuple):
-                seen.extend(message)
+            seen.extend(message)
             super().send(message)
 
-    monkeypatch.setattr(inline, "LocalChannel", Recording)
+    monkeypatch.setattr(channels, "LocalChannel", Recording)
     return seen
 
 

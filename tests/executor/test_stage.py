@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.executor.stage import BackwardMessage
-from petra_graph.program.stage_program import Edge
+from petra_graph.program.channels import Edge
 from tests.pipelines import CHAIN, SKIP, batches, pipeline
 
 ROUNDING = 1e-12

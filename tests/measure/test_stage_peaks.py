@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.measure.stage_peaks import StagePeaks
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from tests.costs import samples
 from tests.pipelines import CHAIN, pipeline
 
@@ -21,7 +21,7 @@ def test_between_runs_a_stage_has_its_parameters_gradients_gone_and_the_optimize
         for executor in built.executors
     }
     with peaks:
-        InlineRuntime(peaks.executors).train(samples(SHAPE, 6, 4), range(6), lambda _: None)
+        Scheduler(peaks.executors).train(samples(SHAPE, 6, 4), range(6), lambda _: None)
     assert {stage: peaks.live_of[stage] for stage in resident} == {stage: 2 * size for stage, size in resident.items()}
     assert all(peaks.total[stage] > 2 * size for stage, size in resident.items())
 
@@ -33,5 +33,5 @@ def test_it_changes_no_number():
     plain.runtime.train(data, range(8), lambda result: losses[0].append(float(result.loss)))
     peaks = StagePeaks(watched.executors)
     with peaks:
-        InlineRuntime(peaks.executors).train(data, range(8), lambda result: losses[1].append(float(result.loss)))
+        Scheduler(peaks.executors).train(data, range(8), lambda result: losses[1].append(float(result.loss)))
     assert losses[0] == losses[1]

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from petra_graph.program.channels import ChannelKey, capacity
+from petra_graph.program.channels import ChannelKey, Edge, capacity
 from petra_graph.program.schedule import depths, order
-from petra_graph.program.stage_program import Edge
 
 
 def test_a_lane_says_which_way_it_goes():

@@ -12,7 +12,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.program.static_order import sequence
+from petra_graph.program.static_order import static_order
 from tests.pipelines import GRAPHS, SHAPES, pipeline
 
 CASES = st.tuples(
@@ -30,7 +30,7 @@ def programs_of(graph: str, schedule: str, accumulation: int) -> tuple[StageProg
 def test_the_nearest_to_the_head_goes_first():
     stages = (("stem", "rev0"), ("rev1", "rev2", "head"))
     built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b", accumulation=2, stages=stages)
-    found = " ".join(f"{action}@{stage}" for stage, action in sequence(built.compiled.programs, range(3)))
+    found = " ".join(f"{action}@{stage}" for stage, action in static_order(built.compiled.programs, range(3)))
     assert found == "F0@1 F0@2 B0@2 F1@1 F1@2 B1@2 U@2 B0@1 F2@1 F2@2 B2@2 U@2 B1@1 U@1 B2@1 U@1"
 
 
@@ -38,7 +38,7 @@ def test_the_nearest_to_the_head_goes_first():
 def test_every_stage_keeps_its_own_order(case, micro_batches):
     programs = programs_of(*case)
     found = defaultdict(list)
-    for stage, action in sequence(programs, micro_batches):
+    for stage, action in static_order(programs, micro_batches):
         found[stage].append(action)
     for program in programs:
         own = order(program.depth, micro_batches, program.accumulation, program.flush)
@@ -52,7 +52,7 @@ def test_every_operation_comes_after_what_it_needs(case, micro_batches):
     place = {name: program for program in programs for name in program.nodes}
     edges = [edge for program in programs for edge in program.receives if edge.producer != INPUT]
     under_way: dict[object, int] = defaultdict(int)
-    for stage, action in sequence(programs, micro_batches):
+    for stage, action in static_order(programs, micro_batches):
         for edge in edges if action.verb != "update" else ():
             ends = place[edge.producer], place[edge.consumer]
             sender, receiver = ends if action.verb == "forward" else ends[::-1]

@@ -12,7 +12,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.record import weights
 from petra_graph.record.weights import save_weights, weights_of
 from petra_graph.training.meters import Meters
-from tests.pipelines import REVNET, batches, pipeline
+from tests.pipelines import REVNET, Batched, batches, pipeline
 
 IMAGE = (3, 6, 6)
 CUTS = (("stem", "a0"), ("a1", "down", "b0"), ("head",))
@@ -25,7 +25,7 @@ def modules(built):
 
 def loss(built, data) -> float:
     totals = Meters()
-    for result in built.runtime.evaluate(data):
+    for result in built.runtime.evaluate(Batched(data)):
         totals.add(result)
     return totals.means()["loss"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.record.listener import Silence
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.run import run
 from tests.runs import MICRO_BATCHES, SPEC, events, only_run
 
@@ -11,7 +11,7 @@ from tests.runs import MICRO_BATCHES, SPEC, events, only_run
 def test_numbers_go_on_through_epochs_and_each_epoch_sees_its_own_order(write, monkeypatch):
     """Random keys follow from the numbers: counted anew, every epoch would drop the same features."""
     ranges, firsts = [], []
-    train = InlineRuntime.train
+    train = Scheduler.train
 
     def watching(self, data, micro_batches, observe):
         batches = list(data)
@@ -19,7 +19,7 @@ def test_numbers_go_on_through_epochs_and_each_epoch_sees_its_own_order(write, m
         firsts.append(batches[0][1].tolist())
         train(self, batches, micro_batches, observe)
 
-    monkeypatch.setattr(InlineRuntime, "train", watching)
+    monkeypatch.setattr(Scheduler, "train", watching)
     run(write("small.toml", SPEC), ["run.epochs=3"], Silence())
     assert ranges == [range(MICRO_BATCHES * epoch, MICRO_BATCHES * (epoch + 1)) for epoch in range(3)]
     assert firsts[0] != firsts[1] != firsts[2] != firsts[0]

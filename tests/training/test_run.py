@@ -287,7 +287,7 @@ def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypat
         return residual(self, x)
 
     monkeypatch.setattr(RevMlp, "residual", training_only)
-    with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation: ValueError: not now"):
+    with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation of batch 0: ValueError: not now"):
         run(spec, (), Silence())
     assert summary_of(only_run())["train"]["loss"] > 0
 

@@ -21,11 +21,12 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.planning.plan import plan
 from petra_graph.record.profile import write_profile
+from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.distributed import DistributedRuntime, ProcessContext
-from petra_graph.runtime.transport.process_channels import ChannelTable, connect
-from petra_graph.runtime.transport.waker import Waker
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.training.assemble import executors
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.profile import profile
@@ -157,22 +158,16 @@ class Duel:
         """Two stages on two processes."""
         ready = self.prepared(4, f"partition.stages={json.dumps(stages)}", *overrides)
         programs = ready.compiled.programs
-        size = ready.spec.data.batch
-        wiring = ChannelTable(
-            programs=programs,
-            ranks=(0, 1),
-            shapes=ready.compiled.shapes,
-            precision=ready.spec.precision,
-            batch=size,
-            evaluation_batch=size,
-        )
         own = executors([programs[self.world.rank]], ready.compiled, ready.spec, ready.facts, ready.training)
         self.world.store = self.store.within(name)
-        links = connect(wiring, self.world, self.waker, self.watchdog, "auto")
-        self.world.wait_for_all("links")
-        crew = ProcessContext(rank=self.world.rank, size=RANKS, wiring=wiring, links=links, watchdog=self.watchdog)
-        runtime, data = DistributedRuntime(own, crew), self.micro_batches(4)
-        slots = sum(links.planned[channel].count * links.planned[channel].slot_bytes for channel in links.receivers)
+        channels = open_channels(
+            programs, (0, 1), self.world, waker=self.waker, peer_lost=self.watchdog.lost, transport="auto"
+        )
+        self.world.wait_for_all("channels")
+        context = ProcessContext(rank=self.world.rank, size=RANKS, supervisor=self.watchdog)
+        runtime, data = Scheduler(own, channels, context), self.micro_batches(4)
+        received = [channels.channels[key] for key in channels.receivers]
+        slots = sum(channel.capacity * channel.slot_bytes for channel in received)
         return Contestant(
             train=lambda: runtime.train(data, range(len(data)), _ignore),
             slot_bytes=slots,

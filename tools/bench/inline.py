@@ -23,7 +23,8 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.update import parameter_groups
 from petra_graph.measure.live_bytes import LiveBytes
 from petra_graph.registry.building import load
-from petra_graph.runtime.scheduler.inline import InlineRuntime, MicroBatch
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
 
 @click.command()
@@ -95,7 +96,7 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
 class _Plain:
     """The plain module's training step and its parts."""
 
-    def __init__(self, ready, runtime: InlineRuntime, data: list[MicroBatch]) -> None:  # noqa: ANN001
+    def __init__(self, ready, runtime: Scheduler, data: list[MicroBatch]) -> None:  # noqa: ANN001
         executors = runtime.executors
         evaluation = NumericsContext(device=torch.device("cpu"), precision=ready.spec.precision, seed=0)
         self.module = Plain(ready.compiled.graph, executors, evaluation)
@@ -119,11 +120,11 @@ class _Plain:
             self.loss(self.module(samples), target)
 
 
-def _trainer(runtime: InlineRuntime, data: list[MicroBatch]) -> Callable[[], None]:
+def _trainer(runtime: Scheduler, data: list[MicroBatch]) -> Callable[[], None]:
     return lambda: runtime.train(data, range(len(data)), lambda _: None)
 
 
-def _peak(runtime: InlineRuntime, data: list[MicroBatch]) -> int:
+def _peak(runtime: Scheduler, data: list[MicroBatch]) -> int:
     with LiveBytes() as live:
         runtime.train(data, range(len(data)), lambda _: None)
     return live.peak

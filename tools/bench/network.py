@@ -20,7 +20,7 @@ from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.record.environment import environment
 from petra_graph.registry.building import load
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
@@ -52,9 +52,9 @@ def prepared(spec: str, *overrides: str) -> Prepared:
     return prepare(spec, overrides)
 
 
-def runtime_of(ready: Prepared) -> InlineRuntime:
+def runtime_of(ready: Prepared) -> Scheduler:
     """Build its stages in this process."""
-    return InlineRuntime(ready.executors())
+    return Scheduler(ready.executors())
 
 
 def loss_of(ready: Prepared) -> Callable[[Tensor, Tensor], Tensor]:
@@ -83,7 +83,7 @@ def costs_of(ready: Prepared) -> CostTable:
 def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
     """Train on so many micro-batches, and return the most bytes that each stage held."""
     peaks = StagePeaks(ready.executors())
-    runtime = InlineRuntime(peaks.executors)
+    runtime = Scheduler(peaks.executors)
     data = [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
     with peaks:
         runtime.train(data, range(micro_batches), lambda _: None)

@@ -22,7 +22,7 @@ from network import prepared, save
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
-from petra_graph.runtime.scheduler.inline import InlineRuntime
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepare import fix_arithmetic
 from petra_graph.training.profile import BURST, endless, profile_of_ways, ways
 
@@ -95,7 +95,7 @@ class _Case:
         self.spec, self.overrides = spec, (*overrides, *chosen, "method.accumulation=1")
         ready = prepared(spec, *self.overrides)
         fix_arithmetic(ready)
-        self.runtime, self.data = InlineRuntime(ready.executors()), endless(ready)
+        self.runtime, self.data = Scheduler(ready.executors()), endless(ready)
         self.count = BURST + max(program.depth for program in ready.compiled.programs)
         self.done, self.seconds = 0, []
         self.burst()

@@ -23,10 +23,11 @@ from attrs import define
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import Edge
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes, summed
 from petra_graph.program.schedule import Action, order
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 
 _WINDOWS = 3
 """Windows of accumulation beyond those."""

@@ -14,8 +14,9 @@ from petra_graph.compiler.memory.live_tensors import LiveTensors
 from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemory, Streams
 from petra_graph.compiler.memory.weight_versions import WeightVersions
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import Edge
 from petra_graph.program.costs import CostTable, NodeCost
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 
 
 @frozen

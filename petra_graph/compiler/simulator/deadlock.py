@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.model import ChannelKey
 from petra_graph.errors import Problem, SpecError
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action
 
 

@@ -19,9 +19,10 @@ from math import ceil, inf
 
 from attrs import evolve
 
-from petra_graph.compiler.simulator.model import Direction, Pipeline, TimedStage
+from petra_graph.compiler.simulator.model import Pipeline, TimedStage
 from petra_graph.compiler.simulator.steady import full_seconds, keeps, tick, work_seconds
 from petra_graph.errors import Problem, SpecError
+from petra_graph.program.channels import Direction
 
 TOLERANCE = 1e-3
 """Of throughput."""

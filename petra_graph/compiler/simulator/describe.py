@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from petra_graph.compiler.simulator.model import (
-    ChannelKey,
     DeviceExecution,
     MessageBytes,
     Pipeline,
@@ -15,8 +14,9 @@ from petra_graph.compiler.simulator.model import (
 )
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Link
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 
 
 def pipeline(

@@ -23,8 +23,9 @@ from typing import NamedTuple
 from attrs import define, field
 
 from petra_graph.compiler.simulator.deadlock import Deadlock, Wait, circle
-from petra_graph.compiler.simulator.model import ChannelKey, ChannelTiming, Pipeline, StageSeconds, TimedStage
+from petra_graph.compiler.simulator.model import ChannelTiming, Pipeline, StageSeconds, TimedStage
 from petra_graph.compiler.simulator.timeline import Event, Timeline, Transfer
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb, order
 
 

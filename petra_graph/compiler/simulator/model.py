@@ -20,27 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal, NamedTuple
 
 from attrs import define, field, frozen
 from attrs.validators import ge
 
+from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.devices import Link
-from petra_graph.program.stage_program import Edge
 from petra_graph.spec.model import Flush
-
-Direction = Literal["forward", "backward"]
-
-
-class ChannelKey(NamedTuple):
-    """One direction of an edge between two stages: messages leave in the order in which they came."""
-
-    edge: Edge
-    direction: Direction
-
-    def __str__(self) -> str:
-        arrow = "->" if self.direction == "forward" else "<-"
-        return f"{self.edge.producer} {arrow} {self.edge.consumer}"
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.model import ChannelKey
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
 
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.model import ChannelKey, ChannelTiming, Pipeline, TimedStage
+from petra_graph.compiler.simulator.model import ChannelTiming, Pipeline, TimedStage
+from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb, order
 
 
@@ -70,23 +71,6 @@ def precedence_graph(pipeline: Pipeline, *, windows: bool, stages: frozenset[int
         stages: leave out all others, and what they send; default: none.
     """
     return _Builder(pipeline, windows=windows, stages=stages).build()
-
-
-class CapacityEdges:
-    """The waits that slots add: an operation that sends awaits the end of the one that frees a place."""
-
-    def __init__(self, pipeline: Pipeline, *, windows: bool) -> None:
-        self._builder = _Builder(pipeline, windows=windows, stages=None)
-        self._made: dict[tuple[ChannelKey, int], tuple[Precedence, ...]] = {}
-
-    def of(self, slots: Mapping[ChannelKey, int]) -> list[Precedence]:
-        """Return those of some channels' slots."""
-        found: list[Precedence] = []
-        for key in slots.items():
-            if key not in self._made:
-                self._made[key] = tuple(self._builder.slot_edges(*key))
-            found += self._made[key]
-        return found
 
 
 class _Builder:

@@ -16,7 +16,7 @@ def dot(document: Document) -> str:
     """Write a plan's graph for `dot -Tsvg`.
 
     Reversible nodes have round corners, buffered ones square corners, the head is an oval. Edges between stages tell
-    what a micro-batch sends forward, and in how many slots.
+    what a micro-batch sends forwardand how many messages a channel holds.
     """
     return "\n".join([*_lines(document), ""])
 

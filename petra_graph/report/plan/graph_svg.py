@@ -11,7 +11,7 @@ from petra_graph.report.plan.document import Document, stages_by_index
 from petra_graph.report.plan.layout import Cell, Layout, layout
 from petra_graph.report.plan.palette import device_colours
 from petra_graph.report.plan.svg import fitted, svg, tag, title, words
-from petra_graph.report.plan.units import count, flops, memory, plural
+from petra_graph.report.plan.units import count, flops, memory
 
 BOX_WIDTH, BOX_HEIGHT = 106, 40
 _PITCH_X, _PITCH_Y = 152, 84
@@ -127,7 +127,7 @@ def _wires(document: Document, placed: Layout, places: Places) -> Iterator[str]:
             f"{edge['producer']} → {edge['consumer']}\n"
             f"forward {memory(edge['forward_bytes'])}, backward {memory(edge['backward_bytes'])} a micro-batch"
         )
-        about += "" if edge["capacity"] is None else f"\n{plural(edge['slots'], 'slot')}"
+        about += "" if edge["capacity"] is None else f"\ncapacity {edge['capacity']}"
         width = 1 + 2 * edge["forward_bytes"] / widest
         line = tag("path", d=drawn, stroke_width=width, class_="wire cut" if edge["cut"] else "wire")
         yield tag("g", title(about) + line + _arrow(path[-1], places) + _wire_label(edge, path, places))

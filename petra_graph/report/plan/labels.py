@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from petra_graph.report.plan.document import Document
-from petra_graph.report.plan.units import memory, one_line, plural
+from petra_graph.report.plan.units import memory, one_line
 
 _DEPTHS = 12
 
@@ -43,8 +43,8 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
 
 
 def edge_label(edge: Document) -> str:
-    """Return what a wire carries forward, and its slots."""
-    slots = "" if edge["capacity"] is None else f", {plural(edge['slots'], 'slot')}"
+    """Return what an edge carries forward, and its capacity."""
+    slots = "" if edge["capacity"] is None else f", capacity {edge['capacity']}"
     return f"{memory(edge['forward_bytes'])}{slots}"
 
 

@@ -21,7 +21,7 @@ def mermaid(document: Document) -> str:
     """Write a plan's graph as Mermaid text.
 
     Reversible nodes have round corners, buffered ones square corners, the head is round. Edges between stages tell
-    what a micro-batch sends forward, and in how many slots.
+    what a micro-batch sends forwardand how many messages a channel holds.
     """
     return "\n".join([*_lines(document), ""])
 

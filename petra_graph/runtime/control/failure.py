@@ -1,4 +1,4 @@
-"""What a process does, and what ended a run, as values that processes tell one another."""
+"""The status of a process, and the failure of a run, as values that processes exchange."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from petra_graph.program.schedule import order
 from petra_graph.program.stage_program import StageProgram
 
 _AROUND = 4
-"""Operations before and after that are shown."""
+"""Operations shown before and after the present one."""
 
 
 @frozen(kw_only=True)
 class OperationStatus:
-    """What a process does at the moment, or waits for."""
+    """The present operation of a process, or its wait."""
 
     program: StageProgram
     operation: str
@@ -30,9 +30,9 @@ class OperationStatus:
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
-    """What it waits for; None: it computes."""
+    """The channel or event that it waits for; None: it computes."""
     waits_for: tuple[int, ...] = ()
-    """Ranks that could let it go on."""
+    """Ranks that could end the wait."""
 
     @property
     def stage(self) -> str:
@@ -40,13 +40,13 @@ class OperationStatus:
         return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
 
     def __str__(self) -> str:
-        """Say it in a few words."""
+        """Write stage, operation, micro-batch and wait."""
         what = "batch" if self.operation == "evaluation" else "micro-batch"
         text = f"{self.stage}, {self.operation} of {what} {self.micro_batch}"
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
     def record(self) -> dict[str, Any]:
-        """Return what a failure tells of it."""
+        """Return the status as a failure's JSON holds it."""
         return {
             "stage": self.program.index,
             "nodes": list(self.program.nodes),
@@ -76,34 +76,34 @@ class OperationStatus:
 
 @frozen(kw_only=True)
 class Failure:
-    """The first thing that went wrong in a run, on whichever process."""
+    """The first failure of a run, on whichever process."""
 
     rank: int
-    """Where it went wrong."""
+    """The process that failed."""
     problems: tuple[tuple[str, str], ...]
     """Messages and hints."""
     exit_code: int = 1
     lost: bool = False
-    """The rank is no more, or does not answer."""
+    """The process has died, or does not answer."""
     where: dict[str, Any] | None = None
-    """What the rank did, as `OperationStatus.record`; None: nothing of a stage."""
+    """The status of the rank, as `OperationStatus.record`; None: it ran no stage."""
     traceback: str = ""
     asks_about: int | None = None
-    """A micro-batch: every process is to say whether what its stages sent for it was finite."""
+    """A micro-batch: every process publishes whether all messages of its stages for it were finite."""
 
     def json(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return the failure as JSON."""
         return attrs.asdict(self)
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Failure:
-        """Read it back."""
-        problems = tuple((message, hint) for message, hint in told["problems"])
-        return cls(**{**told, "problems": problems})
+    def of(cls, published: dict[str, Any]) -> Failure:
+        """Read a failure from JSON."""
+        problems = tuple((message, hint) for message, hint in published["problems"])
+        return cls(**{**published, "problems": problems})
 
 
 def stages_text(stages: Sequence[int]) -> str:
-    """Name stages in a row: "stage 3", or "stages 3 to 5"."""
+    """Name consecutive stages: "stage 3", or "stages 3 to 5"."""
     if not stages:
         return "no stage"
     return f"stage {stages[0]}" if len(stages) == 1 else f"stages {stages[0]} to {stages[-1]}"

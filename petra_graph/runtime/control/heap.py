@@ -1,9 +1,9 @@
-"""Memory on the CPU that is freed, kept for what comes next.
+"""Freed CPU memory, kept by the process for its next tensors.
 
 Each micro-batch allocates and frees the same megabytes of temporary tensors. glibc gives the top of its heap back to the
 system whenever enough of it is free, and the next operation takes a page fault for every four KiB again: thousands a
-micro-batch, several per cent of its time (tools/bench/heap.py). So a run lets its processes keep what they have once used, as
-PyTorch's allocator for CUDA does. Their peak is the same.
+micro-batch, several per cent of its time (tools/bench/heap.py). So a run lets its processes keep the memory that they have once used,
+as PyTorch's allocator for CUDA does. Their peak is the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Of mallopt(3)."""
 _KEPT_BYTES = 2**31 - 1
 _FROM_HEAP_BYTES = 2**25
-"""The most that glibc allows: what is larger comes from the system each time."""
+"""The most that glibc allows: larger tensors come from the system each time."""
 _CHOSEN_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 

@@ -1,8 +1,8 @@
-"""Starts the processes of a run on this machine, with torch's elastic launcher in this process.
+"""The launch of a run's processes on this machine, by torch's elastic launcher in this process.
 
-Decision: the store that the processes meet at is made here, on a port that the system chooses, so no port can be in use.
-A request to stop goes through it, and the processes end by themselves: a signal passed on would reach each of them at
-another moment, and the launcher would kill those that are not done in time.
+Decision: the launcher makes the store for the rendezvous, on a port that the system chooses, so no port can be in use.
+A request to stop goes through the store, and the processes end by themselves: a forwarded signal would reach each of
+them at another moment, and the launcher would kill those that are not done in time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from uuid import uuid4
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.runtime.control.world import RunStore, attempt_name
+from petra_graph.runtime.control.rank_info import attempt_name
+from petra_graph.runtime.control.store import RunStore
 
 _HERE = "127.0.0.1"
 
@@ -58,17 +59,17 @@ def launch(arguments: Sequence[str], processes: int) -> int:
 
 
 def _exit_code(codes: Mapping[int, int]) -> int:
-    """Return what the processes agreed on; those that were killed have no say."""
-    said = {code for code in codes.values() if code > 0}
-    if not said:
+    """Return the exit code that the processes agreed on, killed ones left out."""
+    agreed = {code for code in codes.values() if code > 0}
+    if not agreed:
         signals = ", ".join(f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
         raise RunFailed(f"the processes were killed: {signals}", hint="see whether the system ran out of memory")
-    return min(said - {Interrupted.exit_code}, default=Interrupted.exit_code)
+    return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
 
 
 @contextmanager
 def _requests(store: RunStore) -> Iterator[None]:
-    """Hand SIGINT and SIGTERM on as requests; a second SIGINT ends this process, and the others follow."""
+    """Publish SIGINT and SIGTERM as requests; a second SIGINT ends this process, and the others follow."""
     asked: list[int] = []
 
     def ask(number: int, _: FrameType | None) -> None:
@@ -87,7 +88,7 @@ def _requests(store: RunStore) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the launcher's own log out of the way: what went wrong is told by the processes."""
+    """Silence the launcher's own log: the processes report failures."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,15 +1,17 @@
-"""A thread that looks after one process of a run: what the others do, whether they live, whether this one is stuck.
+"""The watchdog of one process: a thread that publishes heartbeats and detects processes that are dead or stuck.
 
-Every beat it says what this process is status, and looks for what concerns all: a failure, a request to stop, and where
-to stop. So every process knows within about a second, whatever its stages do.
+With each heartbeat the watchdog publishes the status of its process and reads what concerns all processes: a failure, a
+request to stop, and the forward before which to stop. So every process knows within about a second, whatever its
+stages do.
 
-    who ends without a word    processes of the same machine see it at once; elsewhere, by the beats of the next rank
-    who computes too long      its own watchdog says so (`run.watchdog`)
-    who waits too long         nobody's fault while somebody whom it waits for, over any number of hops, computes;
-                               where all of them wait, that is a deadlock, and each is told with what it waits for
+    a process dies              the watchdogs of the same machine see it at once; on other machines the watchdog of the
+                                rank before misses its heartbeats
+    an operation takes long     the process's own watchdog fails the run (`run.watchdog`)
+    a process waits long        the run goes on while some process that it waits for, over any number of hops, computes;
+                                where all of them wait, that is a deadlock, and the failure names each one's channel
 
-Decision: where to stop is decided by the process that feeds the first stage, and counted in forwards since the run's start. Every
-stage stops before its forward of that number, so the cut is the same wherever the others were when they heard of it.
+Decision: the process that hosts the first stage decides where to stop, counted in forwards since the run's start. Every
+stage stops before its forward of that number, so the cut is the same wherever the others were when they learned of it.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
+from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.transport.waker import Waker
 
 _HEARTBEAT_SECONDS = 0.25
 _SILENCE_SECONDS = 30.0
 _GRACE_SECONDS = 3.0
-"""From hearing of a failure until a process that is still busy is ended; and from a lost connection to its reason."""
+"""From a failure until a process that is still busy is ended, and from a lost connection until its cause must be known."""
 
 
 class Failed(Exception):
-    """The run has failed, here or elsewhere: this process stops."""
+    """The run has failed, in this process or another one."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
@@ -43,31 +45,31 @@ class Failed(Exception):
 
 
 class Watchdog:
-    """One process's view of the others."""
+    """Watches one process, and the others on its behalf."""
 
     def __init__(self, world: World, waker: Waker) -> None:
         self.waker = waker
         self.stages: tuple[tuple[int, ...], ...] = ((),) * world.size
-        """Numbers of each rank's stages, once they are known."""
+        """Indices of each rank's stages, once they are known."""
         self.limit_seconds = float("inf")
-        """Of one operation."""
+        """The longest that one operation may take."""
         self.status: OperationStatus | None = None
-        """Set by the runtime, at every operation and wait."""
+        """Set by the scheduler, at every operation and wait."""
         self.asked: str | None = None
-        """The signal by which somebody, anywhere, asked to stop."""
+        """The signal by which the user asked to stop, whichever process received it."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
         self.failure: Failure | None = None
         self.on_stuck: Callable[[Failure], None] = lambda _: None
-        """Called in this thread where a failure did not end the process in time; does not return."""
+        """Called in the watchdog's thread where a failure has not ended the process in time; does not return."""
         self._world = world
         self.store = world.another_connection()
-        """For this thread alone."""
+        """A connection for the watchdog's thread alone."""
         self._parent = os.getppid()
         self._latest: OperationStatus | None = None
-        """What this process did last, also when it does nothing of a stage."""
-        self._told_ask = False
-        self._heard: float | None = None
+        """The latest status, kept while the process runs no stage."""
+        self._published_request = False
+        self._failed_at: float | None = None
         self._suspect: tuple[float, Failure] | None = None
         self._heartbeats: tuple[float, Any] = (time.monotonic(), None)
         self._watched = {descriptor: rank for rank in range(world.size) if (descriptor := self._descriptor(rank))}
@@ -78,52 +80,56 @@ class Watchdog:
     # --- called by the other thread -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Stop here if the run has failed.
+        """Return if the run goes on.
 
         Raises:
-            Failed: it has.
+            Failed: the run has failed.
         """
         if self.failure is not None:
             raise Failed(self.failure)
+
+    def sleep(self) -> None:
+        """Sleep until a message, room, a request or a failure has come."""
+        self.waker.wait()
 
     def ask(self, signal_name: str) -> None:
         """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
         self.asked = self.asked or signal_name
 
     def stop_after(self, forwards: int) -> None:
-        """Decide where all stop; only the process that feeds the first stage does."""
+        """Decide where all stages stop; only the process that hosts the first stage calls this."""
         self.asked = self.asked or "SIGINT"
         self.stop_at = forwards
         self._world.store.set("stop", [forwards, self.asked])
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
-        """Say that a channel's other end does not answer; its reason may yet come."""
+        """Note that a channel's other end does not answer; the cause may be published within the grace period."""
         line = str(error).partition("\n")[0]
         message = f"rank {self._world.rank}: {channel}: rank {rank} does not answer any more: {line}"
         self._suspect = (time.monotonic(), Failure(rank=rank, lost=True, problems=((message, ""),)))
 
     def report(self, failure: Failure) -> Failure:
-        """Tell all of a failure; return the first one that anybody told."""
-        return self._settle(self._world.store.set_default, failure)
+        """Publish a failure; return the first one that any process published."""
+        return self._publish(self._world.store.set_default, failure)
 
     def retire(self) -> None:
-        """Look after nothing any more, as soon as may be."""
+        """Stop watching soon."""
         self._closing.set()
 
     def close(self) -> None:
-        """Look after nothing any more, and return when that is so."""
+        """Stop watching, and return when the thread has ended."""
         self.retire()
         self._thread.join()
 
     def without_store(self, error: Exception) -> Failure:
-        """Return what is told where the store does not answer any more: whether the process that kept it has gone."""
+        """Return the failure to report where the store does not answer: whether the process that kept it has died."""
         keeper = (
             None
             if self._world.rank_info.hosted
             else next((at for at, rank in self._watched.items() if rank == 0), None)
         )
         if keeper is not None and select.select([keeper], [], [], _GRACE_SECONDS)[0]:
-            return self._gone(0)
+            return self._dead(0)
         line = str(error).partition("\n")[0]
         message = f"rank {self._world.rank}: the run's store at {self._world.rank_info.address} has gone: {line}"
         hint = "its launcher, or where there is none rank 0, has ended"
@@ -142,10 +148,10 @@ class Watchdog:
             try:
                 self._heartbeat(gone)
             except (dist.DistError, RuntimeError) as error:
-                self._hear(self.without_store(error))
+                self._accept(self.without_store(error))
             if gone:
                 time.sleep(_HEARTBEAT_SECONDS)
-            self._insist()
+            self._enforce()
 
     def _heartbeat(self, gone: list[int]) -> None:
         store, status, rank = self.store, self.status, self._world.rank
@@ -160,39 +166,39 @@ class Watchdog:
                 "waits_for": [] if status is None else status.waits_for,
             },
         )
-        if self.failure is None and (told := store.get("failure")) is not None:
-            self._hear(Failure.of(told))
+        if self.failure is None and (known := store.get("failure")) is not None:
+            self._accept(Failure.of(known))
         if self.failure is not None:
             return
-        self._pass_on_requests()
+        self._exchange_requests()
         for lost in gone:
-            self._tell(self._gone(lost))
+            self._fail(self._dead(lost))
         if os.getppid() != self._parent:
-            self._tell(Failure(rank=rank, problems=(("the launcher has gone", ""),)))
-        self._look_after_next()
+            self._fail(Failure(rank=rank, problems=(("the launcher has gone", ""),)))
+        self._check_next_rank()
         if status is not None and seconds > self.limit_seconds:
-            self._look_into(status, seconds)
+            self._judge_duration(status, seconds)
         if self._suspect is not None and time.monotonic() - self._suspect[0] > _GRACE_SECONDS:
-            self._tell(self._suspect[1])
+            self._fail(self._suspect[1])
 
-    def _pass_on_requests(self) -> None:
-        if self.asked is not None and not self._told_ask:
+    def _exchange_requests(self) -> None:
+        if self.asked is not None and not self._published_request:
             self.store.set("asked", self.asked)
-            self._told_ask = True
+            self._published_request = True
         elif self.asked is None and (asked := self.store.get("asked")) is not None:
-            self.asked, self._told_ask = asked, True
+            self.asked, self._published_request = asked, True
             self.waker.wake()
         if self.stop_at is None and self.asked is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
 
-    def _look_into(self, status: OperationStatus, seconds: float) -> None:
-        """Tell of an operation that takes too long, or of waits that can never end."""
+    def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
+        """Fail the run where an operation takes too long, or where waits can never end."""
         rank = self._world.rank
         if status.channel is None:
             message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {self.limit_seconds:g}"
             hint = "see what hangs in it, or raise run.watchdog"
-            self._tell(Failure(rank=rank, problems=((message, hint),), where=status.record()))
+            self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
             return
         waiting: dict[int, str] = {rank: str(status)}
         ahead = list(status.waits_for)
@@ -202,15 +208,15 @@ class Watchdog:
                 continue
             peer_status = self.store.get(f"status/{other}")
             if peer_status is None or not peer_status["waits_for"] or peer_status["seconds"] < self.limit_seconds / 2:
-                return  # It computes, or did a moment ago.
+                return  # That process computes, or did a moment ago.
             waiting[other] = peer_status["status"]["text"]
             ahead.extend(peer_status["waits_for"])
         chain = "; ".join(f"rank {at}: {text}" for at, text in sorted(waiting.items()))
         message = f"all wait for one another for more than {self.limit_seconds:g} s (run.watchdog): {chain}"
-        self._tell(Failure(rank=rank, problems=((message, "this is a bug: please report it"),), where=status.record()))
+        self._fail(Failure(rank=rank, problems=((message, "this is a bug: please report it"),), where=status.record()))
 
-    def _look_after_next(self) -> None:
-        """Watch the next rank's beats; every rank is some rank's next."""
+    def _check_next_rank(self) -> None:
+        """Watch the next rank's heartbeats; every rank is the next one of some rank."""
         other = (self._world.rank + 1) % self._world.size
         peer_status = self.store.get(f"status/{other}")
         now = time.monotonic()
@@ -218,12 +224,12 @@ class Watchdog:
         if beat != self._heartbeats[1]:
             self._heartbeats = (now, beat)
         elif now - self._heartbeats[0] > _SILENCE_SECONDS:
-            self._tell(self._gone(other, f"has been silent for {_SILENCE_SECONDS:g} s"))
+            self._fail(self._dead(other, f"has been silent for {_SILENCE_SECONDS:g} s"))
 
-    def _gone(self, rank: int, how: str = "has gone without a word") -> Failure:
+    def _dead(self, rank: int, how: str = "has gone without a word") -> Failure:
         process = self._world.neighbours[rank]
         peer_status = None
-        with suppress(dist.DistError, RuntimeError):  # The store may have gone with it.
+        with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
             peer_status = self.store.get(f"status/{rank}")
         did = peer_status["status"] if peer_status else None
         stages = stages_text(self.stages[rank])
@@ -234,27 +240,27 @@ class Watchdog:
         hint = "it was killed: by a signal, or by the system for want of memory"
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
 
-    def _insist(self) -> None:
-        if self._heard is not None and time.monotonic() - self._heard > _GRACE_SECONDS:
+    def _enforce(self) -> None:
+        if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:
             assert self.failure is not None
             self.on_stuck(self.failure)
 
-    def _tell(self, failure: Failure) -> None:
-        self._settle(self.store.set_default, failure)
+    def _fail(self, failure: Failure) -> None:
+        self._publish(self.store.set_default, failure)
 
-    def _settle(self, tell_first: Callable[[str, Any], Any], failure: Failure) -> Failure:
+    def _publish(self, set_default: Callable[[str, Any], Any], failure: Failure) -> Failure:
         with suppress(dist.DistError, RuntimeError):
-            failure = Failure.of(tell_first("failure", failure.json()))
-        self._hear(failure)
+            failure = Failure.of(set_default("failure", failure.json()))
+        self._accept(failure)
         return failure
 
-    def _hear(self, failure: Failure) -> None:
+    def _accept(self, failure: Failure) -> None:
         if self.failure is None:
-            self.failure, self._heard = failure, time.monotonic()
+            self.failure, self._failed_at = failure, time.monotonic()
             self.waker.wake()
 
     def _descriptor(self, rank: int) -> int | None:
-        """Return what becomes readable when another process of this machine ends."""
+        """Return a descriptor that becomes readable when another process of this machine ends."""
         world = self._world
         if rank == world.rank or not world.share_machine(rank):
             return None

@@ -1,4 +1,4 @@
-"""A stage between two drains: what it does next."""
+"""A stage's place in its order of operations, and the one order of a process under the static policy."""
 
 from __future__ import annotations
 
@@ -23,27 +23,49 @@ class StageCursor:
     actions: Iterator[Action]
     next: Action | None = None
 
+    @property
+    def index(self) -> int:
+        """The stage's index, from 1."""
+        return self.executor.program.index
+
     def advance(self) -> None:
         """Go on to the operation after this one."""
         self.next = next(self.actions, None)
 
 
+def training_cursor(executor: StageExecutor, micro_batches: range) -> StageCursor:
+    """Return a stage before its first operation on `micro_batches`."""
+    program = executor.program
+    return _cursor(executor, order(program.depth, micro_batches, program.accumulation, program.flush))
+
+
+def evaluation_cursor(executor: StageExecutor, batches: range) -> StageCursor:
+    """Return a stage before its forward of the first batch."""
+    return _cursor(executor, (Action("forward", batch) for batch in batches))
+
+
+def _cursor(executor: StageExecutor, actions: Iterator[Action]) -> StageCursor:
+    cursor = StageCursor(executor, torch.device(executor.program.device), actions)
+    cursor.advance()
+    return cursor
+
+
 class ExecutionOrder:
-    """The order in which some stages take turns, where they may not do just what is ready."""
+    """The operations of a process in the one order in which they begin."""
 
     def __init__(self, actions: Iterator[tuple[int, Action]], halts: Callable[[int, Action], bool]) -> None:
-        """ExecutionOrder up.
+        """Begin before the first operation.
 
         Args:
-            actions: of these stages, each with its stage's number.
-            halts: whether a stage stops before an operation; it does nothing after that.
+            actions: of this process's stages, each with its stage's index.
+            halts: whether a stage stops before an operation, and performs none after it.
         """
         self._actions, self._halts = actions, halts
         self._halted: set[int] = set()
         self._first = next(actions, None)
 
     def first(self) -> tuple[int, Action] | None:
-        """Return the operation whose turn it is."""
+        """Return the operation that begins next, with its stage's index; None where no stage has one."""
         while self._first is not None:
             stage, action = self._first
             if stage not in self._halted and not self._halts(stage, action):
@@ -53,22 +75,13 @@ class ExecutionOrder:
         return self._first
 
     def advance(self) -> None:
-        """Let the next one come."""
+        """Go on to the operation after this one."""
         self._first = next(self._actions, None)
 
 
-def cursor_of(executor: StageExecutor, micro_batches: range) -> StageCursor:
-    """Return a stage before its first operation on `micro_batches`."""
-    program = executor.program
-    actions = order(program.depth, micro_batches, program.accumulation, program.flush)
-    turn = StageCursor(executor, torch.device(program.device), actions)
-    turn.advance()
-    return turn
-
-
 @contextmanager
-def with_error_context(executor: StageExecutor, doing: str) -> Iterator[None]:
-    """Let whatever an operation raises say which operation it was.
+def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None]:
+    """Name the stage and its operation in whatever is raised inside.
 
     Raises:
         RunFailed: instead of any error but those that say where they come from.
@@ -79,7 +92,6 @@ def with_error_context(executor: StageExecutor, doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         program = executor.program
-        message = (
-            f"stage {program.index} ({', '.join(program.nodes)}) failed in the {doing}: {type(error).__name__}: {error}"
-        )
+        nodes = ", ".join(program.nodes)
+        message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
         raise RunFailed(message, hint="failure.txt in the run directory has the traceback") from error

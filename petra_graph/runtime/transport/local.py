@@ -1,28 +1,32 @@
-"""A wire: messages leave in the order in which they came.
-
-Order comes from the schedule alone; a channel only says whether the next message is there.
-"""
+"""A channel within a process: a queue, without limit, since the schedule limits what is in flight."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, TypeVar
+from collections.abc import Iterable
 
 import torch
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.stage import BackwardMessage
-
-Message = TypeVar("Message")
+from petra_graph.program.message_layout import MessageLayout
 
 
-class LocalChannel(Generic[Message]):
-    """A queue inside one process."""
+class LocalChannel:
+    """Both ends of a channel within a process."""
+
+    leases = False
 
     def __init__(self) -> None:
-        self._queue: deque[Message] = deque()
+        self._queue: deque[EncodedTensors] = deque()
 
-    def send(self, message: Message) -> None:
+    def begin(self, layout: MessageLayout, samples: Iterable[int] = ()) -> None:
+        """Accept messages of any layout."""
+
+    def has_room(self) -> bool:
+        """Whether a message can be sent."""
+        return True
+
+    def send(self, message: EncodedTensors) -> None:
         """Append a message."""
         self._queue.append(message)
 
@@ -30,7 +34,7 @@ class LocalChannel(Generic[Message]):
         """Whether `receive` would return at once."""
         return bool(self._queue)
 
-    def receive(self) -> Message:
+    def receive(self) -> EncodedTensors:
         """Take the oldest message."""
         return self._queue.popleft()
 
@@ -41,9 +45,3 @@ def moved(carried: EncodedTensors, device: torch.device) -> EncodedTensors:
     A copy to a GPU is ordered with the GPU's work; one to the CPU must have ended before the CPU reads it.
     """
     return tuple(value.to(device, non_blocking=device.type == "cuda") for value in carried)
-
-
-def moved_back(message: BackwardMessage, device: torch.device) -> BackwardMessage:
-    """Bring a backward message to `device`."""
-    activation = None if message.activation is None else moved(message.activation, device)
-    return BackwardMessage(gradients=moved(message.gradients, device), activation=activation)

@@ -19,9 +19,10 @@ import torch.distributed as dist
 from attrs import frozen
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.runtime.transport.message_layout import MessageFormat
+from petra_graph.program.message_layout import MessageLayout
+from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.slots import Slots
-from petra_graph.runtime.transport.waker import Waker
 
 Lost = Callable[[Exception], None]
 """Called, from a thread, with what torch raised where the other end has gone."""
@@ -40,26 +41,28 @@ class Peer:
 class _Posted:
     slot: int
     samples: int
-    message: MessageFormat
+    layout: MessageLayout
     work: dist.Work
 
 
-class GroupReceiver:
-    """The reading end."""
+class ProcessGroupReceiver:
+    """The receiving end."""
+
+    leases = True
 
     def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
         self._peer, self._slots, self._waker, self._lost = peer, slots, waker, lost
-        self._expected: SimpleQueue[tuple[MessageFormat, int]] = SimpleQueue()
+        self._expected: SimpleQueue[tuple[MessageLayout, int]] = SimpleQueue()
         self._buffers: SimpleQueue[int] = SimpleQueue()
         for slot in range(slots.count):
             self._buffers.put(slot)
         self._arrived: deque[_Posted] = deque()
         Thread(target=self._serve, name=f"channel {peer.tag} from rank {peer.rank}", daemon=True).start()
 
-    def begin(self, message: MessageFormat, samples: Iterable[int]) -> None:
-        """Expect messages of this format with so many samples each."""
+    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
+        """Expect messages of this layout with so many samples each."""
         for size in samples:
-            self._expected.put((message, size))
+            self._expected.put((layout, size))
 
     def ready(self) -> bool:
         """Whether `receive` would return at once."""
@@ -68,7 +71,8 @@ class GroupReceiver:
     def receive(self) -> EncodedTensors:
         """Return the oldest message where it lies; its buffer is free when nobody refers to it any more."""
         came = self._arrived.popleft()
-        return came.message.read(self._slots.leased(came.slot, self._buffers.put), came.samples)
+        memory = self._slots.leased(came.slot, self._buffers.put)
+        return message_memory.read(came.layout, memory, came.samples)
 
     def _serve(self) -> None:
         posted: deque[_Posted] = deque()
@@ -83,38 +87,38 @@ class GroupReceiver:
             self._lost(error)
 
     def _post(self) -> _Posted:
-        message, samples = self._expected.get()
+        layout, samples = self._expected.get()
         slot = self._buffers.get()
-        memory = self._slots.flat(slot)[: message.nbytes(samples)]
+        memory = self._slots.flat(slot)[: layout.extents(samples)[1]]
         work = dist.irecv(memory, self._peer.rank, tag=self._peer.tag)
         assert work is not None
-        return _Posted(slot, samples, message, work)
+        return _Posted(slot, samples, layout, work)
 
 
-class GroupSender:
-    """The writing end."""
+class ProcessGroupSender:
+    """The sending end."""
 
     def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
         self._peer, self._waker, self._lost = peer, waker, lost
         self._flat = [slots.flat(slot) for slot in range(slots.count)]
         self._free: deque[int] = deque(range(slots.count))
         self._full: SimpleQueue[tuple[int, int]] = SimpleQueue()
-        self._format = MessageFormat(tensors=())
+        self._layout = MessageLayout()
         Thread(target=self._serve, name=f"channel {peer.tag} to rank {peer.rank}", daemon=True).start()
 
-    def begin(self, message: MessageFormat) -> None:
-        """Send messages of this format from now on."""
-        self._format = message
+    def begin(self, layout: MessageLayout) -> None:
+        """Send messages of this layout from now on."""
+        self._layout = layout
 
     def has_room(self) -> bool:
         """Whether a message can be sent."""
         return bool(self._free)
 
-    def send(self, carried: EncodedTensors) -> None:
+    def send(self, message: EncodedTensors) -> None:
         """Copy a message into a free buffer; the caller's tensors are its own again."""
         slot = self._free.popleft()
         with torch.no_grad():
-            size = self._format.write(self._flat[slot], carried)
+            size = message_memory.write(self._layout, self._flat[slot], message)
         self._full.put((slot, size))
 
     def _serve(self) -> None:

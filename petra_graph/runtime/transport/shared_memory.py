@@ -27,9 +27,10 @@ from torch import Tensor
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.runtime.transport.message_layout import MessageFormat
+from petra_graph.program.message_layout import MessageLayout
+from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.slots import Slots, total_bytes
-from petra_graph.runtime.transport.waker import Waker
 
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
@@ -38,7 +39,9 @@ Address = Mapping[str, int]
 
 
 class SharedMemoryReceiver:
-    """The reading end, which owns the memory."""
+    """The receiving end, which owns the memory."""
+
+    leases = True
 
     def __init__(self, count: int, slot_bytes: int, waker: Waker) -> None:
         self._memory = os.memfd_create("petra-graph channel", os.MFD_CLOEXEC)
@@ -55,7 +58,7 @@ class SharedMemoryReceiver:
         self._to_free, self._freeing = os.pipe2(_PIPE)
         self._numbers: deque[int] = deque()
         self._sizes: Iterator[int] = iter(())
-        self._format = MessageFormat(tensors=())
+        self._layout = MessageLayout()
         waker.attach(self._filled, self._drain)
 
     @property
@@ -70,9 +73,9 @@ class SharedMemoryReceiver:
             "slot_bytes": self._slots.slot_bytes,
         }
 
-    def begin(self, message: MessageFormat, samples: Iterable[int]) -> None:
-        """Expect messages of this format with so many samples each."""
-        self._format, self._sizes = message, iter(samples)
+    def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
+        """Expect messages of this layout with so many samples each."""
+        self._layout, self._sizes = layout, iter(samples)
 
     def ready(self) -> bool:
         """Whether `receive` would return at once."""
@@ -82,7 +85,8 @@ class SharedMemoryReceiver:
 
     def receive(self) -> EncodedTensors:
         """Return the oldest message where it lies; its slot is free when nobody refers to it any more."""
-        return self._format.read(self._slots.leased(self._numbers.popleft(), self._free), next(self._sizes))
+        memory = self._slots.leased(self._numbers.popleft(), self._free)
+        return message_memory.read(self._layout, memory, next(self._sizes))
 
     def _drain(self) -> None:
         self._numbers.extend(_numbers(self._filled))
@@ -92,7 +96,7 @@ class SharedMemoryReceiver:
 
 
 class SharedMemorySender:
-    """The writing end."""
+    """The sending end."""
 
     def __init__(self, address: Address, waker: Waker) -> None:
         def opened(name: str, flags: int) -> int:
@@ -106,12 +110,12 @@ class SharedMemorySender:
         self._filling = opened("filling", os.O_WRONLY | os.O_NONBLOCK)
         self._freed = opened("to_free", os.O_RDONLY | os.O_NONBLOCK)
         self._free: deque[int] = deque(range(count))
-        self._format = MessageFormat(tensors=())
+        self._layout = MessageLayout()
         waker.attach(self._freed, self._drain)
 
-    def begin(self, message: MessageFormat) -> None:
-        """Send messages of this format from now on."""
-        self._format = message
+    def begin(self, layout: MessageLayout) -> None:
+        """Send messages of this layout from now on."""
+        self._layout = layout
 
     def has_room(self) -> bool:
         """Whether a message can be sent."""
@@ -119,11 +123,11 @@ class SharedMemorySender:
             self._drain()
         return bool(self._free)
 
-    def send(self, carried: EncodedTensors) -> None:
+    def send(self, message: EncodedTensors) -> None:
         """Copy a message into a free slot; the caller's tensors are its own again."""
         slot = self._free.popleft()
         with torch.no_grad():
-            self._format.write(self._flat[slot], carried)
+            message_memory.write(self._layout, self._flat[slot], message)
         _tell(self._filling, slot)
 
     def _drain(self) -> None:

@@ -7,11 +7,11 @@ import pytest
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.partition import partition, per_block
-from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.costs import measure_costs
 from petra_graph.planning.check import check_spec
 from petra_graph.program.method import METHODS
 from tests.costs import UINT8, conditions
+from tests.pipelines import message_types
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
 SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
@@ -21,12 +21,12 @@ SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 def counted():
     graph = check_spec("specs/revnet50_imagenet.toml").graph
     table = measure_costs(graph, conditions((3, 224, 224), batch=64, sample_dtype="uint8", normalisation=UINT8))
-    streams = {INPUT: 1, **{name: len(node.output_bytes) for name, node in table.nodes.items()}}
+    messages = message_types({name: len(node.output_bytes) for name, node in table.nodes.items()})
     made = partition(graph, per_block(graph), ("cpu",))
 
     def count(method: str, k: int = 1):
         chosen = METHODS[method]
-        programs = lower(graph, made, method=chosen, schedule="lockstep", accumulation=k, streams=streams)
+        programs = lower(graph, made, method=chosen, schedule="lockstep", accumulation=k, messages=messages)
         return paper_accounting(programs, table)
 
     return count

@@ -14,7 +14,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.costs import CostTable, NodeCost, Work
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
-from tests.pipelines import REVNET, built_graph
+from tests.pipelines import REVNET, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
 # all copies of parameters.
@@ -72,7 +72,7 @@ def programs(method: str, schedule: str = "lockstep", accumulation: int = 1, dev
         method=METHODS[method],
         schedule=schedule,
         accumulation=accumulation,
-        streams={INPUT: 1, **{name: len(node.output_bytes) for name, node in TABLE.nodes.items()}},
+        messages=message_types({name: len(node.output_bytes) for name, node in TABLE.nodes.items()}),
     )
 
 

@@ -21,7 +21,7 @@ def chain(seconds: Sequence[float], devices: int | Sequence[DeviceBudget], **tas
     items = [Item(name=f"n{index}", seconds=value) for index, value in enumerate(seconds)]
     wires = [ItemEdge(producer=a.name, consumer=b.name) for a, b in pairwise(items)]
     hosts = plain_devices(devices) if isinstance(devices, int) else devices
-    return PartitionProblem(**({"items": items, "channels": wires, "devices": hosts} | task))
+    return PartitionProblem(**({"items": items, "wires": wires, "devices": hosts} | task))
 
 
 def plain_devices(count: int) -> tuple[DeviceBudget, ...]:

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.model import ChannelKey, DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.model import DeviceExecution, MessageBytes, Pipeline, StageSeconds
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
-from petra_graph.program.stage_program import Edge, StageProgram
+from petra_graph.program.stage_program import StageProgram
 from tests.graph.strategies import cuts, networks
-from tests.pipelines import built_graph
+from tests.pipelines import built_graph, message_types
 
 UNITS = StageSeconds(forward=1, backward=3)
 """A reversible stage's 4 units; `SHORT` are those of a kept graph."""
@@ -72,9 +73,9 @@ def chain(
 
 def graph_programs(nodes, stages=None, *, method="petra", schedule="1f1b", accumulation=1) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
-    streams = {INPUT: 1} | dict.fromkeys(graph.nodes, 2)
+    messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
-    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=accumulation, streams=streams)
+    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=accumulation, messages=messages)
 
 
 def one_each(made: Sequence[StageProgram]) -> list[str]:

@@ -1,12 +1,11 @@
-"""Wires keep their order, and moving leaves alone what is where it should be."""
+"""Channels keep their order, and moving leaves alone what is where it should be."""
 
 from __future__ import annotations
 
 import torch
 
 from petra_graph.executor.encoded_tensors import encode
-from petra_graph.executor.stage import BackwardMessage
-from petra_graph.runtime.transport.local import LocalChannel, moved, moved_back
+from petra_graph.runtime.transport.local import LocalChannel, moved
 
 
 def test_messages_leave_in_the_order_in_which_they_came():
@@ -32,16 +31,13 @@ def test_what_is_there_is_not_copied():
 
 def test_a_message_moves_whole():
     meta = torch.device("meta")
-    message = BackwardMessage(gradients=(torch.zeros(2),), activation=(torch.zeros(3),))
-    found = moved_back(message, meta)
-    assert [stream.device for stream in (*found.gradients, *found.activation)] == [meta, meta]
-    assert moved_back(BackwardMessage(gradients=(), activation=None), meta).activation is None
+    found = moved((torch.zeros(2), torch.zeros(3)), meta)
+    assert [stream.device for stream in found] == [meta, meta]
 
 
 def test_an_encoded_message_moves_as_it_is():
     meta = torch.device("meta")
-    message = BackwardMessage(gradients=encode((torch.zeros(2), torch.arange(2)), "int8"), activation=None)
-    value, integers = moved_back(message, meta).gradients
+    value, integers = moved(encode((torch.zeros(2), torch.arange(2)), "int8"), meta)
     assert (value.payload.dtype, value.payload.device, value.scale.device) == (torch.int8, meta, meta)
     assert integers.device == meta
 

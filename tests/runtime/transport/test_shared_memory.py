@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed
-from petra_graph.runtime.transport import shared_memory as ring
-from petra_graph.runtime.transport.message_layout import MessageFormat, stream_formats
+from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
+from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.transport import shared_memory
 from petra_graph.runtime.transport.shared_memory import SharedMemoryReceiver, SharedMemorySender
-from petra_graph.runtime.transport.waker import Waker
 from petra_graph.spec.model import PrecisionSpec
 
-MESSAGE = MessageFormat(tensors=stream_formats([(4,)], [torch.float32], PrecisionSpec(), "as-streams"))
+MESSAGE = MessageLayout(tensors=stream_layouts([StreamType((4,), "float32")], PrecisionSpec(), "as-streams"), samples=2)
 
 
 @pytest.fixture
 def ends():
     bells = Waker(), Waker()
-    receiver = SharedMemoryReceiver(2, MESSAGE.nbytes(2), bells[1])
+    receiver = SharedMemoryReceiver(2, MESSAGE.most_bytes, bells[1])
     sender = SharedMemorySender(receiver.address, bells[0])
     sender.begin(MESSAGE)
     receiver.begin(MESSAGE, [2] * 100)
@@ -79,6 +79,6 @@ def test_the_bell_wakes_who_waits(ends):
 
 def test_more_memory_than_there_is_is_refused_and_not_allocated(monkeypatch):
     """The system would end processes instead of refusing."""
-    monkeypatch.setattr(ring.os, "posix_fallocate", lambda *_: pytest.fail("it allocates"))
+    monkeypatch.setattr(shared_memory.os, "posix_fallocate", lambda *_: pytest.fail("it allocates"))
     with pytest.raises(RunFailed, match="no shared memory for 2 messages of"):
         SharedMemoryReceiver(2, 1 << 60, Waker())

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode, encode
-from petra_graph.runtime.transport.message_layout import MessageFormat, stream_formats
+from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
+from petra_graph.runtime.transport.message_memory import read, write
 from petra_graph.spec.model import PrecisionSpec
 
 SHAPES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3)
@@ -19,15 +20,15 @@ def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last
     layout = "channels-last" if channels_last else "contiguous"
     precision = PrecisionSpec(compute=compute, memory_format=layout)
     dtype = getattr(torch, compute)
-    message = MessageFormat(tensors=stream_formats(shapes, [torch.float32] * len(shapes), precision, stored))
+    message = MessageLayout(tensors=stream_layouts([StreamType(s, "float32") for s in shapes], precision, stored))
     streams = [torch.randn(samples, *shape, dtype=dtype) for shape in shapes]
     settled = [
         s.contiguous(memory_format=torch.channels_last) if channels_last and s.dim() == 4 else s for s in streams
     ]
     sent = encode(tuple(settled), stored)
-    memory = torch.zeros(message.nbytes(samples), dtype=torch.uint8)
-    assert message.write(memory, sent) == memory.numel()
-    came = message.read(memory, samples)
+    memory = torch.zeros(message.extents(samples)[1], dtype=torch.uint8)
+    assert write(message, memory, sent) == memory.numel()
+    came = read(message, memory, samples)
     for one, other in zip(sent, came, strict=True):
         assert isinstance(one, EncodedTensor) == isinstance(other, EncodedTensor)
     for one, other in zip(decode(sent), decode(came), strict=True):
@@ -36,20 +37,22 @@ def test_what_is_written_is_read(shapes, stored, samples, compute, channels_last
 
 
 def test_integers_are_sent_as_they_are():
-    (tokens,) = stream_formats([(7,)], [torch.int64], PrecisionSpec(), "int8")
-    assert (tokens.dtype, tokens.stored) == (torch.int64, torch.int64)
+    (tokens,) = stream_layouts([StreamType((7,), "int64")], PrecisionSpec(), "int8")
+    assert (tokens.dtype, tokens.stored) == ("int64", "int64")
 
 
 def test_reading_copies_nothing():
-    message = MessageFormat(tensors=stream_formats([(3,)], [torch.float32], PrecisionSpec(), "as-streams"))
-    memory = torch.zeros(message.nbytes(2), dtype=torch.uint8)
-    (came,) = message.read(memory, 2)
+    message = MessageLayout(tensors=stream_layouts([StreamType((3,), "float32")], PrecisionSpec(), "as-streams"))
+    memory = torch.zeros(message.extents(2)[1], dtype=torch.uint8)
+    (came,) = read(message, memory, 2)
     assert came.data_ptr() == memory.data_ptr()
 
 
 def test_tensors_begin_where_vector_instructions_like_it():
-    message = MessageFormat(tensors=stream_formats([(3,), (5,)], [torch.float32] * 2, PrecisionSpec(), "as-streams"))
-    memory = torch.zeros(message.nbytes(2), dtype=torch.uint8)
-    one, other = message.read(memory, 2)
+    message = MessageLayout(
+        tensors=stream_layouts([StreamType((n,), "float32") for n in (3, 5)], PrecisionSpec(), "as-streams")
+    )
+    memory = torch.zeros(message.extents(2)[1], dtype=torch.uint8)
+    one, other = read(message, memory, 2)
     assert (other.data_ptr() - one.data_ptr()) % 64 == 0
-    assert message.nbytes(1) <= message.nbytes(2) < message.nbytes(100)
+    assert message.extents(1)[1] <= message.extents(2)[1] < message.extents(100)[1]

@@ -1,8 +1,8 @@
-"""How a process sleeps until something has arrived: a message, room for one, a request to stop, a failure.
+"""How a process sleeps until an event: a message, room for a message, a request to stop, a failure.
 
-Whatever can arrive has a file descriptor that becomes readable, so one poll waits for all of it without using the
-processor. What is read off a descriptor is handed to whom it belongs at once: else one that nobody asks about at the
-moment would keep waking the process.
+Every event source has a file descriptor that becomes readable, so one poll waits for all of them without using the
+processor. The waker drains a readable descriptor at once: otherwise a source that the scheduler does not look at for
+the moment would keep waking the process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Waker:
         self._drains[descriptor] = drain
 
     def wake(self) -> None:
-        """Wake up whoever waits, or who will wait next; from any thread."""
-        with suppress(BlockingIOError):  # full: it will wake up anyway
+        """End the present `wait`, or the next one; from any thread."""
+        with suppress(BlockingIOError):  # the pipe is full, so the process wakes up anyway
             os.write(self._wake_end, b"!")
 
     def wait(self) -> None:
-        """Sleep until something has arrived."""
+        """Sleep until an event has come."""
         for descriptor, event in self._poll.poll():
             if event & select.POLLIN:
                 self._drains[descriptor]()
             else:
-                self._poll.unregister(descriptor)  # the other end has gone; who watches processes will say so
+                self._poll.unregister(descriptor)  # the other process has died, which the watchdog reports

@@ -1,0 +1,158 @@
+"""The layout of a message in memory: known at compile time, so that no message needs a header.
+
+    | stream 0: payload | scale | stream 1: payload | ...        each begins at a multiple of 64 bytes
+
+Only the number of samples may differ from message to message (the last batch of an evaluation is smaller), and both
+ends know it. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from attrs import frozen
+
+from petra_graph.program.encoding import FLOATING, ITEM_BYTES, encoded_dtype
+from petra_graph.spec.model import PrecisionSpec, StoredDtype
+
+_ALIGNMENT_BYTES = 64
+_IMAGE_DIMENSIONS = 4
+"""Samples, channels, height, width."""
+
+
+class StreamType(NamedTuple):
+    """Shape and element type of one stream, as a network in float32 returns it."""
+
+    shape: tuple[int, ...]
+    """Without the batch dimension."""
+    dtype: str
+    """As torch names it: "float32", "int64"."""
+
+
+@frozen(kw_only=True)
+class TensorLayout:
+    """One tensor of a message."""
+
+    shape: tuple[int, ...]
+    """Without the batch dimension."""
+    dtype: str
+    """The element type after decoding."""
+    stored: str
+    """The element type in the message."""
+    channels_last: bool
+    empty: bool = False
+    """The gradient of an integer stream: an empty tensor, which the receiver does not read."""
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a float32 scale comes with the payload."""
+        return self.stored == "int8" != self.dtype
+
+    def full_shape(self, samples: int) -> tuple[int, ...]:
+        """Return the shape with the batch dimension."""
+        return (0,) if self.empty else (samples, *self.shape)
+
+    def gradient(self) -> TensorLayout:
+        """Return the layout of this stream's gradient."""
+        if self.dtype in FLOATING:
+            return self
+        return TensorLayout(shape=(), dtype=self.dtype, stored=self.dtype, channels_last=False, empty=True)
+
+
+class Extent(NamedTuple):
+    """The place of a tensor within a message."""
+
+    offset: int
+    """In bytes."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    dtype: str
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@frozen(kw_only=True)
+class MessageLayout:
+    """All tensors of a channel's messages, in order."""
+
+    tensors: tuple[TensorLayout, ...] = ()
+    samples: int = 0
+    """In a training micro-batch; of an evaluation batch, at most."""
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all tensors and scales of a full message, without alignment."""
+        extents, _ = self.extents(self.samples)
+        return sum(extent.end - extent.offset for pair in extents for extent in pair)
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a full message in memory."""
+        return self.extents(self.samples)[1]
+
+    def extents(self, samples: int) -> tuple[tuple[tuple[Extent, Extent], ...], int]:
+        """Return the extents of each tensor's payload and scale, and the bytes of the whole message."""
+        return _extents(self.tensors, samples)
+
+
+def stream_layouts(
+    streams: Sequence[StreamType], precision: PrecisionSpec, stored: StoredDtype
+) -> tuple[TensorLayout, ...]:
+    """Return the layouts of a node's streams.
+
+    Args:
+        streams: as measured; all floating-point streams are kept in the precision's own type.
+        precision: of the run.
+        stored: how the streams are encoded.
+    """
+    own = "float64" if precision.compute == "float64" else "float32"
+    found = [(stream.shape, own if stream.dtype in FLOATING else stream.dtype) for stream in streams]
+    return tuple(
+        TensorLayout(
+            shape=shape,
+            dtype=dtype,
+            stored=encoded_dtype(stored, dtype),
+            channels_last=precision.memory_format == "channels-last" and len(shape) + 1 == _IMAGE_DIMENSIONS,
+        )
+        for shape, dtype in found
+    )
+
+
+def dense_strides(shape: tuple[int, ...], *, channels_last: bool) -> tuple[int, ...]:
+    """Return the strides of a dense tensor in elements, those of dimensions with one element included."""
+    order = [0, *range(2, len(shape)), 1] if channels_last else list(range(len(shape)))
+    strides = [1] * len(shape)
+    for outer, inner in reversed(list(pairwise(order))):
+        strides[outer] = strides[inner] * max(1, shape[inner])
+    return tuple(strides)
+
+
+@lru_cache(maxsize=4096)
+def _extents(tensors: tuple[TensorLayout, ...], samples: int) -> tuple[tuple[tuple[Extent, Extent], ...], int]:
+    extents = tuple(_in_order(tensors, samples))
+    return extents, extents[-1][1].end if extents else 0
+
+
+def _in_order(tensors: Sequence[TensorLayout], samples: int) -> Iterator[tuple[Extent, Extent]]:
+    end = 0
+    for tensor in tensors:
+        shape = tensor.full_shape(samples)
+        strides = dense_strides(shape, channels_last=tensor.channels_last and not tensor.empty)
+        payload = Extent(aligned(end), shape, strides, tensor.stored)
+        after = aligned(payload.end)
+        scale = Extent(after, (), (), "float32") if tensor.scaled else Extent(after, (0,), (1,), "float32")
+        yield payload, scale
+        end = scale.end
+
+
+def aligned(offset: int) -> int:
+    """Return the next offset, in bytes, at which a tensor may begin."""
+    return -(-offset // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

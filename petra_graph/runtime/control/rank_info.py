@@ -1,0 +1,67 @@
+"""This process among all of a run, as torchrun's environment variables say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from petra_graph.errors import SpecError
+
+_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@frozen(kw_only=True)
+class RankInfo:
+    """This process among all of a run."""
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    port: int
+    hosted: bool
+    """A launcher keeps the store; otherwise rank 0 does."""
+    attempt: str
+    """Sets this run's store apart from another's in the same store."""
+
+
+def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
+    """Read torchrun's variables; None where there are none, or one process is all.
+
+    Raises:
+        SpecError: some are missing or no numbers.
+    """
+    if "RANK" not in environment or "WORLD_SIZE" not in environment:
+        return None
+    missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing:
+        raise SpecError(
+            f"RANK and WORLD_SIZE are set, but not {', '.join(missing)}",
+            hint="start with torchrun or --processes, or set all of " + ", ".join(_NEEDED),
+        )
+    try:
+        size = int(environment["WORLD_SIZE"])
+        rank, port = int(environment["RANK"]), int(environment["MASTER_PORT"])
+        local_rank = int(environment.get("LOCAL_RANK", "0"))
+    except ValueError as error:
+        raise SpecError(f"RANK, WORLD_SIZE, LOCAL_RANK and MASTER_PORT must be numbers: {error}") from None
+    if not 0 <= rank < size:
+        raise SpecError(f"RANK must lie in 0 .. WORLD_SIZE - 1 (got RANK = {rank}, WORLD_SIZE = {size})")
+    if size == 1:
+        return None
+    run, restart = (environment.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+    return RankInfo(
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        address=environment["MASTER_ADDR"],
+        port=port,
+        hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=attempt_name(run, restart),
+    )
+
+
+def attempt_name(run: str, restart: str) -> str:
+    """Name a run's store in its store."""
+    return f"petra-graph/{run}/{restart}"

@@ -1,0 +1,72 @@
+"""The rest of a run, as the scheduler of one process sees it."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from attrs import define, field, frozen
+
+from petra_graph.errors import Interrupted
+from petra_graph.runtime.control.failure import OperationStatus
+from petra_graph.runtime.data_parallel.replicas import Replicas
+
+Policy = Literal["arrival", "static"]
+
+
+class Supervisor(Protocol):
+    """Passes status, requests to stop and failures between processes."""
+
+    status: OperationStatus | None
+    """What this process does or waits for; set by the scheduler."""
+    asked: str | None
+    """The signal by which a user, anywhere, asked to stop."""
+    stop_at: int | None
+    """Forwards after which every stage stops."""
+
+    def check(self) -> None:
+        """Raise `Failed` if the run has failed elsewhere."""
+        ...
+
+    def stop_after(self, forwards: int) -> None:
+        """Decide where all stages stop; only the process that hosts the first stage calls this."""
+        ...
+
+    def sleep(self) -> None:
+        """Sleep until a message, room, a request or a failure has come."""
+        ...
+
+
+@define
+class SingleProcess:
+    """The supervisor of a run in one process, which may stop between any two operations: no other one waits for it."""
+
+    status: OperationStatus | None = None
+    asked: str | None = None
+    stop_at: int | None = None
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a request to stop has come."""
+        if self.asked is not None:
+            raise Interrupted(self.asked)
+
+    def stop_after(self, forwards: int) -> None:
+        """Stop all stages there."""
+        self.stop_at = forwards
+
+    def sleep(self) -> None:
+        """Raise, since nothing can come from elsewhere."""
+        message = f"no stage can go on; this is a bug in the schedule ({self.status})"
+        raise RuntimeError(message)
+
+
+@frozen(kw_only=True)
+class ProcessContext:
+    """One process among those of a run."""
+
+    rank: int = 0
+    size: int = 1
+    supervisor: Supervisor = field(factory=SingleProcess)
+    policy: Policy = "arrival"
+    global_clip: bool = False
+    """All stages are clipped by one norm."""
+    replicas: Replicas | None = None

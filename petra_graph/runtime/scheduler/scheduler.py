@@ -1,0 +1,272 @@
+"""One process at work: its stages, each in its own order of operations, over the channels of the program.
+
+    program --> operations of the stages that this process hosts --> channels to other stages, wherever they are
+
+One process or many run the same scheduler: a process that hosts all stages has local channels alone. Nothing but
+channels connects stages, so processes, their timing and the policy change no bit of what is computed.
+
+    policy     an operation begins                                                      for
+    arrival    when its messages and its room are there, nearest to the head first      processors
+    static     in one order, a pure function of the program (`program.static_order`)    devices that queue work, and
+                                                                                        replicas that wait for each other
+
+Where no operation can begin, the process sleeps until a message, room, or a request comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from petra_graph.errors import Interrupted
+from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.schedule import Action
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.program.static_order import static_evaluation_order, static_order
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.stage_cursor import (
+    ExecutionOrder,
+    StageCursor,
+    evaluation_cursor,
+    training_cursor,
+    with_error_context,
+)
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch, StageOperations, reads_samples
+from petra_graph.runtime.scheduler.status_reporter import StatusReporter
+from petra_graph.runtime.transport.channels import ProcessChannels, local_channels
+
+Observer = Callable[[HeadResult], None]
+
+
+class Batches(Protocol):
+    """Evaluation batches whose sizes are known before they are loaded."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Samples of each batch."""
+        ...
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        """Load one batch after another."""
+        ...
+
+
+class Scheduler:
+    """Runs the executors of this process."""
+
+    def __init__(
+        self,
+        executors: Sequence[StageExecutor],
+        channels: ProcessChannels | None = None,
+        context: ProcessContext | None = None,
+    ) -> None:
+        """Connect executors to channels.
+
+        Args:
+            executors: of the stages that this process hosts, in the order of stages.
+            channels: the ends that this process holds; None: it hosts all stages.
+            context: the rest of the run; None: there is none.
+        """
+        self.executors = executors
+        self._context = context or ProcessContext()
+        self._supervisor = self._context.supervisor
+        self._channels = channels or local_channels([executor.program for executor in executors])
+        self._status = StatusReporter(self._supervisor, self._channels, self._context.rank)
+        self._operations = StageOperations(executors, self._channels)
+        self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
+        """Forwards of each stage since the run's start: what `stop_at` counts; evaluations count too, but with replicas."""
+
+    @property
+    def _programs(self) -> Sequence[StageProgram]:
+        return self._channels.programs
+
+    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
+        """Train on `micro_batches`, and drain.
+
+        Args:
+            data: what the stages of this process read: samples for the first, targets for the last.
+            micro_batches: their numbers, counted from the run's start.
+            observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
+                backward; what it raises ends the training between two operations.
+
+        Raises:
+            Interrupted: a request to stop came; all stages have stopped before the same forward.
+            Failed: the run has failed elsewhere.
+            RunFailed: it fails here.
+        """
+        source, replicas = iter(data), self._context.replicas
+        self._status.begin(micro_batches)
+        self._channels.begin_training(len(micro_batches))
+        if replicas is not None:
+            replicas.begin(micro_batches)
+        cursors = [training_cursor(executor, micro_batches) for executor in self.executors]
+
+        def perform(cursor: StageCursor, action: Action) -> None:
+            match action.verb:
+                case "forward":
+                    result = self._operations.forward(cursor, action.micro_batch, source)
+                    self._forwards[cursor.index] += 1
+                    if result is not None:
+                        observe(result)
+                case "backward":
+                    self._operations.backward(cursor, action.micro_batch)
+                case "update":
+                    cursor.executor.update()
+                    if replicas is not None and replicas.asked(cursor.index):
+                        self._supervisor.stop_after(self._forwards[cursor.index])
+
+        order = self._in_order(cursors, static_order(self._programs, micro_batches))
+        for _ in self._passes(cursors, perform, order):
+            pass
+        if replicas is not None:
+            last = Action("update", micro_batches[-1])
+            self._status.waits(cursors[-1], last, "the running statistics of other replicas", replicas.peers)
+            replicas.average_statistics()
+        self._status.ends()
+
+    def evaluate(self, data: Batches) -> Iterator[HeadResult]:
+        """Evaluate batches of any size with running statistics; yield results where the head is.
+
+        Raises:
+            Interrupted, Failed, RunFailed: as `train`.
+        """
+        source, sizes = iter(data), data.sizes
+        batches = range(len(sizes))
+        self._channels.begin_evaluation(sizes)
+        results: list[HeadResult] = []
+        cursors = [evaluation_cursor(executor, batches) for executor in self.executors]
+
+        def perform(cursor: StageCursor, _: Action) -> None:
+            result = self._operations.eval_step(cursor, source)
+            self._forwards[cursor.index] += self._context.replicas is None
+            if result is not None:
+                results.append(result)
+
+        self._status.begin(batches, evaluates=True)
+        for executor in self.executors:
+            executor.set_training(False)
+        try:
+            order = self._in_order(cursors, static_evaluation_order(self._programs, batches))
+            for _ in self._passes(cursors, perform, order):
+                yield from results
+                results.clear()
+        finally:
+            self._status.ends()
+            for executor in self.executors:
+                executor.set_training(True)
+
+    # --- the order of operations --------------------------------------------------------------------------------------
+
+    def _passes(
+        self,
+        cursors: Sequence[StageCursor],
+        perform: Callable[[StageCursor, Action], None],
+        order: ExecutionOrder | None,
+    ) -> Iterator[None]:
+        """Let every stage do all its operations; yield after each pass in which some stage did one."""
+        own = {cursor.index: cursor for cursor in cursors}
+        while True:
+            self._supervisor.check()
+            progressed = False
+            for cursor in reversed(cursors) if order is None else _first_of(order, own):
+                action = cursor.next
+                if action is None or self._held_back(cursor, action) or not self._operations.can_begin(cursor, action):
+                    continue
+                with with_error_context(cursor.executor, self._status.works(cursor, action)):
+                    perform(cursor, action)
+                cursor.advance()
+                progressed = True
+                if order is not None:
+                    order.advance()
+                if self._status.evaluates:
+                    break  # The batch goes on to the head before the next one begins.
+            if progressed:
+                yield
+            elif not self._wait(cursors, cursors if order is None else list(_first_of(order, own))):
+                return
+
+    def _wait(self, cursors: Sequence[StageCursor], candidates: Sequence[StageCursor]) -> bool:
+        """Where no stage can begin anything: step together, or sleep; return False at the end.
+
+        Args:
+            cursors: all stages.
+            candidates: those that may begin an operation.
+
+        Raises:
+            Interrupted: the stages have come to where they stop.
+        """
+        pending = [(cursor, cursor.next) for cursor in cursors if cursor.next is not None]
+        if all(self._halts(cursor, action) for cursor, action in pending):
+            if pending:
+                raise Interrupted(self._supervisor.asked or "SIGINT")
+            return False
+        if self._context.global_clip and all(action.verb == "update" for _, action in pending):
+            self._status.waits(*pending[-1], "the norm of all stages", range(self._context.size))
+            self._update_together(cursors)
+        else:
+            self._sleep([(cursor, cursor.next) for cursor in candidates if cursor.next is not None])
+        return True
+
+    def _in_order(self, cursors: Sequence[StageCursor], actions: Iterator[tuple[int, Action]]) -> ExecutionOrder | None:
+        """Return the order of this process's operations under the static policy; None under `arrival`."""
+        if self._context.policy == "arrival":
+            return None
+        own = {cursor.index: cursor for cursor in cursors}
+        together = self._context.global_clip
+        hosted = (
+            (stage, action) for stage, action in actions if stage in own and not (together and action.verb == "update")
+        )
+        return ExecutionOrder(hosted, lambda stage, action: self._halts(own[stage], action))
+
+    def _held_back(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether an operation waits though no message is missing: for the gradients of others, or since the run stops."""
+        if action.verb == "update":
+            replicas = self._context.replicas
+            return self._context.global_clip or not (replicas is None or replicas.ready(cursor.index))
+        return self._halts(cursor, action)
+
+    def _halts(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether a stage stops before an operation, at a request."""
+        if action.verb != "forward" or self._supervisor.asked is None:
+            return False
+        forwards, replicas = self._forwards[cursor.index], self._context.replicas
+        if self._supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):
+            self._supervisor.stop_after(forwards)
+        elif replicas is not None and self._status.evaluates:
+            return False  # The other replicas are somewhere else, and cannot stop at the same place.
+        return self._supervisor.stop_at is not None and forwards >= self._supervisor.stop_at
+
+    def _sleep(self, pending: Sequence[tuple[StageCursor, Action]]) -> None:
+        """Sleep until one of these operations can begin."""
+        awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not self._held_back(*pair)]
+        update = next((pair for pair in pending if pair[1].verb == "update"), None)
+        if awaited and all(keys for *_, keys in awaited):
+            self._status.waits_for_messages(awaited)
+        elif not awaited and update is not None and self._context.replicas is not None:
+            self._status.waits(*update, "the gradients of other replicas", self._context.replicas.peers)
+        else:
+            return  # A message, or a request to stop, came while the others were asked.
+        self._supervisor.sleep()
+
+    def _update_together(self, cursors: Sequence[StageCursor]) -> None:
+        """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
+        norms = torch.zeros(len(self._programs), dtype=torch.float64)
+        for cursor in cursors:
+            norms[cursor.index - 1] = cursor.executor.updater.squared_norm()
+        if self._context.size > 1:
+            dist.all_reduce(norms)  # every element has one addend that is not zero
+        norm = norms.sum().sqrt()
+        for cursor in cursors:
+            cursor.executor.update(norm)
+            cursor.advance()
+
+
+def _first_of(order: ExecutionOrder, own: dict[int, StageCursor]) -> Iterator[StageCursor]:
+    """Yield the stage whose operation begins next."""
+    first = order.first()
+    if first is not None:
+        yield own[first[0]]

@@ -1,0 +1,168 @@
+"""The operations of one process's stages: what each receives, computes and sends.
+
+Decision: a received message is read in its slot, and copied only where it would stay for longer than there are slots:
+where a stage keeps inputs for many micro-batches, or where it is handed on within the process.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import attrs
+from torch import Tensor
+
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
+from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.schedule import Action
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.transport.channels import ProcessChannels, Receiver, Sender
+from petra_graph.runtime.transport.local import LocalChannel, moved
+
+MicroBatch = tuple[Tensor, Tensor]
+"""Samples [n, *shape] and targets [n], on the CPU."""
+
+
+class _Ends(NamedTuple):
+    """The channels that an operation receives from and sends on."""
+
+    receivers: Mapping[ChannelKey, Receiver]
+    senders: Mapping[ChannelKey, Sender]
+
+
+class StageOperations:
+    """What this process's stages do with messages."""
+
+    def __init__(self, executors: Sequence[StageExecutor], channels: ProcessChannels) -> None:
+        self._channels = channels
+        self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
+        self._reads_samples = any(reads_samples(executor.program) for executor in executors)
+        self._holds_head = any(executor.program.holds_head for executor in executors)
+        self._targets: deque[Tensor] = deque()
+        """Of micro-batches on their way to the head, where that is in this process."""
+        self._ends = {
+            (program.index, verb): _Ends(
+                {key: channels.receivers[key] for key in _keys(program, verb, receives=True)},
+                {key: channels.senders[key] for key in _keys(program, verb, receives=False)},
+            )
+            for program in (executor.program for executor in executors)
+            for verb in ("forward", "backward")
+        }
+
+    def can_begin(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether an operation has its messages, and room for what it sends."""
+        if action.verb == "update":
+            return True
+        ends = self._ends[cursor.index, action.verb]
+        return all(receiver.ready() for receiver in ends.receivers.values()) and all(
+            sender.has_room() for sender in ends.senders.values()
+        )
+
+    def awaited(self, cursor: StageCursor, action: Action) -> list[ChannelKey]:
+        """Return the channels on which an operation waits: for a message, or for room."""
+        if action.verb == "update":
+            return []
+        ends = self._ends[cursor.index, action.verb]
+        missing = [key for key, receiver in ends.receivers.items() if not receiver.ready()]
+        return missing + [key for key, sender in ends.senders.items() if not sender.has_room()]
+
+    def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
+        """Do the forward of a training micro-batch; return the head's result."""
+        received, target, leased = self._received(cursor, source, in_place=self._in_place[cursor.index])
+        done = cursor.executor.forward(micro_batch, received, target)
+        for edge, message in done.sent.items():
+            self._send(ChannelKey(edge, "forward"), message, leased)
+        return done.result
+
+    def eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
+        """Do the forward of an evaluation batch; return the head's result."""
+        received, target, leased = self._received(cursor, source, in_place=True)
+        done = cursor.executor.evaluate(received, target)
+        for edge, message in done.sent.items():
+            self._send(ChannelKey(edge, "forward"), message, leased)
+        return done.result
+
+    def backward(self, cursor: StageCursor, micro_batch: int) -> None:
+        """Do the backward of a training micro-batch."""
+        messages: dict[Edge, BackwardMessage] = {}
+        leased: set[int] = set()
+        for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
+            tensors = moved(receiver.receive(), cursor.device)
+            streams = self._channels.channels[key].streams
+            messages[key.edge] = BackwardMessage(gradients=tensors[:streams], activation=tensors[streams:] or None)
+            if receiver.leases:
+                leased |= _memory(tensors)
+            del tensors  # else they would keep their slot
+        for edge, message in cursor.executor.backward(micro_batch, messages).items():
+            self._send(ChannelKey(edge, "backward"), message.gradients + (message.activation or ()), leased)
+
+    def _received(
+        self, cursor: StageCursor, source: Iterator[MicroBatch], *, in_place: bool
+    ) -> tuple[dict[Edge, EncodedTensors], Tensor | None, set[int]]:
+        """Return what a forward reads, its targets, and the memory of it that belongs to slots."""
+        program, received = cursor.executor.program, dict[Edge, EncodedTensors]()
+        leased: set[int] = set()
+        for edge in program.receives:
+            if edge.producer == INPUT:
+                samples, targets = next(source)
+                received[edge] = moved((samples,), cursor.device)
+                if self._holds_head:
+                    self._targets.append(targets)
+                continue
+            receiver = self._channels.receivers[ChannelKey(edge, "forward")]
+            tensors = moved(receiver.receive(), cursor.device)
+            received[edge] = tensors if in_place or not receiver.leases else _copied(tensors)
+            if receiver.leases:
+                leased |= _memory(tensors)
+        if not program.holds_head:
+            return received, None, leased
+        if not self._reads_samples:
+            _, targets = next(source)
+            self._targets.append(targets)
+        return received, self._targets.popleft().to(cursor.device), leased
+
+    def _send(self, key: ChannelKey, message: EncodedTensors, leased: set[int]) -> None:
+        """Send a message; what lies in a slot is copied where it would stay in this process."""
+        sender = self._channels.senders[key]
+        if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
+            message = _copied(message)
+        sender.send(message)
+
+
+def _keys(program: StageProgram, verb: str, *, receives: bool) -> list[ChannelKey]:
+    own = [channel for channel in program.channels if channel.key.direction == verb]
+    return [channel.key for channel in own if (channel.receiver if receives else channel.sender) == program.index]
+
+
+def reads_in_place(program: StageProgram) -> bool:
+    """Whether a stage is done with what it received before it needs many messages more.
+
+    A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
+    """
+    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
+    return keeps_nothing or program.depth == 1
+
+
+def reads_samples(program: StageProgram) -> bool:
+    """Whether a stage reads the samples of the data set."""
+    return any(edge.producer == INPUT for edge in program.receives)
+
+
+def _copied(message: EncodedTensors) -> EncodedTensors:
+    return tuple(
+        attrs.evolve(value, payload=value.payload.clone(), scale=None if value.scale is None else value.scale.clone())
+        if isinstance(value, EncodedTensor)
+        else value.clone()
+        for value in message
+    )
+
+
+def _memory(message: EncodedTensors) -> set[int]:
+    """Return where the tensors' memory begins."""
+    tensors = [value.payload if isinstance(value, EncodedTensor) else value for value in message]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}

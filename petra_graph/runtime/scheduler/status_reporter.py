@@ -1,0 +1,77 @@
+"""The status of a process: its present operation or wait, which the watchdog publishes and a failure repeats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+import attrs
+from attrs import define
+
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.schedule import Action
+from petra_graph.runtime.control.failure import OperationStatus
+from petra_graph.runtime.scheduler.context import Supervisor
+from petra_graph.runtime.scheduler.stage_cursor import StageCursor
+from petra_graph.runtime.transport.channels import ProcessChannels
+
+
+@define
+class StatusReporter:
+    """Sets the status of this process."""
+
+    supervisor: Supervisor
+    channels: ProcessChannels
+    rank: int
+    micro_batches: range = range(0)
+    """Between two drains, or an evaluation's batches."""
+    evaluates: bool = False
+
+    def begin(self, micro_batches: range, *, evaluates: bool = False) -> None:
+        """Report what follows as training on these micro-batches, or as an evaluation of these batches."""
+        self.micro_batches, self.evaluates = micro_batches, evaluates
+
+    def works(self, cursor: StageCursor, action: Action) -> str:
+        """Report that a stage begins an operation; return the operation's name."""
+        self.supervisor.status = status = self._status(cursor, action)
+        unit = "batch" if self.evaluates else "micro-batch"
+        return f"{status.operation} of {unit} {action.micro_batch}"
+
+    def waits(self, cursor: StageCursor, action: Action, awaited: str, ranks: Iterable[int]) -> None:
+        """Report that a stage waits, and since when.
+
+        Args:
+            cursor: the stage.
+            action: its next operation.
+            awaited: what it waits for.
+            ranks: the processes that could let it go on.
+        """
+        status, before = self._status(cursor, action), self.supervisor.status
+        if before is not None and before.channel == awaited and before.micro_batch == status.micro_batch:
+            status = attrs.evolve(status, since=before.since)
+        others = tuple(rank for rank in ranks if rank != self.rank)
+        self.supervisor.status = attrs.evolve(status, channel=awaited, waits_for=others)
+
+    def waits_for_messages(self, awaited: Sequence[tuple[StageCursor, Action, Sequence[ChannelKey]]]) -> None:
+        """Report that each of some stages waits on channels: of one that waits for another process, if there is one."""
+        outside = [[key for key in keys if self._peer(key) != self.rank] for *_, keys in awaited]
+        at = max(range(len(awaited)), key=lambda at: (bool(outside[at]), at))
+        cursor, action, keys = awaited[at]
+        peers = sorted({self._peer(key) for keys in outside for key in keys})
+        self.waits(cursor, action, ", ".join(map(str, outside[at] or keys)), peers)
+
+    def ends(self) -> None:
+        """Report that no stage does anything."""
+        self.supervisor.status, self.evaluates = None, False
+
+    def _peer(self, key: ChannelKey) -> int:
+        return self.channels.peer(key, self.rank)
+
+    def _status(self, cursor: StageCursor, action: Action) -> OperationStatus:
+        return OperationStatus(
+            program=cursor.executor.program,
+            operation="evaluation" if self.evaluates else action.verb,
+            micro_batch=action.micro_batch,
+            micro_batches=self.micro_batches,
+            since=time.monotonic(),
+        )

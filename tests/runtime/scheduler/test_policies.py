@@ -1,0 +1,147 @@
+"""Both policies compute the same bits on any number of processes; under `static` the order is the program's alone.
+
+Processes are threads here, one of which runs at a time: they are handed over where one sleeps. Channels between them are
+those of real processes, in shared memory.
+"""
+
+from __future__ import annotations
+
+from threading import Lock, Thread
+
+import pytest
+import torch
+
+from petra_graph.program.static_order import static_order
+from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channels import ProcessChannels
+from petra_graph.runtime.transport.local import LocalChannel
+from petra_graph.runtime.transport.shared_memory import SharedMemoryReceiver, SharedMemorySender
+from petra_graph.spec.model import ClipSpec
+from tests.pipelines import GRAPHS, SHAPES, batches, pipeline
+
+MICRO_BATCHES = 7
+BATCH = 4
+SETTINGS = {"lockstep": {"schedule": "lockstep", "accumulation": 2}, "1f1b": {"schedule": "1f1b"}}
+
+
+class Sleeper(SingleProcess):
+    """A supervisor that lets the other processes run where its own sleeps."""
+
+    def __init__(self, running: Lock) -> None:
+        super().__init__()
+        self.waker, self._running = Waker(), running
+
+    def sleep(self) -> None:
+        self._running.release()
+        self.waker.wait()
+        self._running.acquire()
+
+
+class Process:
+    """Some of the stages, and what they did in which order."""
+
+    def __init__(self, built, ranks, rank, running) -> None:
+        self.rank, self.running = rank, running
+        self.executors = [e for e, host in zip(built.executors, ranks, strict=True) if host == rank]
+        self.supervisor = Sleeper(running)
+        self.channels = ProcessChannels(programs=built.compiled.programs, ranks=ranks)
+        self.performed: list[str] = []
+        self.error: BaseException | None = None
+        for executor in self.executors:
+            for verb in ("forward", "backward", "update"):
+                self._watch(executor, verb)
+
+    def _watch(self, executor, verb) -> None:
+        operation = getattr(executor, verb)
+
+        def watched(*arguments):
+            self.performed.append(f"{verb} {arguments[0] if verb != 'update' else ''}@{executor.program.index}")
+            return operation(*arguments)
+
+        setattr(executor, verb, watched)
+
+    def train(self, policy: str, data) -> None:
+        context = ProcessContext(rank=self.rank, supervisor=self.supervisor, policy=policy)
+        with self.running:
+            try:
+                Scheduler(self.executors, self.channels, context).train(data, range(MICRO_BATCHES), lambda _: None)
+            except BaseException as error:  # noqa: BLE001  it is raised in the test's own thread
+                self.error = error
+
+
+def connect(processes) -> None:
+    for channel in processes[0].channels.channels.values():
+        sender, receiver = (processes[rank] for rank in processes[0].channels.ends(channel))
+        if sender is receiver:
+            sender.channels.senders[channel.key] = sender.channels.receivers[channel.key] = LocalChannel()
+            continue
+        end = SharedMemoryReceiver(channel.capacity, channel.slot_bytes, receiver.supervisor.waker)
+        receiver.channels.receivers[channel.key] = end
+        sender.channels.senders[channel.key] = SharedMemorySender(end.address, sender.supervisor.waker)
+
+
+def trained(graph: str, settings, processes: int, policy: str):
+    """Train on so many processes; return their programs, what each performed, and the parameters."""
+    built = pipeline(GRAPHS[graph], SHAPES[graph], compute="float32", batch=BATCH, **settings)
+    stages = len(built.executors)
+    ranks = tuple(stage * processes // stages for stage in range(stages))
+    running = Lock()
+    made = [Process(built, ranks, rank, running) for rank in range(processes)]
+    connect(made)
+    data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
+    threads = [Thread(target=process.train, args=(policy, data)) for process in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    for process in made:
+        if process.error is not None:
+            raise process.error
+    return built, made
+
+
+def stages_of(graph: str) -> int:
+    return len(GRAPHS[graph])
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_policies_and_processes_change_no_bit(graph, settings):
+    alone = trained(graph, settings, 1, "arrival")[0].parameters()
+    for processes in range(1, stages_of(graph) + 1):
+        for policy in ("arrival", "static"):
+            found = trained(graph, settings, processes, policy)[0].parameters()
+            assert all(torch.equal(alone[key], found[key]) for key in alone), (processes, policy)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_static_order_is_a_function_of_the_program_alone(graph, settings):
+    for processes in range(1, stages_of(graph) + 1):
+        built, made = trained(graph, settings, processes, "static")
+        whole = list(static_order(built.compiled.programs, range(MICRO_BATCHES)))
+        for process in made:
+            own = {executor.program.index for executor in process.executors}
+            expected = [
+                f"{action.verb} {action.micro_batch if action.verb != 'update' else ''}@{stage}"
+                for stage, action in whole
+                if stage in own
+            ]
+            assert process.performed == expected
+
+
+def test_one_norm_over_all_stages_under_a_static_order():
+    """Updates wait for each other there, and no stage may wait in the order for its own update's turn."""
+    clip = ClipSpec(limit=0.1, scope="global")
+    data = batches((8,), 9)
+    built = [
+        pipeline(GRAPHS["branches"], (8,), method="gpipe", accumulation=4, clip=clip, policy=policy)
+        for policy in ("arrival", "static")
+    ]
+    for each in built:
+        each.train(data)
+    one, other = (each.parameters() for each in built)
+    assert all(torch.equal(one[key], other[key]) for key in one)
