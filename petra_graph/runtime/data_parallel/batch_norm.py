@@ -1,16 +1,16 @@
-"""Batch normalisation over the rows of all replicas.
+"""Batch normalisation with the statistics of all replicas' rows.
 
-torch's SyncBatchNorm has kernels for CUDA alone; this one is written in operations that every device has. All replicas hold
+torch's SyncBatchNorm has kernels for CUDA alone; this one uses operations that every device has. All replicas hold
 equally many rows, so the statistics of all rows follow from every replica's own mean and variance:
 
     forward     mean = E[mean_r]    var = E[var_r + (mean_r - mean)^2]        one exchange of 2 numbers a channel
     backward    dx = weight / std * (dy - E[dy] - xhat E[dy xhat])            another one
 
-with E over replicas and rows (Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167; batches split over devices: Peng et al.
-2018, https://arxiv.org/abs/1711.07240). What replicas hand over is summed in their order, so all of them get the same bits.
+E is the mean over replicas and rows (Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167; batches split over devices: Peng et al.
+2018, https://arxiv.org/abs/1711.07240). Each process sums the gathered statistics in the order of replicas, so all get the same bits.
 
-A forward that runs again exchanges again: it normalises with the statistics of its own micro-batch, as always. Evaluation
-exchanges nothing.
+A recomputed forward exchanges again: it normalises with the statistics of its own micro-batch. An evaluation exchanges
+nothing.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Exchange(Protocol):
-    """What connects a stage with its like in the other replicas."""
+    """Gathers values of one stage from all replicas."""
 
     @property
     def size(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         ...
 
     def __call__(self, own: Tensor) -> Tensor:
-        """Hand [n] numbers to all replicas; return those of all, [replicas, n], in the order of replicas."""
+        """Publish [n] values; return those of all replicas, [replicas, n], in their order."""
         ...
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """A batch normalisation that takes the place of another one, with its parameters and running statistics."""
+    """Takes the place of a batch normalisation, with its parameters and running statistics."""
 
     def __init__(self, norm: _BatchNorm, exchange: Exchange) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum, affine=False, track_running_stats=False)
@@ -65,7 +65,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _follow(self, mean: Tensor, var: Tensor, rows: int) -> None:
-        """Let the running statistics follow, as torch's do: their variance is the unbiased one."""
+        """Update the running statistics as torch does: with the unbiased variance."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
@@ -76,13 +76,13 @@ class SynchronisedBatchNorm(_BatchNorm):
         self.running_var.lerp_((var * (count / (count - 1))).to(self.running_var.dtype), share)
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002
-        """Any number of dimensions will do."""
+        """Accept any number of dimensions."""
 
 
 def synchronise(modules: Iterable[Block], exchange: Exchange) -> None:
-    """Put synchronised batch normalisations in the places of torch's own; parameters and names stay.
+    """Replace torch's batch normalisations by synchronised ones; parameters and names stay.
 
-    A block's own kind of batch normalisation, with another forward than torch's, is left as it is.
+    A subclass with a forward of its own stays as it is.
     """
     replaced: dict[nn.Module, SynchronisedBatchNorm] = {}
     for module in modules:
@@ -95,7 +95,7 @@ def synchronise(modules: Iterable[Block], exchange: Exchange) -> None:
 
 
 class _Normalise(Function):
-    """Normalisation, and the statistics that it used: mean and biased variance, [channels] each."""
+    """Return the normalised input, the mean and the biased variance, [channels] each."""
 
     @staticmethod
     def forward(

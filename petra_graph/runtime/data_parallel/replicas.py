@@ -1,21 +1,22 @@
-"""Copies of the whole pipeline, each on processes of its own and with its own rows of every micro-batch.
+"""Data parallelism: replicas of the whole pipeline, each on its own processes, with its own rows of a micro-batch.
 
     replica 0    stage 1 --> stage 2      process 0, process 1
                     |           |         the gradients of a window, averaged where the stage steps
     replica 1    stage 1 --> stage 2      process 2, process 3
 
-What a segment's backward has completed for a window is summed over the replicas at once, while the stage's other segments,
-and the process's other stages, go on. The step waits for it, and a stage that waits holds up no other: replicas may come
-to their stages' steps in different orders, which are timing's, so nobody may stand in line for anybody.
+When a segment's backward completes a window's gradients, their all-reduce over the replicas starts at once, while the
+stage's other segments and the process's other stages go on. The stage's step waits for the all-reduce, and delays no
+other stage: replicas reach the steps of their stages in different orders, which timing decides, so no step may wait for
+the step of another stage.
 
-A request to stop travels with the sums of the first stage, so all replicas hear of it at the same step.
+A request to stop travels with the gradients of the first stage, so all replicas learn of it at the same step.
 
-Where batch normalisation is synchronised (`partition.sync_batch_norm`), forwards and backwards exchange statistics too, and
-wait for them. Stages of one process then take turns in an order that all replicas share (`program.static_order`): if each took
-whatever was ready, two processes could wait for each other in two stages.
+Where batch normalisation is synchronised (`partition.sync_batch_norm`), forwards and backwards exchange statistics too,
+and wait for them. The scheduler then needs the static policy, whose order all replicas share: if each process began any
+operation that is ready, two processes could wait for each other in two stages.
 
-Decision: every stage has a process group of its own, in which the order of sums is the stage's own. All replicas hold the
-same bits after every step: a sum is computed once and handed to all. Which bits they are depends on the number of
+Decision: every stage has its own process group, in which its own order of operations orders the all-reduces. All
+replicas hold the same bits after every step, since each sum is computed once. The bits depend on the number of
 replicas, as rounding does, and on nothing else.
 """
 
@@ -42,11 +43,11 @@ from petra_graph.runtime.data_parallel.batch_norm import synchronise
 
 _LOOK_SECONDS = 0.05
 _PATIENCE_SECONDS = 45.0
-"""Longer than the watchdog takes to miss a process of another machine."""
+"""Longer than the watchdog takes to detect a dead process on another machine."""
 
 
 class Replicas:
-    """What connects the stages of one process with those of its like in the other replicas."""
+    """Connects the stages of one process with the same stages of the other replicas."""
 
     def __init__(
         self, executors: Sequence[StageExecutor], peers: Sequence[int], watchdog: Watchdog, *, synchronised: bool
@@ -56,53 +57,53 @@ class Replicas:
         Args:
             executors: of this process.
             peers: the ranks that host the same stages, this one among them, in the order of replicas.
-            watchdog: knows of requests to stop; its waker rings when a sum is there.
+            watchdog: knows of requests to stop; its waker ends a sleep when an all-reduce is done.
             synchronised: whether batch normalisation uses the statistics of all replicas' rows.
         """
         self.peers = peers
         self.synchronised = synchronised
         self._executors = executors
-        self._stages: dict[int, _Reducing] = {}
+        self._stages: dict[int, _StageReducer] = {}
         for executor in executors:
             group = dist.new_group(list(peers), timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
-            stage = _Reducing(executor, group, peers, watchdog)
+            stage = _StageReducer(executor, group, peers, watchdog)
             executor.watch(stage)
             self._stages[executor.program.index] = stage
             if synchronised:
-                exchange = _Exchange(executor.program.index, group, peers, watchdog)
+                exchange = _StatisticsExchange(executor.program.index, group, peers, watchdog)
                 synchronise(executor.modules.values(), exchange)
 
     def begin(self, micro_batches: range) -> None:
-        """Get ready for an epoch."""
+        """Prepare for an epoch."""
         for stage in self._stages.values():
             stage.micro_batches = micro_batches
 
     def ready(self, stage: int) -> bool:
-        """Whether a stage's sums are there, so that its update would not wait."""
-        return all(sums.there for sums in self._stages[stage].pending)
+        """Whether a stage's all-reduces are done, so that its update would not wait."""
+        return all(sums.done for sums in self._stages[stage].pending)
 
     def asked(self, stage: int) -> bool:
-        """Whether somebody had asked to stop when a stage's latest sums began; all replicas get the same answer."""
+        """Whether a request to stop had come when a stage's latest all-reduce began; all replicas get the same answer."""
         return self._stages[stage].asked
 
     @torch.no_grad()
     def average_statistics(self) -> None:
-        """Make running statistics those of all replicas: their means, as nobody is between two micro-batches."""
+        """Replace running statistics by their means over the replicas, at a drain."""
         for executor in self._executors:
             stage = self._stages[executor.program.index]
             for module in executor.modules.values():
                 for buffer in module.buffers():
                     if buffer.is_floating_point():
-                        name = f"the running statistics of stage {executor.program.index}"
-                        with _answers(self.peers, stage.watchdog, name):
+                        awaited = f"the running statistics of stage {executor.program.index}"
+                        with _peers_answer(self.peers, stage.watchdog, awaited):
                             dist.all_reduce(buffer, group=stage.group)
                         buffer.div_(len(self.peers))
 
 
 @frozen
-class _Exchange:
-    """Hands statistics of one stage to its like in all replicas, and waits for theirs."""
+class _StatisticsExchange:
+    """Gathers the statistics of one stage from all replicas."""
 
     stage: int
     group: dist.ProcessGroup
@@ -111,56 +112,56 @@ class _Exchange:
 
     @property
     def size(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         return len(self.peers)
 
     def __call__(self, own: Tensor) -> Tensor:
-        """Return the numbers of all replicas."""
+        """Return the statistics of all replicas, [replicas, n]."""
         found = own.new_empty(self.size, len(own))
-        with self._told(), _answers(self.peers, self.watchdog, f"the statistics of stage {self.stage}"):
+        with self._reported_wait(), _peers_answer(self.peers, self.watchdog, f"the statistics of stage {self.stage}"):
             dist.all_gather(list(found.unbind()), own, group=self.group)
         return found
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say meanwhile that this process waits: it may be another's fault that it takes so long."""
-        doing, began = self.watchdog.status, time.monotonic()
-        if doing is None:
+    def _reported_wait(self) -> Iterator[None]:
+        """Report a wait meanwhile: another process may cause the delay."""
+        status, began = self.watchdog.status, time.monotonic()
+        if status is None:
             yield
             return
-        what, others = "the statistics of other replicas", _without_own(self.peers)
-        self.watchdog.status = evolve(doing, channel=what, waits_for=others, since=began)
+        awaited, others = "the statistics of other replicas", _other_ranks(self.peers)
+        self.watchdog.status = evolve(status, channel=awaited, waits_for=others, since=began)
         yield
-        # The time that an operation takes is its own, without that of others.
-        self.watchdog.status = evolve(doing, since=doing.since + time.monotonic() - began)
+        # An operation's own time leaves out the wait for other replicas.
+        self.watchdog.status = evolve(status, since=status.since + time.monotonic() - began)
 
 
 @define(eq=False)
-class _Sums:
-    """One segment's gradients on their way through all replicas."""
+class _GradientSum:
+    """The all-reduce of one segment's gradients."""
 
     gradients: Sequence[Tensor]
     flat: Tensor
     work: dist.Work
     carries_request: bool
-    """Whether the last element says if somebody asked to stop."""
-    there: bool = False
+    """Whether the last element says that a request to stop has come."""
+    done: bool = False
 
 
 @define(eq=False)
-class _Reducing(StageObserver):
-    """Looks on at one stage, and sums what it completes."""
+class _StageReducer(StageObserver):
+    """Observes one stage, and reduces the gradients that it completes."""
 
     executor: StageExecutor
     group: dist.ProcessGroup
     peers: Sequence[int]
     watchdog: Watchdog
     micro_batches: range = range(0)
-    pending: list[_Sums] = field(factory=list)
+    pending: list[_GradientSum] = field(factory=list)
     asked: bool = False
 
     def left(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
-        """Begin to sum a segment's gradients, where this was the window's last backward."""
+        """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):
             return
@@ -176,24 +177,24 @@ class _Reducing(StageObserver):
         flat = torch.cat([part.to(dtype) for part in parts])
         work = dist.all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
-        sums = _Sums(gradients, flat, work, carries_request)
+        sums = _GradientSum(gradients, flat, work, carries_request)
         self.pending.append(sums)
-        work.get_future().add_done_callback(lambda _: self._there(sums))
+        work.get_future().add_done_callback(lambda _: self._completed(sums))
 
-    def _there(self, sums: _Sums) -> None:
-        sums.there = True
+    def _completed(self, sums: _GradientSum) -> None:
+        sums.done = True
         self.watchdog.waker.wake()
 
     def update(self) -> AbstractContextManager[None]:
-        """Put the means in the gradients' place; the sums are there."""
+        """Replace the gradients by their means; the all-reduces are done."""
         return self._averaged()
 
     @contextmanager
     def _averaged(self) -> Iterator[None]:
         for sums in self.pending:
-            assert sums.there
-            with _answers(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):
-                sums.work.wait()  # It is there, or raises what went wrong.
+            assert sums.done
+            with _peers_answer(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):
+                sums.work.wait()  # Returns at once, or raises what went wrong.
             if sums.carries_request:
                 self.asked = bool(sums.flat[-1] > 0)
             sums.flat.div_(len(self.peers))
@@ -206,26 +207,26 @@ class _Reducing(StageObserver):
 
 
 @contextmanager
-def _answers(peers: Sequence[int], watchdog: Watchdog, what: str) -> Iterator[None]:
-    """Where another replica does not answer any more, wait for the watchdog: it will know which, and why.
+def _peers_answer(peers: Sequence[int], watchdog: Watchdog, awaited: str) -> Iterator[None]:
+    """Where another replica does not answer, wait for the watchdog, which learns which one and why.
 
     Raises:
-        Failed: it knows.
-        RuntimeError: what torch raised, for which no other process was to blame.
+        Failed: the watchdog has learned it.
+        RuntimeError: what torch raised, where no other process has failed.
     """
     try:
         yield
     except RuntimeError as error:
-        others, end = _without_own(peers), time.monotonic() + _PATIENCE_SECONDS
+        others, end = _other_ranks(peers), time.monotonic() + _PATIENCE_SECONDS
         if len(others) == 1:
-            watchdog.lost(what, others[0], error)
+            watchdog.lost(awaited, others[0], error)
         while time.monotonic() < end:
             watchdog.check()
             time.sleep(_LOOK_SECONDS)
         raise
 
 
-def _without_own(peers: Sequence[int]) -> tuple[int, ...]:
+def _other_ranks(peers: Sequence[int]) -> tuple[int, ...]:
     return tuple(peer for peer in peers if peer != dist.get_rank())
 
 
@@ -235,8 +236,8 @@ def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> t
     Args:
         rank: of a process.
         stages: the process of each stage within its pipeline.
-        replicas: how many pipelines there are.
-        size: how many processes there are in all.
+        replicas: pipelines in all.
+        size: processes in all.
     """
     each = size // replicas
     replica = rank // each
@@ -244,6 +245,6 @@ def pipeline_of(rank: int, stages: Sequence[int], replicas: int, size: int) -> t
 
 
 def data_parallel_ranks(rank: int, replicas: int, size: int) -> tuple[int, ...]:
-    """Return the ranks that host the same stages as one, in the order of replicas."""
+    """Return the ranks that host the same stages as `rank`, in the order of replicas."""
     each = size // replicas
     return tuple(rank % each + replica * each for replica in range(replicas))

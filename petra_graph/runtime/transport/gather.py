@@ -1,4 +1,4 @@
-"""All stages' weights in one process, for the file that the run leaves."""
+"""The weights of all stages, gathered in one process for the file that a run writes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from petra_graph.record.weights import weights_of
 from petra_graph.runtime.control.world import World
 
 _TAG = 1 << 20
-"""Far above those of channels."""
+"""Far above the tags of channels."""
 _SECONDS = 300.0
 
 
 def gathered(world: World, executors: Sequence[StageExecutor], ranks: Sequence[int]) -> dict[str, Tensor]:
-    """Return the weights of a pipeline in its last process, those of this one elsewhere.
+    """Return the weights of a pipeline in the last stage's process, this process's own weights elsewhere.
 
     Args:
         world: all processes.
-        executors: of this one.
-        ranks: of the stages, in order; a process that hosts none of them keeps its own.
+        executors: of this process.
+        ranks: the process of each stage, in order; a process that hosts none of them keeps its own weights.
     """
-    to = ranks[-1]
+    target = ranks[-1]
     own = weights_of(pair for executor in executors for pair in executor.modules.items())
     described = [(name, list(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in own.items()]
     if world.rank not in ranks:
         return own
-    if world.rank != to:
+    if world.rank != target:
         world.store.set(f"weights/{world.rank}", described)
         for value in own.values():
-            dist.send(_bytes(value), to, tag=_TAG)
+            dist.send(_bytes(value), target, tag=_TAG)
         return own
     found = dict(own)
     for rank in dict.fromkeys(ranks):
-        if rank == to:
+        if rank == target:
             continue
         for name, shape, dtype in world.store.wait(f"weights/{rank}", _SECONDS, f"rank {rank} sends no weights"):
             found[name] = torch.empty(shape, dtype=getattr(torch, dtype))

@@ -1,10 +1,10 @@
-"""A channel through a torch.distributed process group: gloo, between hosts or where shared memory cannot serve.
+"""A channel through a torch.distributed process group (gloo): between machines, or where memory cannot be shared.
 
-A message is one flat tensor in a preallocated buffer. Receives are posted as far ahead as there are buffers, and sends
-are not waited for: each end has a thread that waits in their place, without the interpreter's lock.
+A message is one flat tensor in a preallocated slot. Receives are posted as far ahead as there are free slots, and the
+scheduler never waits for a send: each end has a thread that waits in its place, without the interpreter's lock.
 
-Decision: tensors of a GPU are copied to and from host memory at the two ends; what waits for a channel is the channel's
-thread, never the stage.
+Decision: tensors of a GPU are copied to and from host memory at the two ends; the channel's thread waits for the other
+end, never the stage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from petra_graph.runtime.transport import message_memory
 from petra_graph.runtime.transport.slots import Slots
 
 Lost = Callable[[Exception], None]
-"""Called, from a thread, with what torch raised where the other end has gone."""
+"""Called, from the channel's thread, with what torch raised where the other end does not answer."""
 
 
 @frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Peer:
 
     rank: int
     tag: int
-    """The channel's number: messages of other channels between the same processes do not mix with its own."""
+    """The channel's number, which keeps apart the channels between two processes."""
 
 
 @frozen
@@ -53,9 +53,9 @@ class ProcessGroupReceiver:
     def __init__(self, peer: Peer, slots: Slots, waker: Waker, lost: Lost) -> None:
         self._peer, self._slots, self._waker, self._lost = peer, slots, waker, lost
         self._expected: SimpleQueue[tuple[MessageLayout, int]] = SimpleQueue()
-        self._buffers: SimpleQueue[int] = SimpleQueue()
+        self._free_slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(slots.count):
-            self._buffers.put(slot)
+            self._free_slots.put(slot)
         self._arrived: deque[_Posted] = deque()
         Thread(target=self._serve, name=f"channel {peer.tag} from rank {peer.rank}", daemon=True).start()
 
@@ -69,16 +69,16 @@ class ProcessGroupReceiver:
         return bool(self._arrived)
 
     def receive(self) -> EncodedTensors:
-        """Return the oldest message where it lies; its buffer is free when nobody refers to it any more."""
+        """Return the oldest message in its slot, which is free when no tensor over it is left."""
         came = self._arrived.popleft()
-        memory = self._slots.leased(came.slot, self._buffers.put)
+        memory = self._slots.leased(came.slot, self._free_slots.put)
         return message_memory.read(came.layout, memory, came.samples)
 
     def _serve(self) -> None:
         posted: deque[_Posted] = deque()
         try:
             while True:
-                while not posted or not (self._expected.empty() or self._buffers.empty()):
+                while not posted or not (self._expected.empty() or self._free_slots.empty()):
                     posted.append(self._post())
                 posted[0].work.wait()
                 self._arrived.append(posted.popleft())
@@ -88,7 +88,7 @@ class ProcessGroupReceiver:
 
     def _post(self) -> _Posted:
         layout, samples = self._expected.get()
-        slot = self._buffers.get()
+        slot = self._free_slots.get()
         memory = self._slots.flat(slot)[: layout.extents(samples)[1]]
         work = dist.irecv(memory, self._peer.rank, tag=self._peer.tag)
         assert work is not None
@@ -115,7 +115,7 @@ class ProcessGroupSender:
         return bool(self._free)
 
     def send(self, message: EncodedTensors) -> None:
-        """Copy a message into a free buffer; the caller's tensors are its own again."""
+        """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
             size = message_memory.write(self._layout, self._flat[slot], message)

@@ -1,15 +1,15 @@
-"""A channel between two processes of one host: slots in shared memory, written by one and read in place by the other.
+"""A channel between two processes of one machine: slots in shared memory, written by the sender and read in place.
 
     sender                                  receiver
     takes a free slot, writes          |
-    its number into the pipe `filled` --->  reads number, reads the slot in place
-    the number is free again          <---  number into the pipe `freed`, when nobody reads the slot any more
+    its number into the pipe `filled` --->  reads the number, reads the slot in place
+    the number is free again          <---  number into the pipe `freed`, when no tensor over the slot is left
 
-Numbers may come back in any order. A pipe wakes its reader without anyone spinning, and the system orders memory around it.
+Numbers may come back in any order. A pipe wakes its reader without spinning, and the system orders memory around it.
 
-Decision: neither the memory nor the pipes have names. The receiver makes them and tells the sender where they are,
-which opens them as /proc/PID/fd/N. So they are gone with the last of the two processes, however it ends: nothing can be
-left in /dev/shm, nor is there a limit on its size to be met.
+Decision: neither the memory nor the pipes have names. The receiver makes them and publishes its process and
+descriptors; the sender opens them as /proc/PID/fd/N. So they are gone with the last of the two processes, however it
+ends: nothing can be left in /dev/shm, and its size limit does not apply.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from petra_graph.runtime.transport.slots import Slots, total_bytes
 _NUMBER_BYTES = 2
 _PIPE = os.O_NONBLOCK | os.O_CLOEXEC
 Address = Mapping[str, int]
-"""Where the receiver's memory and pipes are: its process and descriptors."""
+"""The receiver's process, and the descriptors of its memory and pipes there."""
 
 
 class SharedMemoryReceiver:
@@ -63,7 +63,7 @@ class SharedMemoryReceiver:
 
     @property
     def address(self) -> Address:
-        """What the sender must know."""
+        """What the sender needs to open the other end."""
         return {
             "process": os.getpid(),
             "memory": self._memory,
@@ -84,7 +84,7 @@ class SharedMemoryReceiver:
         return bool(self._numbers)
 
     def receive(self) -> EncodedTensors:
-        """Return the oldest message where it lies; its slot is free when nobody refers to it any more."""
+        """Return the oldest message in its slot, which is free when no tensor over it is left."""
         memory = self._slots.leased(self._numbers.popleft(), self._free)
         return message_memory.read(self._layout, memory, next(self._sizes))
 
@@ -92,7 +92,7 @@ class SharedMemoryReceiver:
         self._numbers.extend(_numbers(self._filled))
 
     def _free(self, slot: int) -> None:
-        _tell(self._freeing, slot)
+        _write_number(self._freeing, slot)
 
 
 class SharedMemorySender:
@@ -124,18 +124,18 @@ class SharedMemorySender:
         return bool(self._free)
 
     def send(self, message: EncodedTensors) -> None:
-        """Copy a message into a free slot; the caller's tensors are its own again."""
+        """Copy a message into a free slot."""
         slot = self._free.popleft()
         with torch.no_grad():
             message_memory.write(self._layout, self._flat[slot], message)
-        _tell(self._filling, slot)
+        _write_number(self._filling, slot)
 
     def _drain(self) -> None:
         self._free.extend(_numbers(self._freed))
 
 
 def _available_bytes() -> float:
-    """Return what can be had without swapping: the system would rather kill processes than refuse to allocate."""
+    """Return the bytes available without swapping: the system kills processes rather than refuse to allocate."""
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -144,7 +144,7 @@ def _available_bytes() -> float:
 
 
 def _numbers(pipe: int) -> Iterator[int]:
-    """Yield all numbers that wait in a pipe; each was written whole."""
+    """Yield all numbers in a pipe; each was written whole."""
     try:
         found = os.read(pipe, 65536)
     except BlockingIOError:
@@ -153,8 +153,8 @@ def _numbers(pipe: int) -> Iterator[int]:
         yield int.from_bytes(found[start : start + _NUMBER_BYTES], "little")
 
 
-def _tell(pipe: int, number: int) -> None:
+def _write_number(pipe: int, number: int) -> None:
     try:
         os.write(pipe, number.to_bytes(_NUMBER_BYTES, "little"))
     except BrokenPipeError:
-        return  # The other process has gone: who watches processes will say so.
+        return  # The other process has died, which the watchdog reports.

@@ -1,8 +1,8 @@
-"""Preallocated memory for messages, whose places come free by themselves once nobody reads them.
+"""Preallocated memory for messages: slots that become free when the last tensor over them is gone.
 
-Decision: a received message is read where it lies. Its tensors share one lease on their slot, and the slot is free when
-the last tensor is gone, whoever held it: an operation, an autograd graph, a message that waits to be sent back. So no
-rule about who reads what for how long can be wrong; at worst a slot stays taken for longer.
+Decision: a received message is read in its slot. Its tensors share one lease on the slot, and the slot is free when the
+last tensor is gone, whatever held it: an operation, an autograd graph, a message that waits to be sent back. So no rule
+about the lifetime of messages can be wrong; at worst a slot stays taken for longer.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Slots:
 
     @classmethod
     def private(cls, count: int, slot_bytes: int) -> Slots:
-        """Allocate slots that only this process sees."""
+        """Allocate slots in memory of this process alone."""
         return cls(mmap.mmap(-1, total_bytes(count, slot_bytes)), count, slot_bytes)
 
     def flat(self, slot: int) -> Tensor:
-        """Return a slot's bytes, to be written."""
+        """Return a slot's bytes, uint8, to be written."""
         return torch.frombuffer(self._at(slot), dtype=torch.uint8)
 
     def leased(self, slot: int, release: Callable[[int], object]) -> Tensor:
-        """Return a slot's bytes, to be read; `release(slot)` is called when all tensors over them are gone."""
+        """Return a slot's bytes, uint8, to be read; `release(slot)` is called when all tensors over them are gone."""
         lease = self._at(slot)
         weakref.finalize(lease, release, slot).atexit = False
         return torch.frombuffer(lease, dtype=torch.uint8)
@@ -45,5 +45,5 @@ class Slots:
 
 
 def total_bytes(count: int, slot_bytes: int) -> int:
-    """Return what so many slots take."""
+    """Return the bytes of so many slots, at least one."""
     return max(1, count * slot_bytes)
