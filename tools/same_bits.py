@@ -36,11 +36,11 @@ ROOT = Path(__file__).parents[1]
 CASES = Path(__file__).with_suffix(".toml")
 TRAININGS = Path(__file__).with_name("trainings.py")
 WORKTREE = (".", "WORKTREE")
-"""What stands for the files as they are, instead of a commit."""
+"""Names of the working tree, which stand in the place of a commit."""
 NEEDED = ("petra_graph", "specs/petra-graph.schema.json", "pyproject.toml")
-"""Of a commit's files."""
+"""The files of a commit that a training needs."""
 RENAMED = {"precision.wire_dtype": "precision.channel_dtype"}
-"""Keys of same_bits.toml, and how a schema that does not know them spells them."""
+"""Keys of same_bits.toml, and their spelling in a schema that does not have them."""
 SCHEDULING = "run.scheduling"
 TIMES = frozenset({"samples_per_second"})
 """Metrics that no two runs have in common."""
@@ -53,7 +53,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "petra_graph" not in g
 
 
 class Refused(click.ClickException):
-    """Nothing can be compared."""
+    """The comparison cannot be made."""
 
 
 @frozen(kw_only=True)
@@ -66,6 +66,8 @@ class Case:
     processes: int = 1
     launcher: bool = False
     """Whether `--processes` starts the processes."""
+    refused_under: str = ""
+    """The value of `run.scheduling` that a specification refuses beside these settings."""
 
     @property
     def settings(self) -> str:
@@ -78,8 +80,8 @@ class Side:
     """One commit, installed into a folder."""
 
     asked: str
-    what: str
-    """For people: the commit's hash and subject."""
+    description: str
+    """The commit's hash and subject."""
     folder: Path
     schema: Mapping[str, Any]
 
@@ -105,7 +107,7 @@ class Side:
 
 @frozen(kw_only=True)
 class Result:
-    """What a training left."""
+    """The files of a training that are compared."""
 
     weights: Mapping[str, str]
     """The digest of each tensor, with its type and shape."""
@@ -126,19 +128,22 @@ class Batch:
     side: Side
     label: str
     scheduling: str
-    """The value of `run.scheduling`; empty: nothing is said."""
+    """The value of `run.scheduling`; empty: the default."""
     folder: Path
 
     def trained(self, networks: Mapping[str, str], cases: Sequence[Case], at_once: int) -> dict[str, Result]:
         """Train the cases and return each one's result by its name."""
         names = {}
         jobs = []
+        cases = [case for case in cases if not self.scheduling or case.refused_under != self.scheduling]
         for number, case in enumerate(cases):
             place = self.folder / str(number)
             place.mkdir(parents=True)
             (place / "spec.toml").write_text(networks[case.network])
             names[str(place)] = case.name
             jobs.append(self._job(case, place))
+        if not jobs:
+            return {}
         (self.folder / "jobs.json").write_text(json.dumps(jobs))
         found = {}
         for ended in self._carried_out(at_once):
@@ -180,16 +185,19 @@ def main(old: str, new: str, only: str, output: Path | None, at_once: int) -> No
         after = installed(new, Path(name, "new"))
         for label, side in (("OLD", before), ("NEW", after)):
             check_installation(side)
-            click.echo(f"{label} {side.asked}: {side.what}")
+            click.echo(f"{label} {side.asked}: {side.description}")
         columns: dict[str, Mapping[str, Result]] = {}
         for label, side, scheduling in columns_of(before, after):
             batch = Batch(side=side, label=label, scheduling=scheduling, folder=Path(name, label))
             columns[label] = batch.trained(networks, cases, at_once)
-    rows = [compared(case, {label: column[case.name] for label, column in columns.items()}) for case in cases]
+    rows = [
+        compared(case, {label: column[case.name] for label, column in columns.items() if case.name in column})
+        for case in cases
+    ]
     equal = sum(row["equal"] for row in rows)
     click.echo("\n".join([*table(rows, tuple(columns)), f"{equal} of {len(rows)} equal"]))
     if output is not None:
-        found = {"old": before.what, "new": after.what, **environment(), "cases": rows}
+        found = {"old": before.description, "new": after.description, **environment(), "cases": rows}
         output.write_text(json.dumps(found, indent=1) + "\n")
     sys.exit(equal < len(rows))
 
@@ -202,34 +210,34 @@ def columns_of(before: Side, after: Side) -> Iterator[tuple[str, Side, str]]:
 
 
 def read_cases(only: str) -> tuple[Mapping[str, str], list[Case]]:
-    """Return the networks' specifications by name, and the cases that are asked for."""
-    said = tomllib.loads(CASES.read_text())
-    cases = [Case(**case) for case in said["cases"]]
+    """Return the networks' specifications by name, and the cases that contain the text `only`."""
+    listed = tomllib.loads(CASES.read_text())
+    cases = [Case(**case) for case in listed["cases"]]
     found = [case for case in cases if only in case.name or only in case.settings]
     if not found:
         raise Refused(f"no case has {only!r} in its name or settings")
-    return said["networks"], found
+    return listed["networks"], found
 
 
 def installed(asked: str, folder: Path) -> Side:
     """Write a commit's package into a folder, with the metadata that makes it a distribution."""
     folder.mkdir()
     if asked in WORKTREE:
-        what = f"the working tree, {_git('describe', '--always', '--dirty')}"
+        description = f"the working tree, {_git('describe', '--always', '--dirty')}"
         _copy_working_tree(folder)
     else:
-        what = _git("log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
+        description = _git("log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
         archive = io.BytesIO(_git_bytes("archive", asked, "--", *NEEDED))
         with tarfile.open(fileobj=archive) as files:
             files.extractall(folder, filter="data")
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
     _write_metadata(folder)
     schema = json.loads((folder / "specs/petra-graph.schema.json").read_text())
-    return Side(asked=asked, what=what, folder=folder, schema=schema)
+    return Side(asked=asked, description=description, folder=folder, schema=schema)
 
 
 def _copy_working_tree(folder: Path) -> None:
-    """Copy what git has or would add, as it stands."""
+    """Copy the files that git tracks or would add."""
     listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED)
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -251,11 +259,11 @@ def _write_metadata(folder: Path) -> None:
 
 
 def check_installation(side: Side) -> None:
-    """See that Python imports this folder's package, and that the plugins found are those that it declares."""
-    imported = _said(side, "-c", "import petra_graph; print(petra_graph.__file__)").strip()
+    """Check that Python imports this folder's package, and finds the plugins that it declares."""
+    imported = _output(side, "-c", "import petra_graph; print(petra_graph.__file__)").strip()
     if not Path(imported).is_relative_to(side.folder):
         raise Refused(f"{side.asked}: {imported} would be imported instead of {side.folder}")
-    listed = json.loads(_said(side, "-m", "petra_graph", "list", "--json"))
+    listed = json.loads(_output(side, "-m", "petra_graph", "list", "--json"))
     own = [plugin for plugin in listed if plugin["distribution"] == "petra-graph"]
     found = sorted((plugin["group"], plugin["name"]) for plugin in own if not plugin["fault"])
     groups = tomllib.loads((side.folder / "pyproject.toml").read_text())["project"]["entry-points"]
@@ -264,7 +272,7 @@ def check_installation(side: Side) -> None:
         raise Refused(f"{side.asked}: plugins found are {found}, and declared are {declared}")
 
 
-def _said(side: Side, *arguments: str) -> str:
+def _output(side: Side, *arguments: str) -> str:
     """Return what Python prints where a commit's package is the one that is imported."""
     command = [sys.executable, *arguments]
     done = subprocess.run(
@@ -286,11 +294,11 @@ def variables(side: Side) -> dict[str, str]:
 
 
 def result(place: Path, code: int, seconds: float) -> Result:
-    """Read what a training left in its folder."""
+    """Read the weights and metrics in a training's folder."""
     runs = list(place.glob("runs/*"))
     if code or len(runs) != 1:
-        said = "".join(path.read_text() for path in sorted(place.glob("errors-[0-9]*.txt")))
-        failure = f"exit code {code}, {len(runs)} run directories\n{said}".strip()
+        errors = "".join(path.read_text() for path in sorted(place.glob("errors-[0-9]*.txt")))
+        failure = f"exit code {code}, {len(runs)} run directories\n{errors}".strip()
         return Result(weights={}, metrics={}, failure=failure, seconds=seconds)
     return Result(weights=weights(runs[0] / "weights.safetensors"), metrics=metrics(runs[0]), seconds=seconds)
 
@@ -314,7 +322,7 @@ def _tensor(about: Mapping[str, Any], content: bytes) -> str:
 
 
 def metrics(run: Path) -> dict[str, float | None]:
-    """Return the values of metrics.jsonl by epoch, step and name; what a line repeats gets a number."""
+    """Return the values of metrics.jsonl by epoch, step and name; a repeated key gets a number."""
     found: dict[str, float | None] = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         event = json.loads(line)
@@ -344,7 +352,7 @@ def compared(case: Case, results: Mapping[str, Result]) -> dict[str, Any]:
 
 
 def different(one: Result, other: Result) -> Iterator[str]:
-    """Name what two results do not have in common; a training that failed equals none."""
+    """Name the differences of two results; a failed training equals no other."""
     if one.failure or other.failure:
         yield from (f"{word}failed: {of.failure}" for word, of in (("OLD ", one), ("", other)) if of.failure)
     elif not one.weights or not one.metrics:
@@ -362,12 +370,12 @@ def _missing_or(values: Mapping[str, Any], name: str) -> tuple[bool, str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterator[str]:
-    """Write the table, and below it what differs."""
+    """Write the table, and the differences below it."""
     heads = ["case", "settings", "processes", *labels, "equal"]
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for row in rows:
-        digests = [row["digests"][label][:10] or "failed" for label in labels]
+        digests = [row["digests"].get(label, "refused")[:10] or "failed" for label in labels]
         cells = [row["case"], row["settings"], row["processes"], *digests, "yes" if row["equal"] else "NO"]
         yield "| " + " | ".join(cells) + " |"
     for row in rows:
@@ -376,7 +384,7 @@ def table(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterator[
 
 
 def environment() -> dict[str, Any]:
-    """Return what bits depend on beside the code."""
+    """Return the versions that bits depend on beside the code."""
     packages = ("torch", "torchvision", "numpy", "safetensors")
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

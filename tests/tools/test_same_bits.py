@@ -92,7 +92,7 @@ def test_a_training_that_failed_equals_none(left):
 def test_keys_are_spelt_as_the_schema_has_them(tmp_path):
     def side(precision, **run):
         tables = {"precision": {"properties": precision}, "run": {"properties": run}}
-        return Side(asked="x", what="x", folder=tmp_path, schema={"properties": tables})
+        return Side(asked="x", description="x", folder=tmp_path, schema={"properties": tables})
 
     before = side({"wire_dtype": {}})
     after = side({"channel_dtype": {}}, scheduling={"enum": ["arrival", "static"]})
