@@ -37,7 +37,7 @@ Event = tuple[str, str, float, float]
 
 
 class Stopwatch(Waker):
-    """A waker that remembers when somebody waited."""
+    """A waker that records the times of waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Stopwatch(Waker):
         self.waits.append((began, time.perf_counter()))
 
     def share(self, began: float, ended: float) -> float:
-        """Return how much of a time somebody waited."""
+        """Return the share of a period that was spent waiting."""
         waited = sum(max(0.0, min(ended, end) - max(began, begin)) for begin, end in self.waits)
         return waited / (ended - began)
 
@@ -87,7 +87,7 @@ class Contestant:
     train: Callable[[], object] | None
     """This process's part; None: it has none."""
     slot_bytes: int = 0
-    """Of a petra's wires in this process."""
+    """Of the channels that this process receives on."""
     stages: Sequence[StageExecutor] = ()
     """Of a petra in this process."""
 

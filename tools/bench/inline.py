@@ -1,4 +1,4 @@
-"""One process: how far the inline runtime is from the arithmetic's own limits.
+"""One process: how far the scheduler is from the arithmetic's own limits.
 
 The same network runs as a plain module under autograd, in turns with the runtime, in one invocation; read the ratios.
 

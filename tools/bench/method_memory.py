@@ -7,7 +7,7 @@ flushing methods): micro-batches in flight times the graph, the input, or nothin
     copies       ceil(staleness / k) where the backward uses the forward's parameters
 
 All run with the same k. Peaks are each stage's own, summed: every stage as if on a device of its own. They also have
-what theory leaves out: what an operation holds while it runs, and what waits on wires, which grows with the distance
+what theory leaves out: what an operation holds while it runs, and the messages in channels, which grow with the distance
 between stages that a schedule allows. So besides the whole order, the inequalities that no such part can turn are checked,
 and the two parts are printed.
 """
@@ -68,7 +68,7 @@ def main(spec: str, batch: int, accumulation: int, threads: int, write: bool) ->
         click.echo(
             f"{method:22} {row['schedule']:10} measured {row['measured'] / 2**20:8.1f} MiB   "
             f"predicted {row['predicted'] / 2**20:8.1f}   theory {row['theory'] / 2**20:8.1f}   "
-            f"working {row['predicted parts']['working'] / 2**20:6.1f}   wires {row['predicted parts']['wires'] / 2**20:6.1f}"
+            f"working {row['predicted parts']['working'] / 2**20:6.1f}   channels {row['predicted parts']['channels'] / 2**20:6.1f}"
         )
     broken = [pair for pair in ALWAYS if rows[pair[0]]["measured"] > rows[pair[1]]["measured"]]
     click.echo(f"theory's order:   {' < '.join(by_theory)}")

@@ -1,6 +1,6 @@
 """Predicted against measured throughput, of one process and of two: times of nodes are profiled, then pipelines are run.
 
-Predicted is what `petra-graph plan --profile` says; measured is the inline runtime's training of the same stages, loading
+Predicted is what `petra-graph plan --profile` says; measured is the scheduler's training of the same stages, loading
 included, and `run --processes 2`, an epoch with its fill and drain. Machines drift, so all that is timed in one process
 takes turns, a few micro-batches each; two processes come afterwards. Read the ratios, of which 1 is exact.
 """
