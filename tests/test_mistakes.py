@@ -106,11 +106,11 @@ reversible, schedule
     )
 
 
-def test_a_type_that_no_buffer_or_wire_has(told):
+def test_a_type_that_no_buffer_or_channel_has(told):
     assert told(SPEC + '\n[precision]\nchannel_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
         2,
         """\
-a.toml:30:14: channel_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
+a.toml:30:17: channel_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
     channel_dtype = "int4"
     help: did you mean 'int8'? allowed: as-streams, bfloat16, float16, float32, int8
 --set precision.buffer_device='gpu': buffer_device in [precision] must be one of "stage", "cpu" (got "gpu")
@@ -120,11 +120,11 @@ a.toml:30:14: channel_dtype in [precision] must be one of "as-streams", "float32
     )
 
 
-def test_a_compressed_wire_and_buffer_under_a_grid(told):
+def test_a_compressed_channel_and_buffer_under_a_grid(told):
     assert told(SPEC + '\n[precision]\nstreams = "grid"\nchannel_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
         2,
         """\
-a.toml:31:14: channel_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit
+a.toml:31:17: channel_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit
     channel_dtype = "int8"
     help: leave out channel_dtype, or set precision.streams = "float"
 a.toml:32:16: buffer_dtype = "float16" rounds streams once more, and streams = "grid" is there to reconstruct them to \
@@ -262,8 +262,8 @@ reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
-    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, seed, threads, \
-transport, watchdog
+    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, scheduling, seed, \
+threads, transport, watchdog
 5 problems
 """,
     )

@@ -7,7 +7,7 @@ import click
 
 from petra_graph.cli.parameters import full_group, json_option
 from petra_graph.cli.printing import print_json, print_table
-from petra_graph.registry.listing import Listed, list_group
+from petra_graph.registry.listing import PluginSummary, list_group
 from petra_graph.registry.registry import SHORT_GROUPS, discover
 
 
@@ -35,7 +35,7 @@ def list_plugins(group: str | None, as_json: bool) -> None:
         print_table([_row(plugin) for plugin in plugins], indent="" if group else "  ")
 
 
-def _row(plugin: Listed) -> tuple[str, ...]:
+def _row(plugin: PluginSummary) -> tuple[str, ...]:
     if plugin.fault:
         return (plugin.name, plugin.distribution, "broken", plugin.fault)
     return (plugin.name, plugin.distribution, plugin.kind, plugin.summary)

@@ -22,7 +22,7 @@ from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.registry.architecture import expand
+from petra_graph.registry.building import expand
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.local import missing_module
 from petra_graph.registry.options import read_options

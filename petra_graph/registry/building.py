@@ -1,12 +1,14 @@
-"""The code behind a declaration, imported when it is needed."""
+"""The code behind a declaration, imported when a plugin is built."""
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from typing import Any
 
+from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.registry.trust import guarded
+from petra_graph.spec.model import NodeSpec
 
 
 def load(plugin: Plugin) -> Any:
@@ -15,23 +17,39 @@ def load(plugin: Plugin) -> Any:
     Raises:
         PluginError: the import fails, or the module has no such attribute.
     """
-    module, _, attribute = plugin.declaration.build.partition(":")
-
-    def find() -> Any:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
-
+    target = plugin.declaration.build
     owner = f" of {plugin.distribution}" if plugin.distribution else ""
-    return guarded(find, f"{plugin}{owner} cannot be built from {plugin.declaration.build!r}")
+    return guarded(lambda: pkgutil.resolve_name(target), f"{plugin}{owner} cannot be built from {target!r}")
 
 
 def built(plugin: Plugin, *arguments: Any) -> Any:
-    """Call what a plugin's declaration names.
+    """Return the object that the plugin's `build` makes of these arguments.
 
     Raises:
-        PluginError: it raised something that is no error of ours.
+        PluginError: the plugin's code raised an exception that is not one of ours.
     """
     build = load(plugin)
     return guarded(lambda: build(*arguments), f"{plugin} cannot be built")
+
+
+def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of an architecture; its code does not import torch.
+
+    Args:
+        plugin: an architecture.
+        options: an instance of its options class.
+        facts: shape, type and classes of the data set's samples.
+
+    Raises:
+        SpecError: its options or the data do not make a network; paths count from the `options` table.
+        PluginError: the architecture cannot be loaded, or failed.
+    """
+    build = load(plugin)
+
+    def make() -> tuple[NodeSpec, ...]:
+        nodes = tuple(build(options, facts))
+        if not nodes or not all(isinstance(node, NodeSpec) for node in nodes):
+            raise TypeError("an architecture must return NodeSpec values")
+        return nodes
+
+    return guarded(make, f"{plugin} cannot be written out as nodes")

@@ -1,7 +1,7 @@
-"""What a plugin declares: torch-free values that entry points name.
+"""The contracts of plugins: torch-free declarations that entry points name.
 
-A declaration says what a plugin is and which options it takes, and where its code lives (`build = "module:attribute"`),
-which is imported only when something is built. So specifications are checked without importing torch.
+A declaration describes a plugin, the class of its options and the place of its code (`build = "module:attribute"`),
+which is imported only when the plugin is built. So a specification is checked without importing torch.
 
 Each contract below states the signature that `build` must have.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import attrs
 from attrs import field, frozen
 
 if TYPE_CHECKING:
@@ -32,24 +33,21 @@ class NoOptions:
     """A plugin without options."""
 
 
-def option(text: str, *, default: Any = ..., unit: str = "", validator: Any = None) -> Any:
-    """Return one option of a plugin's `Options` class: what it means, its default (none: required), unit and range."""
-    metadata = {"help": text, "unit": unit}
-    if default is ...:
-        return field(validator=validator, metadata=metadata)
-    return field(default=default, validator=validator, metadata=metadata)
+def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None) -> Any:
+    """Return one option of a plugin's `Options` class: its meaning, unit and validator; required without a default."""
+    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
 
 
 @frozen(kw_only=True)
 class Declaration:
-    """What every plugin declares."""
+    """The declaration of any plugin."""
 
     summary: str
     """One sentence."""
     options: type = NoOptions
     """A frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table."""
     build: str
-    """Where the code lives, "module:attribute"; imported when the plugin is built."""
+    """The place of the code, "module:attribute"; imported when the plugin is built."""
 
 
 @frozen(kw_only=True)
@@ -57,20 +55,20 @@ class BlockDeclaration(Declaration):
     """A block; `build` names a `petra_graph.blocks.Block` subclass, built as `cls(inputs, options)`."""
 
     kind: Literal["reversible", "buffered", "head"]
-    """What the block can be at most: a reversible block may also stand as a buffered node."""
+    """The most that the block can be: a reversible block may also be a buffered node."""
     streams: int | None = None
-    """How many tensors it reads; None: any number."""
+    """The number of tensors that the block reads; None: any number."""
 
 
 @frozen(kw_only=True)
 class DataFacts:
-    """What a data set's declaration knows before any file is opened."""
+    """The properties of a data set that its declaration gives before any file is opened."""
 
     shape: tuple[int, ...]
     """One sample, without the batch dimension; images are channels, height, width."""
     dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
     classes: int | None = None
-    """How many classes; None where only the files know, or where targets are not classes."""
+    """The number of classes; None where it depends on the files, or where targets are not classes."""
     mean: tuple[float, ...] | None = None
     """Mean of each channel in [0, 1] (uint8 divided by 255); None: no normalisation."""
     std: tuple[float, ...] | None = None
@@ -88,7 +86,7 @@ class BuildArchitecture(Protocol):
     """Signature behind `ArchitectureDeclaration.build`."""
 
     def __call__(self, options: Any, facts: DataFacts) -> Sequence[NodeSpec]:
-        """Write the network out, node by node."""
+        """Return the nodes of the network, in order."""
         ...
 
 
@@ -114,13 +112,13 @@ class BuildOptimizer(Protocol):
     """Signature behind `OptimizerDeclaration.build`."""
 
     def __call__(self, groups: ParameterGroups, options: Any) -> torch.optim.Optimizer:
-        """Build one stage's optimizer."""
+        """Return the optimizer of one stage."""
         ...
 
 
 @frozen(kw_only=True)
 class Horizon:
-    """The length of a run in updates, as learning-rate schedules see it."""
+    """The length of a run in updates, for learning-rate schedules."""
 
     updates: int
     updates_per_epoch: int
@@ -149,7 +147,7 @@ class LossDeclaration(Declaration):
 
 
 class Loss(Protocol):
-    """A loss: the mean over samples in training, and what evaluation counts."""
+    """A loss: the mean over samples in training, and the counts of evaluation."""
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the samples, a scalar with a graph."""
@@ -164,17 +162,17 @@ class Loss(Protocol):
 class DataSetDeclaration(Declaration):
     """A data set; `build` names a function (options) -> DataSet that opens the files.
 
-    It raises `SpecError` with a hint that says what to do where files are missing.
+    Where files are missing, it raises `SpecError` with a hint that says what to do.
     """
 
     facts: Callable[[Any], DataFacts]
-    """Torch-free; from the options alone, no file is opened."""
+    """A torch-free function of the options alone; it opens no file."""
 
 
 class Split(Protocol):
     """One half of a data set (training or test).
 
-    A split may also have `fetch_targets(indices) -> targets [n]`: the process that hosts the head, and not the first
+    A split may also have `fetch_targets(indices) -> targets [n]`: a process that hosts the head, but not the first
     stage, then decodes no image.
     """
 
@@ -185,8 +183,8 @@ class Split(Protocol):
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: images [n, *shape] in the data set's dtype, and targets [n].
 
-        Augmentation is a function of (seed, epoch, index) alone: neither the other indices of the call, nor who calls,
-        nor how often changes a sample. Images may come in channels-last memory format.
+        Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
+        call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
         """
         ...
 
@@ -206,5 +204,5 @@ class DataSet(Protocol):
 
     @property
     def facts(self) -> DataFacts:
-        """As the declaration's, completed by what the files say."""
+        """The declaration's facts, completed from the files."""
         ...

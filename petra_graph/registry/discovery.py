@@ -1,8 +1,8 @@
 """Entry points of the installed distributions: the one file that knows the `entrypoints` package.
 
 Decision: one scan collects all groups, because a scan reads a file of every installed distribution. `entrypoints` ends
-its scan at the first malformed file, whoever's it is, and reads in the locale's encoding, where the format is UTF-8;
-then the standard library reads the distributions one by one, and those that it cannot read are left out and named.
+its scan at the first malformed file of any distribution, and reads in the locale's encoding, where the format is
+UTF-8; then the standard library reads the distributions one by one, and the scan names those that it cannot read.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ class Entry:
     name: str
     distribution: str
     target: str
-    """What the line says: "module:attribute"."""
+    """The value of the line, "module:attribute"."""
 
     def load(self) -> Any:
-        """Import what the entry point names; whatever that raises, it raises."""
+        """Import the object that the entry point names, and raise whatever the import raises."""
         import entrypoints
 
-        parsed = entrypoints.EntryPoint.from_string(self.target, self.name)
-        return parsed.load()
+        return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
 
 @frozen(kw_only=True)
 class Scan:
-    """What the installed distributions offer."""
+    """The entry points of the installed distributions."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...] = ()
@@ -45,13 +44,13 @@ class Scan:
 
 
 def scan(search: Iterable[str] | None = None) -> Scan:
-    """Collect the entry points of all our groups.
+    """Return the entry points of all our groups.
 
     Args:
-        search: folders to look into; None: `sys.path`. Of a distribution that is found twice the first counts.
+        search: folders to search; None: `sys.path`. Of a distribution that is there twice the first counts.
     """
     folders = None if search is None else list(search)
-    with suppress(Exception):  # anything may be wrong with somebody else's file
+    with suppress(Exception):  # another package's file may be malformed in any way
         found = tuple(_unique(_with_entrypoints(folders)))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
             return Scan(entries=found)
@@ -102,7 +101,7 @@ def _with_importlib(folders: list[str] | None) -> tuple[list[tuple[str, list[Ent
 
 
 def _unique(found: Iterable[tuple[str, list[Entry]]]) -> Iterator[Entry]:
-    """Yield each distribution's entries once; an editable one may be found both by its metadata and in its folder."""
+    """Yield each distribution's entries once; an editable one may stand in its metadata as well as in its folder."""
     seen: set[str] = set()
     for name, entries in found:
         if name not in seen:

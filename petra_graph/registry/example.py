@@ -1,4 +1,4 @@
-"""A snippet to paste: a plugin's table with values for its required options that its own class accepts."""
+"""A snippet to paste: a plugin's table, with values that the plugin's own class accepts for the required options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import attrs
 
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.option_list import list_options
-from petra_graph.registry.options import read_options
+from petra_graph.registry.options import list_options, read_options
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin
 from petra_graph.spec.describe import is_list, is_literal, is_mapping, is_union, item_types, members
 
@@ -20,12 +19,12 @@ LIKELY: dict[Any, tuple[Any, ...]] = {
     str: ("...",),
     bool: (True,),
 }
-"""Values to try, the likeliest to be of use first."""
+"""Values to try, the most useful first."""
 LIKELY_LENGTHS = (3, 1, 2, 4)
 
 
 def snippet(plugin: Plugin) -> str:
-    """Return TOML that names the plugin; options with defaults stand in it as comments."""
+    """Return TOML that names the plugin; options with defaults are comments in it."""
     table, head = _head(plugin)
     lines = []
     for option in list_options(plugin):
@@ -37,9 +36,9 @@ def snippet(plugin: Plugin) -> str:
 
 
 def _example(plugin: Plugin, name: str) -> Any:
-    """Return a value that the option's type and validator accept; a likely one where none of those tried is."""
-    tried = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type))
-    return next((value for value in tried if _accepted(plugin, name, value)), tried[0])
+    """Return a value that the option's type and validator accept; the first candidate where they accept none."""
+    candidates = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type))
+    return next((value for value in candidates if _accepts(plugin, name, value)), candidates[0])
 
 
 def _head(plugin: Plugin) -> tuple[str, list[str]]:
@@ -50,7 +49,7 @@ def _head(plugin: Plugin) -> tuple[str, list[str]]:
     return table, [f"[{table}]", f"name = {shown(plugin.name)}"]
 
 
-def _accepted(plugin: Plugin, name: str, value: Any) -> bool:
+def _accepts(plugin: Plugin, name: str, value: Any) -> bool:
     _, problems = read_options(plugin, {name: value}, ())
     return not any(problem.path[:1] == (name,) for problem in problems)
 

@@ -1,4 +1,4 @@
-"""What is installed, plugin by plugin, broken ones among them."""
+"""The installed plugins of a group, broken ones included."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from petra_graph.registry.registry import SHORT_GROUPS, Registry
 
 
 @frozen(kw_only=True)
-class Listed:
-    """One plugin, as a list shows it."""
+class PluginSummary:
+    """One plugin of a list."""
 
     group: str
     """Short: "blocks"."""
     name: str
     distribution: str
     kind: str = ""
-    """What a block can be at most; "" for what is no block."""
+    """The most that a block can be; "" for other plugins."""
     summary: str = ""
     fault: str = ""
-    """Why it cannot be used; "" where it can."""
+    """Why the plugin cannot be used; "" where it can."""
 
 
-def list_group(registry: Registry, group: str) -> tuple[Listed, ...]:
-    """List the plugins of a group ("blocks"), by name; what is broken is listed with the reason."""
+def list_group(registry: Registry, group: str) -> tuple[PluginSummary, ...]:
+    """Return the plugins of a group ("blocks") in the order of their names; a broken plugin has a fault."""
     names = registry.names(SHORT_GROUPS[group])
-    return tuple(_listed(registry, group, name) for name in dict.fromkeys(names))
+    return tuple(_summary(registry, group, name) for name in dict.fromkeys(names))
 
 
-def _listed(registry: Registry, group: str, name: str) -> Listed:
+def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
     distribution = ""
     try:
         distribution = registry.find(SHORT_GROUPS[group], name).distribution
         declaration = registry.resolve(SHORT_GROUPS[group], name).declaration
     except PetraGraphError as error:
         reason = "; ".join(problem.message for problem in error.problems)
-        return Listed(group=group, name=name, distribution=distribution, fault=reason)
+        return PluginSummary(group=group, name=name, distribution=distribution, fault=reason)
     kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
-    return Listed(group=group, name=name, distribution=distribution, kind=kind, summary=declaration.summary)
+    return PluginSummary(group=group, name=name, distribution=distribution, kind=kind, summary=declaration.summary)

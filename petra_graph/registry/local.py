@@ -1,17 +1,16 @@
 """Blocks that are being written: `block = "my_module:MyBlock"` needs no package and no entry point.
 
-Decision: only these are imported to be known at all, torch included, because there is no declaration apart from them.
-So `validate` names them and does not check them.
+Decision: a local block has no declaration apart from its class, so reading it imports the module, and usually torch.
+`validate` therefore names these blocks and does not check them.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 import re
 import sys
 from importlib.machinery import PathFinder
-from typing import Any
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
@@ -19,12 +18,12 @@ from petra_graph.registry.trust import find_fault, guarded
 
 
 def is_local(name: str) -> bool:
-    """Tell whether a name has the form "module:Class"."""
+    """Return whether a name has the form "module:Class"."""
     return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
 
 
 def missing_module(name: str) -> Problem | None:
-    """Return the problem of a "module:Class" whose module's top package is nowhere to be found; imports nothing."""
+    """Return the problem of a "module:Class" whose top package cannot be found; this imports nothing."""
     top = name.partition(":")[0].partition(".")[0]
     if top in sys.modules or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is not None:  # noqa: PTH109  a string
         return None
@@ -35,9 +34,9 @@ def missing_module(name: str) -> Problem | None:
 
 
 def resolve_local_block(name: str) -> BlockDeclaration:
-    """Import "module:Class" and declare it from what the class says of itself.
+    """Import "module:Class" and return the declaration that follows from the class's own attributes.
 
-    The current folder is put on Python's path, as it would be for `python -m`.
+    The current folder joins Python's path, as with `python -m`.
 
     Raises:
         SpecError: there is no such module.
@@ -49,15 +48,7 @@ def resolve_local_block(name: str) -> BlockDeclaration:
     here = os.getcwd()  # noqa: PTH109  sys.path holds strings
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    module, _, attribute = name.partition(":")
-
-    def find() -> Any:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-        return found
-
-    cls = guarded(find, f"block {shown(name)} cannot be loaded")
+    cls = guarded(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
     fault = "" if isinstance(cls, type) and hasattr(cls, "kind") else "is not a class with a `kind`, as blocks are"
     if not fault:
         declaration = BlockDeclaration(

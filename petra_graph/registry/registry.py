@@ -1,7 +1,8 @@
-"""The plugins that are installed, found by group and name, loaded when one is used."""
+"""The installed plugins by group and name; each is loaded when it is resolved."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -28,12 +29,7 @@ TABLE_GROUPS: Mapping[str, str] = {
     "lr_schedule": LR_SCHEDULES,
     "data": DATASETS,
 }
-"""The group that each top-level table of a specification names a plugin of."""
-SHORT_GROUPS: Mapping[str, str] = {
-    group.removeprefix("petra_graph."): group
-    for group in (BLOCKS, ARCHITECTURES, OPTIMIZERS, LR_SCHEDULES, LOSSES, DATASETS)
-}
-"""Groups as the command line calls them."""
+"""The group of the plugin that each top-level table of a specification names."""
 NOUNS: Mapping[str, str] = {
     BLOCKS: "block",
     ARCHITECTURES: "architecture",
@@ -42,7 +38,9 @@ NOUNS: Mapping[str, str] = {
     LOSSES: "loss",
     DATASETS: "data set",
 }
-"""Groups as messages call one of their plugins."""
+"""A plugin of each group, as messages call it."""
+SHORT_GROUPS: Mapping[str, str] = {group.removeprefix("petra_graph."): group for group in NOUNS}
+"""Groups by their names on the command line."""
 
 
 @frozen(kw_only=True)
@@ -51,7 +49,7 @@ class Plugin:
 
     group: str
     name: str
-    """As the specification names it."""
+    """The name that the specification gives."""
     distribution: str
     declaration: Declaration
 
@@ -61,7 +59,7 @@ class Plugin:
 
 @frozen(kw_only=True)
 class Registry:
-    """All entry points; `discover()` makes one, and it is passed along."""
+    """All entry points; `discover()` makes a registry, and callers pass it along."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...] = ()
@@ -70,30 +68,29 @@ class Registry:
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
         entries = [entry for entry in self.entries if entry.group == group]
-        plain = [entry.name for entry in entries]
-        return tuple(
-            sorted(
-                entry.name if plain.count(entry.name) == 1 else f"{entry.distribution}:{entry.name}"
-                for entry in entries
-            )
-        )
+        count = Counter(entry.name for entry in entries)
+        names = (entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}" for entry in entries)
+        return tuple(sorted(names))
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
-        wanted = {canonical(name) for name in distributions}
-        return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in wanted))
+        names = {canonical(name) for name in distributions}
+        return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
     def is_local(self, name: str) -> bool:
-        """Tell whether a block's name is "module:Class" rather than `dist:name`."""
-        return is_local(name) and not self._offers(name.partition(":")[0], BLOCKS)
+        """Return whether a block's name is "module:Class" rather than `dist:name`."""
+        distribution = canonical(name.partition(":")[0])
+        return is_local(name) and all(
+            entry.distribution != distribution for entry in self.entries if entry.group == BLOCKS
+        )
 
     def resolve(self, group: str, name: str) -> Plugin:
-        """Load the plugin of that name; a block may also be "module:Class", which imports the module.
+        """Return the plugin of that name, loaded; a block may also be "module:Class", which imports the module.
 
         Raises:
             SpecError: there is no such plugin.
-            PluginError: two distributions have one of that name, or it cannot be loaded, or is not what its group
-                declares.
+            PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the
+                contract of its group.
         """
         if group == BLOCKS and self.is_local(name):
             return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name))
@@ -102,10 +99,10 @@ class Registry:
         return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)
 
     def find(self, group: str, name: str) -> Entry:
-        """Find the entry point of a name or `dist:name`, without loading it.
+        """Return the entry point of a name or `dist:name`, without loading it.
 
         Raises:
-            SpecError: there is none.
+            SpecError: there is no such plugin.
             PluginError: there are two.
         """
         distribution, colon, plain = name.rpartition(":")
@@ -122,10 +119,6 @@ class Registry:
             raise PluginError(_ambiguous(matches, name))
         return matches[0]
 
-    def _offers(self, distribution: str, group: str) -> bool:
-        wanted = canonical(distribution)
-        return any(entry.distribution == wanted and entry.group == group for entry in self.entries)
-
     def _unknown(self, group: str, name: str) -> Problem:
         hint = suggestion(name, self.names(group))
         if self.unreadable:
@@ -134,9 +127,9 @@ class Registry:
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
-    """Return the registry of what is installed, without importing any plugin."""
-    found = scan(search)
-    return Registry(entries=found.entries, unreadable=found.unreadable)
+    """Return the registry of the installed plugins; this imports no plugin."""
+    installed = scan(search)
+    return Registry(entries=installed.entries, unreadable=installed.unreadable)
 
 
 def _ambiguous(matches: list[Entry], name: str) -> Problem:

@@ -1,7 +1,7 @@
-"""Contracts are checked when a plugin is resolved, so that a broken one is blamed and not what uses it.
+"""A plugin's contract, checked when the plugin is resolved, so that the message blames the plugin and not its user.
 
-Decision: a plugin may do anything when it is imported, except take the tool down; all that it raises becomes one
-problem that names the plugin, its distribution, the exception and the line.
+Decision: no exception of a plugin's code ends the program with a traceback. Each becomes one problem that names the
+plugin, its distribution, the exception and the line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, get_args
 
 import attrs
 
@@ -17,6 +17,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, shown
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.discovery import Entry
+from petra_graph.spec.model import Kind
 from petra_graph.spec.strict import check_readable
 
 T = TypeVar("T")
@@ -29,49 +30,43 @@ DECLARATIONS: dict[str, type[Declaration]] = {
     contracts.LOSSES: contracts.LossDeclaration,
     contracts.DATASETS: contracts.DataSetDeclaration,
 }
-KINDS = ("reversible", "buffered", "head")
 
 
 def checked_declaration(entry: Entry, noun: str) -> Declaration:
-    """Load an entry point's declaration and check it against its group's contract.
+    """Return the declaration that an entry point names, checked against its group's contract.
 
     Raises:
-        PluginError: it cannot be loaded, or is not what its group declares.
+        PluginError: the declaration cannot be loaded, or breaks the contract.
     """
-    who = f"{noun} {shown(entry.name)} of {entry.distribution}"
-    declaration = guarded(entry.load, f"{who} cannot be loaded from {entry.target!r}")
+    plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
+    declaration = guarded(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
     fault = find_fault(declaration, DECLARATIONS[entry.group])
     if fault:
-        raise PluginError(Problem(message=f"{who} is broken: {entry.target!r} {fault}", hint="tell its author"))
-    return declaration  # type: ignore[no-any-return]  # find_fault has looked
+        raise PluginError(Problem(message=f"{plugin} is broken: {entry.target!r} {fault}", hint="tell its author"))
+    return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
 
 
 def guarded(action: Callable[[], T], failure: str) -> T:
-    """Run code of a plugin.
+    """Return the result of a plugin's code.
 
     Args:
-        action: what to run.
-        failure: what to say if it fails; the exception and its place are added.
+        action: the plugin's code.
+        failure: the beginning of the message if it fails; the exception and its position follow.
 
     Raises:
-        PluginError: it raised anything but an interruption by the keyboard, or one of our own errors.
+        PluginError: the code raised anything but an interruption by the keyboard or one of our own errors.
     """
     try:
         return action()
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        raise PluginError(failed(failure, error)) from error
+        exception = traceback.format_exception_only(error)[-1].strip()
+        raise PluginError(Problem(message=f"{failure}: {exception}", hint=f"raised at {_raised_at(error)}")) from error
 
 
-def failed(failure: str, error: BaseException) -> Problem:
-    """Return the problem of plugin code that raised: what failed, the exception and where it came from."""
-    what = traceback.format_exception_only(error)[-1].strip()
-    return Problem(message=f"{failure}: {what}", hint=f"raised at {raised_at(error)}")
-
-
-def raised_at(error: BaseException) -> str:
-    """Return file:line of the code that raised, import machinery left out."""
+def _raised_at(error: BaseException) -> str:
+    """Return file:line of the code that raised the error; the import machinery does not count."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
@@ -79,24 +74,27 @@ def raised_at(error: BaseException) -> str:
 
 
 def find_fault(declaration: object, expected: type[Declaration]) -> str:
-    """Return what is wrong with a declaration, as the end of a sentence; "" where nothing is."""
+    """Return the first fault of a declaration, as the end of a sentence; "" where the declaration is right."""
     if not isinstance(declaration, expected):
         return f"is {type(declaration).__name__}, not {expected.__name__}"
-    return next((fault for rule in _RULES for fault in rule(declaration)), "")
+    return next(_faults(declaration), "")
 
 
-def _code_is_named(declaration: Any) -> Iterator[str]:
+def _faults(declaration: Any) -> Iterator[str]:
     if not isinstance(declaration.build, str) or not re.fullmatch(r"[\w.]+:[\w.]+", declaration.build):
         yield f'has build = {declaration.build!r}, not "module:attribute"'
-
-
-def _is_summarised(declaration: Any) -> Iterator[str]:
     if not isinstance(declaration.summary, str) or not declaration.summary.strip():
         yield "has no summary"
+    yield from _option_faults(declaration.options)
+    if isinstance(declaration, contracts.BlockDeclaration) and declaration.kind not in get_args(Kind):
+        yield f"has kind = {declaration.kind!r}, not one of {', '.join(get_args(Kind))}"
+    if isinstance(declaration, contracts.OptimizerDeclaration) and "lr" not in attrs.fields_dict(declaration.options):
+        yield f"has options without `lr` ({declaration.options.__name__})"
+    if isinstance(declaration, contracts.DataSetDeclaration) and not callable(getattr(declaration, "facts", None)):
+        yield "has `facts` that cannot be called"
 
 
-def _options_are_readable(declaration: Any) -> Iterator[str]:
-    options = declaration.options
+def _option_faults(options: object) -> Iterator[str]:
     if not isinstance(options, type) or not attrs.has(options):
         yield f"has options = {options!r}, which is not an attrs class"
         return
@@ -104,28 +102,3 @@ def _options_are_readable(declaration: Any) -> Iterator[str]:
         check_readable(options)
     except Exception as error:  # noqa: BLE001  annotations are code of the plugin
         yield f"has options that cannot be read from TOML: {error}"
-
-
-def _kind_is_known(declaration: Any) -> Iterator[str]:
-    if isinstance(declaration, contracts.BlockDeclaration) and declaration.kind not in KINDS:
-        yield f"has kind = {declaration.kind!r}, not one of {', '.join(KINDS)}"
-
-
-def _optimizer_has_lr(declaration: Any) -> Iterator[str]:
-    if isinstance(declaration, contracts.OptimizerDeclaration) and "lr" not in attrs.fields_dict(declaration.options):
-        yield f"has options without `lr` ({declaration.options.__name__})"
-
-
-def _facts_can_be_asked(declaration: Any) -> Iterator[str]:
-    if isinstance(declaration, contracts.DataSetDeclaration) and not callable(cast(Any, declaration).facts):
-        yield "has `facts` that cannot be called"
-
-
-_RULES: tuple[Callable[[Any], Iterator[str]], ...] = (
-    _code_is_named,
-    _is_summarised,
-    _options_are_readable,
-    _kind_is_known,
-    _optimizer_has_lr,
-    _facts_can_be_asked,
-)

@@ -7,9 +7,8 @@ import pytest
 
 from petra_graph.registry.contracts import BLOCKS
 from petra_graph.registry.example import snippet
-from petra_graph.registry.listing import Listed, list_group
-from petra_graph.registry.option_list import Option, list_options
-from petra_graph.registry.options import read_options
+from petra_graph.registry.listing import PluginSummary, list_group
+from petra_graph.registry.options import Option, list_options, read_options
 from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, discover
 from petra_graph.spec.merge import PLUGIN_TABLES
 
@@ -117,12 +116,12 @@ def test_broken_plugins_are_listed_with_the_reason(install, site):
         my_losses=PLUGIN,
     )
     assert list_group(discover([str(site)]), "losses") == (
-        Listed(
+        PluginSummary(
             group="losses",
             name="gone",
             distribution="my-losses",
             fault="loss \"gone\" of my-losses cannot be loaded from 'my_losses:GONE': "
             "AttributeError: module 'my_losses' has no attribute 'GONE'",
         ),
-        Listed(group="losses", name="mine", distribution="my-losses", summary="A loss."),
+        PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss."),
     )
