@@ -1,4 +1,4 @@
-"""Types in the words of someone who writes TOML."""
+"""Types in the words of TOML's authors, not of Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UnknownTypeError(TypeError):
 
 
 def describe(kind: Any) -> str:
-    """Say what a value of this type is, with its article: "an integer", "a list of strings".
+    """Return a value of this type in words, with the article: "an integer", "a list of strings".
 
     Raises:
         UnknownTypeError: TOML values cannot be read as this type.
@@ -39,32 +39,32 @@ def describe(kind: Any) -> str:
 
 
 def is_union(kind: Any) -> bool:
-    """Tell whether the type is a union."""
+    """Return whether the type is a union."""
     return get_origin(kind) in (Union, types.UnionType)
 
 
 def is_literal(kind: Any) -> bool:
-    """Tell whether the type is a Literal."""
+    """Return whether the type is a Literal."""
     return get_origin(kind) is Literal
 
 
 def is_list(kind: Any) -> bool:
-    """Tell whether the type is read from a TOML array."""
+    """Return whether the type is read from a TOML array."""
     return get_origin(kind) in (tuple, list, Sequence)
 
 
 def is_mapping(kind: Any) -> bool:
-    """Tell whether the type is a table of free keys."""
+    """Return whether the type is a table of free keys."""
     return get_origin(kind) in (dict, Mapping)
 
 
 def is_table(kind: Any) -> bool:
-    """Tell whether the type is read from a TOML table."""
+    """Return whether the type is read from a TOML table."""
     return is_mapping(kind) or (isinstance(kind, type) and attrs.has(kind))
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union that TOML can write; it has no null."""
+    """Return the types of a union without None, since TOML has no null."""
     return tuple(member for member in get_args(kind) if member is not type(None))
 
 

@@ -1,4 +1,4 @@
-"""A specification written out in full: every default is there, so that it means the same tomorrow."""
+"""A specification as TOML with every default written out, so that a change of a default does not change it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from petra_graph.spec.model import Spec
 
 
 def dump(spec: Spec) -> str:
-    """Return the specification as TOML; loading it gives an equal one."""
+    """Return the specification as TOML; loading the text gives an equal specification."""
     import tomli_w
 
     return tomli_w.dumps(as_mapping(spec))

@@ -1,4 +1,4 @@
-"""What was wrong with a table, from the exceptions that structuring it raised.
+"""The problems of a table, from the exceptions that structuring it raised.
 
 cattrs raises one group of exceptions for a whole table, nested as the table is. Each leaf becomes one `Problem` with
 its exact path.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -26,36 +26,36 @@ BOUNDS = {">=": "at least", ">": "greater than", "<=": "at most", "<": "less tha
 
 
 @frozen(kw_only=True)
-class Place:
-    """A value that is being explained: where it is in the specification, and what it is."""
+class RawValue:
+    """A value as TOML gave it, with its path in the specification."""
 
     path: Path
     raw: Any
     names: Mapping[Path, str] = field(factory=dict)
-    """What to call the tables that have better names than their paths."""
+    """Names in messages of tables that have better names than their paths."""
 
-    def inside(self, key: str | int) -> Place:
-        """Return the place of an item."""
+    def item(self, key: str | int) -> RawValue:
+        """Return an item of this table or array."""
         return attrs.evolve(self, path=(*self.path, key), raw=self.raw[key])
 
-    def table(self) -> str:
-        """Return what to call this table."""
+    def table_name(self) -> str:
+        """Return the name of this table in messages."""
         return table_name(self.path, self.names)
 
-    def value(self) -> str:
-        """Return what to call this value: its key, and the table around it."""
+    def name(self) -> str:
+        """Return the name of this value in messages: its key and the table around it."""
         keys = list(self.path)
         items = ""
         while keys and isinstance(keys[-1], int) and tuple(keys) not in self.names:
             items = f"[{keys.pop()}]{items}"
         if not keys or tuple(keys) in self.names:
             return table_name(tuple(keys), self.names)
-        around = table_name(tuple(keys[:-1]), self.names) if keys[:-1] else ""
-        return f"{keys[-1]}{items} in {around}" if around else f"{keys[-1]}{items}"
+        around = f" in {table_name(tuple(keys[:-1]), self.names)}" if keys[:-1] else ""
+        return f"{keys[-1]}{items}{around}"
 
 
 def table_name(path: Path, names: Mapping[Path, str]) -> str:
-    """Return what to call the table at `path`: `[optimizer.clip]`, or the name that it or a table around it has."""
+    """Return the name of the table at `path` in messages: `[optimizer.clip]`, or a given name of it or around it."""
     for length in range(len(path), 0, -1):
         name = names.get(path[:length])
         if name:
@@ -64,104 +64,89 @@ def table_name(path: Path, names: Mapping[Path, str]) -> str:
     return f"[{'.'.join(str(part) for part in path)}]" if path else "the specification"
 
 
-def explain(error: BaseException, place: Place) -> Iterator[Problem]:
-    """Yield every problem in an exception that structuring `place.raw` raised."""
+def explain(error: BaseException, value: RawValue) -> Iterator[Problem]:
+    """Yield every problem in an exception that structuring `value` raised."""
     if isinstance(error, ClassValidationError):
-        yield from _explain_class(error, place)
+        yield from _class_problems(error, value)
     elif isinstance(error, IterableValidationError):
-        for inner, item in error.group_exceptions()[0]:
-            yield from explain(inner, place.inside(item.index))
+        for inner, note in error.group_exceptions()[0]:
+            yield from explain(inner, value.item(note.index))
     elif isinstance(error, Mismatch):
-        yield _mismatch(error, place)
+        yield _mismatch(error, value)
     elif isinstance(error, OutOfRange):
-        yield _out_of_range(error, place)
+        yield _out_of_range(error, value)
     else:
-        yield Problem(message=f"{place.value()}: {_text(error)}", path=place.path)
+        yield Problem(message=f"{value.name()}: {_text(error)}", path=value.path)
 
 
-def _explain_class(error: ClassValidationError, place: Place) -> Iterator[Problem]:
+def _class_problems(error: ClassValidationError, value: RawValue) -> Iterator[Problem]:
     noted, others = error.group_exceptions()
-    meant = _meant(error.cl, others)
+    allowed = [attribute.name for attribute in attrs.fields(error.cl)]
+    extra = [key for inner in others if isinstance(inner, ForbiddenExtraKeysError) for key in inner.extra_fields]
+    # A misspelt key stands for one of these, which therefore is not missing.
+    misspelt = {close for key in extra for close in get_close_matches(key, allowed, n=1)}
     for inner, note in noted:
-        if note.name in place.raw:
-            yield from explain(inner, place.inside(note.name))
-        elif note.name not in meant:
-            yield _missing(error.cl, note.name, place)
+        if note.name in value.raw:
+            yield from explain(inner, value.item(note.name))
+        elif note.name not in misspelt:
+            yield _missing(error.cl, note.name, value)
     for inner in others:
-        if isinstance(inner, ForbiddenExtraKeysError):
-            yield from _unknown(inner.cl, inner.extra_fields, place)
-        else:
-            yield Problem(message=f"{place.table()}: {_text(inner)}", path=place.path)
+        if not isinstance(inner, ForbiddenExtraKeysError):
+            yield Problem(message=f"{value.table_name()}: {_text(inner)}", path=value.path)
+    for key in sorted(extra, key=list(value.raw).index):
+        yield Problem(
+            message=f"unknown key {shown(key)} in {value.table_name()}",
+            hint=suggestion(key, allowed),
+            path=(*value.path, key),
+            at_key=True,
+        )
 
 
-def unknown_key(key: str, allowed: Iterable[str], place: Place) -> Problem:
-    """Return the problem of a key that the table at `place` does not have."""
-    return Problem(
-        message=f"unknown key {shown(key)} in {place.table()}",
-        hint=suggestion(key, allowed),
-        path=(*place.path, key),
-        at_key=True,
-    )
-
-
-def brief(value: Any) -> str:
-    """Write a value as TOML, shortened where it is long."""
-    text = shown(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
-
-
-def _unknown(cls: type, extra: Iterable[str], place: Place) -> Iterator[Problem]:
-    allowed = [attribute.name for attribute in attrs.fields(cls)]
-    for key in sorted(extra, key=list(place.raw).index):
-        yield unknown_key(key, allowed, place)
-
-
-def _meant(cls: type, errors: Iterable[BaseException]) -> set[str]:
-    """Return the keys that misspelt ones stand for; that these are missing is no news."""
-    names = [attribute.name for attribute in attrs.fields(cls)]
-    extra = {key for error in errors if isinstance(error, ForbiddenExtraKeysError) for key in error.extra_fields}
-    return {close for key in extra for close in get_close_matches(key, names, n=1)}
-
-
-def _missing(cls: type, name: str, place: Place) -> Problem:
+def _missing(cls: type, name: str, value: RawValue) -> Problem:
     attribute = attrs.fields_dict(cls)[name]
     table = isinstance(attribute.type, type) and attrs.has(attribute.type)
-    message = f"{table_name((*place.path, name), {})} is missing" if table else f"{name} is missing in {place.table()}"
+    path = (*value.path, name)
+    message = f"{table_name(path, {})} is missing" if table else f"{name} is missing in {value.table_name()}"
     meaning = attribute.metadata.get("help", "")
-    return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=(*place.path, name))
+    return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=path)
 
 
-def _mismatch(error: Mismatch, place: Place) -> Problem:
-    message = f"{place.value()} must be {error.expected} (got {brief(error.value)})"
-    return Problem(message=message, hint=mend(error, place.path), path=place.path)
+def _mismatch(error: Mismatch, value: RawValue) -> Problem:
+    message = f"{value.name()} must be {error.expected} (got {_brief(error.value)})"
+    return Problem(message=message, hint=mend(error, value.path), path=value.path)
 
 
-def _out_of_range(error: OutOfRange, place: Place) -> Problem:
+def _out_of_range(error: OutOfRange, value: RawValue) -> Problem:
     choice = re.match(r"'\w+' must be in (.*) \(got ", error.reason, re.DOTALL)
     if choice:
         with contextlib.suppress(ValueError, SyntaxError):
             allowed = tuple(ast.literal_eval(choice[1]))
-            listed = ", ".join(shown(value) for value in allowed)
-            return _mismatch(Mismatch(f"one of {listed}", place.raw, allowed=allowed), place)
-    return Problem(message=f"{place.value()} {_range(error.reason, place.raw)}", path=place.path)
+            listed = ", ".join(shown(item) for item in allowed)
+            return _mismatch(Mismatch(f"one of {listed}", value.raw, allowed=allowed), value)
+    return Problem(message=f"{value.name()} {_range(error.reason, value.raw)}", path=value.path)
 
 
 def _range(reason: str, value: Any) -> str:
     """Rephrase the message of one of attrs' validators."""
-    got = f"(got {brief(value)})"
+    got = f"(got {_brief(value)})"
     bound = re.fullmatch(r"(Length of )?'\w+' must be (>=|>|<=|<) (.*?): .*", reason, re.DOTALL)
-    if bound and bound[1]:
-        if bound[2] == ">=" and bound[3] == "1":
-            return "must not be empty"
-        what = "characters" if isinstance(value, str) else "items"
-        return f"must have {BOUNDS[bound[2]]} {bound[3]} {what} {got}"
     if bound:
-        return f"must be {BOUNDS[bound[2]]} {bound[3]} {got}"
-    stated = re.sub(r"^'\w+' (?=must )", "", reason)
-    stated = re.sub(r"(must match regex .*) \(.* doesn't\)$", r"\1", stated, flags=re.DOTALL)
-    if not stated.startswith("must "):
-        stated = f"is refused: {stated}"
-    return stated if "(got " in stated else f"{stated} {got}"
+        length, comparison, limit = bound.groups()
+        if not length:
+            return f"must be {BOUNDS[comparison]} {limit} {got}"
+        if (comparison, limit) == (">=", "1"):
+            return "must not be empty"
+        return f"must have {BOUNDS[comparison]} {limit} {'characters' if isinstance(value, str) else 'items'} {got}"
+    rule = re.sub(r"^'\w+' (?=must )", "", reason)
+    rule = re.sub(r"(must match regex .*) \(.* doesn't\)$", r"\1", rule, flags=re.DOTALL)
+    if not rule.startswith("must "):
+        rule = f"is refused: {rule}"
+    return rule if "(got " in rule else f"{rule} {got}"
+
+
+def _brief(value: Any) -> str:
+    text = shown(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def _text(error: BaseException) -> str:

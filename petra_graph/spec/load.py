@@ -1,4 +1,4 @@
-"""A specification from its file: read, extended, overridden, structured, and able to say where anything stands."""
+"""A specification loaded from its file: read, extended, overridden and structured."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from petra_graph.spec.structure import structure
 
 @frozen(kw_only=True)
 class LoadedSpec:
-    """A specification, or what is wrong with it."""
+    """A specification or its problems."""
 
     spec: Spec | None
     """None where there are problems."""
     parts: Mapping[Path, Any]
-    """The tables that name plugins, and the nodes, by path: those that could be read, even where there are problems."""
+    """The readable tables that name plugins, and the readable nodes, by path; complete where there are no problems."""
     problems: tuple[Problem, ...]
     layers: Layers
 
@@ -36,16 +36,12 @@ class LoadedSpec:
 
     @property
     def text(self) -> str:
-        """The text as given, before anything was merged into it."""
+        """The text of the given file, before the merge."""
         return self.layers.sources[0].text
 
-    def locate(self, problem: Problem) -> Problem:
-        """Return the problem with its file, line and column, from its path."""
-        return self.layers.locate(problem)
-
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return problems located, without repetition, in the order in which a reader meets them."""
-        return self.layers.in_order(tuple(problems))
+        """Return the problems located, without repetition, in the order of their positions."""
+        return self.layers.in_order(problems)
 
 
 def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
@@ -59,7 +55,7 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
         the specification, or its problems; those are located and in reading order.
 
     Raises:
-        SpecError: a text cannot be read or is not TOML, so that there is nothing to go on with.
+        SpecError: a text cannot be read or is not TOML.
     """
     layers, problems = apply_overrides(read_layers(path), overrides)
     structured = structure({"name": default_name(path)} | dict(layers.values))
@@ -70,5 +66,5 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
 
 
 def default_name(path: str) -> str:
-    """Return the name of a run whose specification gives none: the file's, without its ending."""
+    """Return the name of a run whose specification has none: the file's name without its ending."""
     return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"

@@ -1,4 +1,4 @@
-"""How to write what was probably meant, for values that are not what their key wants."""
+"""Hints for values of a wrong type: the likely intention, correctly written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WITHOUT_QUOTES = {
     "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
     "true or false": "true|false",
 }
-"""What text must look like to be meant as something else."""
+"""The form of a text that probably stands for a value of another type."""
 
 
 def mend(error: Mismatch, path: Path) -> str:
-    """Return a hint for the value at `path`; "" where nobody can tell what was meant."""
+    """Return a hint for the value at `path`; "" where the intention is unclear."""
     value, expected = error.value, error.expected
     example = f"{path[-1]} = " if path and isinstance(path[-1], str) else ""
     if error.allowed and isinstance(value, str):

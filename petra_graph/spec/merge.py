@@ -1,20 +1,20 @@
-"""Layers of values, the later over the earlier, each value remembering the text it came from.
+"""Layers of values, the later over the earlier, each value with the text that it came from.
 
-Tables merge key by key; anything else replaces. Two rules know what the tables mean:
+Tables merge key by key; any other value replaces the one below. Three rules depend on the meaning of a table:
 
-Decision: options belong to the plugin that the table names. Where a layer names another plugin than the layers below
-it, their `options` are dropped; a learning-rate schedule turned from "step" to "cosine" has no use for milestones.
+Decision: options belong to the plugin that the table names. A layer that names another plugin drops the `options` of
+the layers below it; a learning-rate schedule changed from "step" to "cosine" has no use for milestones.
 
-Decision: so does a schedule to its method. `--set method.name=backprop` over a table that says `schedule = "1f1b"` means
-backpropagation under its own schedule, not a contradiction.
+Decision: a schedule belongs to its method in the same way. `--set method.name=backprop` over a table with
+`schedule = "1f1b"` means backpropagation under its own schedule, not a contradiction.
 
-Decision: `graph` and `architecture` say the same thing in two ways, so a layer that gives one drops the other from the
+Decision: `graph` and `architecture` are two ways to give the network, so a layer with either drops the other from the
 layers below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -32,13 +32,15 @@ PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
     "data": DataSpec,
 }
 """The tables that name a plugin."""
+NAMED_TABLES: Mapping[str, type] = {**PLUGIN_TABLES, "method": MethodSpec}
+"""The tables with a `name` that some of their other keys belong to."""
 OWNED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(PLUGIN_TABLES, ("options",)),
     "method": ("schedule", "reversible", "buffered", "backward", "flush"),
 }
-"""The keys of a table that belong to what the table's `name` names, and go when another is named."""
+"""The keys of a table that belong to its `name`, and are dropped when a layer gives another name."""
 NOT_VALUES = ("extends", "$schema")
-"""Top-level keys that are about the file, not about the run."""
+"""Top-level keys about the file, not about the run."""
 
 
 @frozen(kw_only=True)
@@ -49,7 +51,7 @@ class Layers:
     origins: Mapping[Path, Source]
     """The text that gave the value at each path."""
     sources: tuple[Source, ...]
-    """All texts, the one asked for first."""
+    """All texts; the specification that was given comes first."""
 
     def locate(self, problem: Problem) -> Problem:
         """Return the problem with its position, or that of the nearest table around it."""
@@ -63,8 +65,8 @@ class Layers:
                 return attrs.evolve(problem, where=source.where(path, at_key=at_key))
         return attrs.evolve(problem, where=Where(file=self.sources[0].file))
 
-    def in_order(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-        """Return the problems located, without repetition, in the order in which a reader meets them."""
+    def in_order(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """Return the problems located, without repetition, in the order of their positions."""
         files = [source.file for source in self.sources]
 
         def order(problem: Problem) -> tuple[int, int, int]:
@@ -93,9 +95,8 @@ def merge(below: Layers, above: Layers) -> Layers:
 
 
 def plugin_name(table: str, value: Mapping[str, Any]) -> Any:
-    """Return the name that a top-level table gives or leaves to its default; None where it must give one."""
-    table_class = MethodSpec if table == "method" else PLUGIN_TABLES[table]
-    default = attrs.fields_dict(table_class)["name"].default
+    """Return the name that a top-level table gives, or its default; None where there is no default."""
+    default = attrs.fields_dict(NAMED_TABLES[table])["name"].default
     return value.get("name", None if default is attrs.NOTHING else default)
 
 
@@ -114,9 +115,8 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(below)
     for key, value in above.items():
-        under = values.get(key)
-        both = isinstance(value, Mapping) and isinstance(under, Mapping)
-        values[key] = _merged(under, value) if both else value  # type: ignore[arg-type]
+        base = values.get(key)
+        values[key] = _merged(base, value) if isinstance(value, Mapping) and isinstance(base, Mapping) else value
     return values
 
 

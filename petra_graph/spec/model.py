@@ -1,8 +1,8 @@
 """The specification as frozen values.
 
-Each class is one table of the TOML file and each field one key; nothing else is accepted. `options` tables belong to
-plugins: here they are plain mappings, and each plugin's own `Options` class checks them (see `registry`).
-Field metadata `help` and `unit` feed `petra-graph schema`.
+Each class is a table of the TOML file and each field a key; other keys are refused. `options` tables belong to plugins:
+here they are plain mappings, and each plugin's own `Options` class checks them (see `registry`).
+`petra-graph schema` prints the fields' metadata `help` and `unit`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import attrs
 from attrs import field, frozen
 from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
 
@@ -23,28 +24,36 @@ Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
 AskedName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
 AskedSchedule = AskedName | tuple[int, ...]
-"""What a specification may say: "auto" becomes a list of depths once the stages' times are known."""
+"""A schedule in a specification; the placement, which has the stages' times, replaces "auto" by a list of depths."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
 Uses = Literal["current", "stored"]
 Flush = Literal["drain", "window"]
 Dtype = Literal["uint8", "int64", "float32", "float64"]
 StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
-"""What floating-point tensors are brought to where that is smaller than their own type."""
-
-
+"""The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Transport = Literal["auto", "process-group"]
 Scheduling = Literal["auto", "arrival", "static"]
 
 
 def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return an optional key of a table: its default, what it means, its unit and an attrs validator of its range."""
+    """Return an optional key of a table: its default, its meaning, its unit and an attrs validator of its range."""
     return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
     """Return a required key of a table."""
-    return field(validator=validator, metadata={"help": text, "unit": unit})
+    return key(attrs.NOTHING, text, unit=unit, validator=validator)
+
+
+def table(cls: type) -> Any:
+    """Return a key whose value is a table; every key of the table has a default."""
+    return field(factory=cls, metadata={"help": cls.__doc__})
+
+
+def options(owner: str) -> Any:
+    """Return the key `options`, which only the plugin's own class checks."""
+    return field(factory=dict, metadata={"help": f"the {owner}'s own options"})
 
 
 def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
@@ -63,7 +72,7 @@ def _sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
 
 
 def _file_name(_: object, __: object, value: str) -> None:
-    """Names become parts of paths, and of the keys of weights, where "/" separates."""
+    """Refuse a name that cannot be a part of a path, or of the keys of weights, which "/" separates."""
     if not re.fullmatch(r"[\w-][\w.-]*", value):
         raise ValueError(
             f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
@@ -75,12 +84,12 @@ class PluginSpec:
     """A plugin chosen by name, with its own options."""
 
     name: str = required("the plugin's name; `dist:name` where two packages share one")
-    options: Mapping[str, Any] = field(factory=dict, metadata={"help": "the plugin's own options"})
+    options: Mapping[str, Any] = options("plugin")
 
 
 @frozen(kw_only=True)
 class InputSpec:
-    """What one sample looks like when it enters the graph."""
+    """Shape and type of a sample that enters the graph."""
 
     shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", validator=min_len(1))
     dtype: Dtype = key("uint8", "element type of the data set's samples")
@@ -92,17 +101,19 @@ class NodeSpec:
 
     name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), _file_name))
     block: str = required('a block plugin, or "module:Class"')
-    kind: Kind | None = key(None, "what the node keeps; default: the block's own kind")
+    kind: Kind | None = key(
+        None, "kind of the node, which decides what it keeps for the backward; default: the block's own"
+    )
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
-    repeat: int = key(1, "how many copies in a row", validator=ge(1))
-    options: Mapping[str, Any] = field(factory=dict, metadata={"help": "the block's own options"})
+    repeat: int = key(1, "number of copies in a row", validator=ge(1))
+    options: Mapping[str, Any] = options("block")
 
 
 @frozen(kw_only=True)
 class GraphSpec:
     """The network, node by node."""
 
-    input: InputSpec | None = key(None, "one sample; default: what the data set says")
+    input: InputSpec | None = key(None, "one sample; default: the data set's")
     node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=min_len(1))
 
 
@@ -117,13 +128,14 @@ class MethodSpec:
         '("auto"); default: the method\'s own',
     )
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
-    reversible: Keeps | None = key(None, "what reversible nodes keep for the backward; default: the method's own")
-    buffered: BufferedKeeps | None = key(None, "what buffered nodes keep for the backward; default: the method's own")
+    reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
+    buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
     backward: Uses | None = key(
-        None, "the backward's parameters: those of its own time, or those of the forward; default: the method's own"
+        None, "parameters of the backward: the current ones, or those stored at the forward; default: the method's own"
     )
     flush: Flush | None = key(
-        None, 'when the pipeline empties: where the run drains anyway, or after each "window" of accumulation'
+        None,
+        'when the pipeline drains: at an epoch\'s end and before an evaluation, or also after each "window" of accumulation',
     )
     last_stage: Literal["as-others", "keep-graph"] = key(
         "as-others", '"keep-graph": the last stage keeps graphs, 3 units of work a micro-batch instead of 4'
@@ -132,21 +144,21 @@ class MethodSpec:
 
 @frozen(kw_only=True)
 class PartitionSpec:
-    """Nodes to stages, stages to devices."""
+    """Stages of nodes, and devices of stages."""
 
     stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
         "per-block",
-        'one stage a node ("per-block"), how many to cut by cost, or the stages by hand as lists of node names',
+        'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names',
         validator=_some_stage,
     )
     strategy: Literal["balanced", "memory"] = key(
-        "balanced", "what cutting and placing make least: the slowest device's time, or the fullest device's memory"
+        "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
     )
     profile: str | None = key(
-        None, "file of times that `petra-graph profile` took, for cuts and predictions; default: estimates"
+        None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
     )
     devices: int | tuple[str, ...] = key(
-        1, 'how many devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
+        1, 'number of devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
     )
     replicas: int = key(
         1,
@@ -155,23 +167,25 @@ class PartitionSpec:
     )
     sync_batch_norm: bool = key(
         False,
-        "whether batch normalisation uses the statistics of all replicas' rows, and waits for them; else each its own",
+        "batch normalisation uses the statistics of all replicas' rows, and waits for them; else each replica its own",
     )
     device_type: str | tuple[str, ...] | None = key(
-        None, "what plans take the devices for, one for all or each its own; default: what is here"
+        None, "device type that plans assume, one for all devices or one each; default: this machine's"
     )
     memory: str | tuple[str, ...] | None = key(
-        None, 'what a device may hold, as in "40GiB", one for all or each its own; default: no limit', validator=_sizes
+        None,
+        'memory limit of a device, as in "40GiB", one for all devices or one each; default: no limit',
+        validator=_sizes,
     )
     link_latency: float | None = key(
         None,
-        "of a message between two devices, for plans; default: the device type's",
+        "latency of a message between two devices, for plans; default: the device type's",
         unit="seconds",
         validator=optional(ge(0)),
     )
     link_bandwidth: float | None = key(
         None,
-        "between two devices, for plans; default: the device type's",
+        "bandwidth between two devices, for plans; default: the device type's",
         unit="bytes a second",
         validator=optional(gt(0)),
     )
@@ -207,7 +221,7 @@ class LrScheduleSpec(PluginSpec):
 
 @frozen(kw_only=True)
 class LossSpec(PluginSpec):
-    """What the head minimises."""
+    """The function that the head minimises."""
 
     name: str = key("cross-entropy", "loss plugin")
 
@@ -225,13 +239,15 @@ class PrecisionSpec:
     grid_bits: int = key(16, "streams must stay below 2^(24 - grid_bits) in float32", validator=and_(ge(1), le(22)))
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
-        "as-streams", "what inputs are stored in until their backward, where that is smaller; int8: one scale a tensor"
+        "as-streams",
+        "type of the inputs stored until their backward, where smaller than theirs; int8: one scale a tensor",
     )
     buffer_device: Literal["stage", "cpu"] = key(
-        "stage", 'where inputs wait for their backward: on the stage\'s device, or ("cpu") in host memory'
+        "stage", 'memory of the inputs stored until their backward: the stage\'s device, or ("cpu") the host'
     )
     channel_dtype: StoredDtype = key(
-        "as-streams", "what crosses between stages in training, where that is smaller; int8: one scale a tensor"
+        "as-streams",
+        "type of the tensors between stages in training, where smaller than theirs; int8: one scale a tensor",
     )
 
 
@@ -244,7 +260,7 @@ class DataSpec(PluginSpec):
     evaluation_batch: int | None = key(
         None, "samples in an evaluation batch; default: batch", validator=optional(ge(1))
     )
-    workers: int = key(0, "loader processes; they never change what is loaded", validator=ge(0))
+    workers: int = key(0, "loader processes; the samples do not depend on their number", validator=ge(0))
 
 
 @frozen(kw_only=True)
@@ -252,35 +268,35 @@ class RunSpec:
     """How long, from which seed, and where the results go."""
 
     epochs: int = key(1, "passes over the training data", validator=ge(1))
-    seed: int = key(0, "everything random follows from it", validator=ge(0))
-    threads: int = key(1, "CPU threads of a stage executor; part of what fixes the bits", validator=ge(1))
+    seed: int = key(0, "seed of every random number", validator=ge(0))
+    threads: int = key(1, "CPU threads of a stage executor; the last bits of results depend on it", validator=ge(1))
     evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=ge(1))
     log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
     directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
     watchdog: float = key(
         300.0,
-        "longest that one operation of a stage may take, in a run of several processes",
+        "longest that an operation of a stage may take before a run of several processes fails",
         unit="seconds",
         validator=gt(0),
     )
     transport: Transport = key(
         "auto",
-        'between processes: "auto" shares memory on one machine; "process-group" sends everything through torch.distributed',
+        'channels between processes: "auto" uses shared memory within a machine; "process-group" uses torch.distributed only',
     )
     scheduling: Scheduling = key(
         "auto",
-        'how a process orders its stages\' operations: "arrival" begins what is ready, "static" follows one order that the '
-        'plan fixes; "auto" is static on CUDA and where batch normalisation is synchronised. No number depends on it',
+        'policy of the scheduler: "arrival" begins an operation when its messages have arrived, "static" follows the '
+        'plan\'s fixed order; "auto" is static on CUDA and with sync_batch_norm; no result depends on it',
     )
 
 
 @frozen(kw_only=True)
 class ProbeSpec:
-    """A look at the gradients' fidelity, as `petra-graph report RUN --figure fidelity` draws it."""
+    """Samples of the gradients' fidelity, which `petra-graph report RUN --figure fidelity` draws."""
 
     per_epoch: int = required(
-        "how many micro-batches of an epoch to look at (the paper: 15); each costs up to as many plain forwards and "
-        "backwards of the network as there are stages, and one",
+        "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
+        "network for each stage, and one more",
         validator=ge(1),
     )
 
@@ -292,12 +308,12 @@ class Spec:
     name: str = key("run", "names the run directory; default: the file's name", validator=and_(min_len(1), _file_name))
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
-    loss: LossSpec = field(factory=LossSpec, metadata={"help": LossSpec.__doc__})
-    method: MethodSpec = field(factory=MethodSpec, metadata={"help": MethodSpec.__doc__})
-    partition: PartitionSpec = field(factory=PartitionSpec, metadata={"help": PartitionSpec.__doc__})
-    optimizer: OptimizerSpec = field(factory=OptimizerSpec, metadata={"help": OptimizerSpec.__doc__})
-    lr_schedule: LrScheduleSpec = field(factory=LrScheduleSpec, metadata={"help": LrScheduleSpec.__doc__})
-    precision: PrecisionSpec = field(factory=PrecisionSpec, metadata={"help": PrecisionSpec.__doc__})
+    loss: LossSpec = table(LossSpec)
+    method: MethodSpec = table(MethodSpec)
+    partition: PartitionSpec = table(PartitionSpec)
+    optimizer: OptimizerSpec = table(OptimizerSpec)
+    lr_schedule: LrScheduleSpec = table(LrScheduleSpec)
+    precision: PrecisionSpec = table(PrecisionSpec)
     data: DataSpec = required("the data set and how it is batched")
-    run: RunSpec = field(factory=RunSpec, metadata={"help": RunSpec.__doc__})
+    run: RunSpec = table(RunSpec)
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

@@ -1,10 +1,10 @@
 """Single values set from the command line: `--set method.name=backprop`.
 
-The key is a TOML key, with an item of an array given by its index or, in an array of tables, by its `name`; the value is
-a TOML value, and what is none is text. A `--set` assigns: a table given whole replaces the table that was there.
+The key is a TOML key; an item of an array has its index as key or, in an array of tables, its `name`. The value is a
+TOML value, or else text. A `--set` assigns: a whole table replaces the table before it.
 
-Decision: plugin names are set before everything else, because naming another plugin drops the options that were meant
-for the one before; the order of `--set` on the command line must not decide which options survive.
+Decision: plugin names are set before all other keys, because another plugin's name drops the options of the plugin
+before it; the order of `--set` on the command line must not decide which options survive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Override:
 
     @property
     def source(self) -> Source:
-        """The text that the value comes from, as messages show it."""
+        """The source of the value; messages show it as their file."""
         return Source(file=f"--set {self.text}", text=self.text)
 
     def problem(self, message: str, hint: str = "") -> Problem:
@@ -40,10 +40,10 @@ class Override:
 
 
 def parse_override(text: str) -> Override:
-    """Parse KEY=VALUE.
+    """Return the override that KEY=VALUE describes.
 
     Raises:
-        SpecError: there is no key, no value, or the value opens a TOML string, array or table and does not close it.
+        SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
     """
     key, equals, written = (part.strip() for part in text.partition("="))
     where = Where(file=f"--set {text}")
@@ -67,7 +67,7 @@ def parse_override(text: str) -> Override:
 
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:
-    """Return the layers with each override assigned, and what is wrong with those that could not be."""
+    """Return the layers with the overrides assigned, and the problems of those that cannot be."""
     overrides: list[Override] = []
     problems: list[Problem] = []
     for text in texts:
@@ -115,14 +115,14 @@ def _apply(layers: Layers, override: Override) -> Layers:
 
 
 def _names_another(path: Path, key: str | int, table: Any, value: Any) -> bool:
-    """Tell whether assigning `key` makes the table name another plugin than before."""
+    """Return whether the assignment of `key` makes the table name another plugin than before."""
     if len(path) == 1 and path[0] in OWNED and key == "name":
         return bool(plugin_name(str(path[0]), table) != value)
     return path[:2] == ("graph", "node") and key == "block" and table.get("block") != value
 
 
 def _index(container: Any, key: str, path: Path, override: Override) -> str | int:
-    """Return the key or index that `key` means in a table or array."""
+    """Return the key or index that `key` stands for in a table or array."""
     if isinstance(container, dict):
         return key
     inside = ".".join(str(part) for part in path)

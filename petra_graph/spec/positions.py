@@ -1,7 +1,7 @@
-"""Where each key and value of a TOML text stands.
+"""The positions of the keys and values of a TOML text.
 
-`tomllib` gives values without positions, so the text is parsed a second time into a syntax tree. A place is a path with
-the indices of arrays in it: the third `[[graph.node]]` is ("graph", "node", 2).
+`tomllib` gives values without positions, so a second parser makes a syntax tree of the text. Paths include the indices
+of arrays: the third `[[graph.node]]` is ("graph", "node", 2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PUNCTUATION = ("[", "]", "[[", "]]", "{", "}", ",", "=", ".", "comment")
 
 @frozen(kw_only=True)
 class Span:
-    """Where a key starts and where its value starts; an item of an array has no key, so both are the same."""
+    """The positions of a key and of its value; an item of an array has no key, and both positions are the same."""
 
     key: Where
     value: Where
@@ -49,9 +49,9 @@ class _Finder:
     lines: list[str]
     spans: dict[Path, Span] = field(factory=dict)
     lengths: dict[Path, int] = field(factory=dict)
-    """How many tables each array of tables has so far."""
+    """The number of tables in each array of tables so far."""
     implied: set[Path] = field(factory=set)
-    """Tables that were only passed through; their own header, if it comes, is the better place."""
+    """Tables that only a dotted key has named so far; a header of their own, further down, is the better position."""
 
     def document(self, root: Node) -> None:
         for item in root.children:
@@ -117,7 +117,7 @@ class _Finder:
             self.implied.add(path)
 
     def where(self, node: Node) -> Where:
-        # The tree counts columns in bytes of UTF-8; people and editors count characters.
+        # The tree counts columns in bytes of UTF-8; editors count characters.
         row, column = node.start_point
         line = self.lines[row]
         characters = len(line.encode()[:column].decode(errors="ignore"))

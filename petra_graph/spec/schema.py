@@ -1,4 +1,4 @@
-"""JSON schema of attrs classes, so that editors know what we accept."""
+"""JSON schema of attrs classes, so that editors check a specification while it is written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,7 @@ from typing import Any, get_args, get_origin
 
 import attrs
 
-from petra_graph.spec.describe import (
-    UnknownTypeError,
-    is_list,
-    is_literal,
-    is_mapping,
-    is_union,
-    members,
-)
+from petra_graph.spec.describe import UnknownTypeError, is_list, is_literal, is_mapping, is_union, members
 from petra_graph.spec.dump import as_mapping
 
 Schema = dict[str, Any]
@@ -27,7 +20,7 @@ def class_schema(cls: type, *, complete: bool) -> Schema:
 
     Args:
         cls: an attrs class.
-        complete: the table must be whole where it stands. Tables outside of arrays need not be: an extended file may
+        complete: the table must have all its required keys. A table outside of arrays need not: an extended file may
             hold the rest.
     """
     attrs.resolve_types(cls)
@@ -68,7 +61,7 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
 
 
 def limits(field: attrs.Attribute[Any]) -> Schema:
-    """Return what the validator of a field says beyond its type, as far as a schema can say it."""
+    """Return the limits that a field's validator adds to its type, as far as a schema can express them."""
     return _limits(field.validator, type_schema(field.type, complete=True).get("type"))
 
 
@@ -96,7 +89,7 @@ def _list_schema(kind: Any) -> Schema:
 def _limits(validator: Any, kind: str | None) -> Schema:
     name = type(validator).__name__
     if name == "_AndValidator":
-        return {key: value for part in validator._validators for key, value in _limits(part, kind).items()}  # noqa: SLF001  attrs shows it nowhere else
+        return {key: value for part in validator._validators for key, value in _limits(part, kind).items()}  # noqa: SLF001  attrs has no public access
     if name == "_OptionalValidator":
         return _limits(validator.validator, kind)
     if name == "_NumberValidator" and kind in ("integer", "number"):

@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them."""
+"""Sizes in bytes as text."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _UNITS = {"B": 1} | {
 
 
 def byte_count(text: str) -> int:
-    """Read a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123".
+    """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123".
 
     Raises:
-        ValueError: it is no size.
+        ValueError: the text is no size.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f'a size is a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
-    return int(float(found[1]) * _UNITS[(found[2] or "B").replace("k", "K")])
+    return int(float(match[1]) * _UNITS[(match[2] or "B").replace("k", "K")])
 
 
 def size_text(count: float) -> str:
-    """Write a number of bytes for people, in units of 1024."""
+    """Return a number of bytes as text, in units of 1024."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.2f} {name}"

@@ -1,7 +1,7 @@
-"""The text of one specification, its values and where each of them stands.
+"""The text of one specification, its values and their positions.
 
-Decision: the standard parser gives the values, so that what TOML means is not ours to decide; a second parser
-(`positions`) gives only the places. Where the two should ever disagree, a message loses its line, never its value.
+Decision: the standard parser gives the values, so that Python's library decides the meaning of TOML; a second parser
+(`positions`) gives only the positions. Should the two disagree, a message loses its line, but no value changes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ STDIN = "-"
 
 @frozen(kw_only=True)
 class Source:
-    """One text that gives values: a file, the standard input, or one `--set`."""
+    """One text with values: a file, the standard input, or one `--set`."""
 
     file: str
-    """As messages show it."""
+    """The file's name in messages."""
     text: str = ""
     values: Mapping[str, Any] = field(factory=dict)
     spans: Mapping[Path, Span] = field(factory=dict)
@@ -40,45 +40,37 @@ class Source:
         return span.key if at_key else span.value
 
 
-def read_source(path: str, *, stated: Problem | None = None) -> Source:
-    """Read a TOML text.
+def read_source(path: str, *, missing: Problem | None = None) -> Source:
+    """Return a TOML text with its values.
 
     Args:
         path: a file, or "-" for the standard input.
-        stated: the problem to report instead where the file cannot be read, for files that another file names.
+        missing: the problem to report where the file cannot be read, for files that another file names.
 
     Raises:
-        SpecError: it cannot be read, is empty, is not UTF-8, or is not TOML.
+        SpecError: the text cannot be read, is empty, is not UTF-8, or is not TOML.
     """
     file = "<stdin>" if path == STDIN else path or "''"
     try:
         content = sys.stdin.buffer.read() if path == STDIN else _expanded(path).read_bytes()
     except (OSError, ValueError) as error:
-        raise SpecError(stated or _unreadable(file, error)) from None
+        raise SpecError(missing or _unreadable(file, error)) from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SpecError(
-            Problem(
-                message=f"not UTF-8 text (byte 0x{content[error.start]:02x})",
-                hint="a specification is a TOML file; save it as UTF-8",
-                where=Where(file=file, line=line),
-            )
-        ) from None
+        message = f"not UTF-8 text (byte 0x{content[error.start]:02x})"
+        hint = "a specification is a TOML file; save it as UTF-8"
+        raise SpecError(Problem(message=message, hint=hint, where=Where(file=file, line=line))) from None
     if not text.strip():
-        raise SpecError(
-            Problem(
-                message="the file is empty" if path != STDIN else "nothing came on the standard input",
-                hint="a specification needs [data] and one of [graph] and [architecture]",
-                where=Where(file=file),
-            )
-        )
+        message = "the file is empty" if path != STDIN else "the standard input is empty"
+        hint = "a specification needs [data] and one of [graph] and [architecture]"
+        raise SpecError(Problem(message=message, hint=hint, where=Where(file=file)))
     return parse_source(text, file)
 
 
 def parse_source(text: str, file: str) -> Source:
-    """Parse a TOML text; `file` is what messages call it.
+    """Return a TOML text, parsed; `file` is its name in messages.
 
     Raises:
         SpecError: the text is not TOML; the position is the parser's.
@@ -93,27 +85,29 @@ def parse_source(text: str, file: str) -> Source:
 
 
 def _expanded(file: str) -> FilePath:
-    return FilePath(os.path.expanduser(file))  # noqa: PTH111  pathlib's raises where nobody has that home
+    return FilePath(os.path.expanduser(file))  # noqa: PTH111  pathlib's raises where no such home is known
 
 
 def _unreadable(file: str, error: OSError | ValueError) -> Problem:
-    where = Where(file=file)
+    path = _expanded(file)
     if isinstance(error, FileNotFoundError):
-        folder = _expanded(file).parent
-        if not folder.is_dir():
-            return Problem(message="no such file", hint=f"there is no folder {str(folder)!r} either", where=where)
-        return Problem(message="no such file", hint=_neighbours(FilePath(file).name, folder), where=where)
-    if isinstance(error, IsADirectoryError):
-        return Problem(message="a folder, not a file", hint=_neighbours("", _expanded(file)), where=where)
-    if isinstance(error, PermissionError):
-        return Problem(message="no permission to read it", hint="see the file's owner and mode", where=where)
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return Problem(message=f"cannot be read: {reason}", where=where)
+        message, hint = "no such file", _files_in(path.parent, path.name)
+    elif isinstance(error, IsADirectoryError):
+        message, hint = "a folder, not a file", _files_in(path)
+    elif isinstance(error, PermissionError):
+        message, hint = "no permission to read it", "see the file's owner and mode"
+    else:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        message, hint = f"cannot be read: {reason}", ""
+    return Problem(message=message, hint=hint, where=Where(file=file))
 
 
-def _neighbours(name: str, folder: FilePath) -> str:
+def _files_in(folder: FilePath, name: str = "") -> str:
+    """Return a hint: the TOML file whose name is close to `name`, else some of those in the folder."""
     from difflib import get_close_matches
 
+    if not folder.is_dir():
+        return f"there is no folder {str(folder)!r} either"
     names = sorted(entry.name for entry in folder.glob("*.toml"))
     close = get_close_matches(name, names, n=1)
     if close:
@@ -135,7 +129,7 @@ def _invalid(text: str, file: str, message: str) -> Problem:
     if message == "Invalid value" and bare:
         hint = f'text needs quotes: {bare[1]} = "{bare[2]}"'
     elif message.startswith(("Cannot declare", "Cannot overwrite")):
-        hint = "each table and each key may be given once"
+        hint = "each table and each key may occur only once"
     return Problem(
         message=f"invalid TOML: {message[:1].lower()}{message[1:]}",
         hint=hint,

@@ -1,17 +1,17 @@
-"""Strict structuring of TOML values: what a type does not say is not accepted, and all that is wrong is gathered.
+"""Strict structuring of TOML values: a value must have exactly its type, and every mismatch is reported at once.
 
-Decision: nothing is converted. "3" is no integer, true is no integer, 3.0 is no integer; only an integer is taken where
-a number is wanted. Whatever is converted in silence is a mistake that somebody meets later.
+Decision: no value is converted. "3" is no integer, true is no integer, 3.0 is no integer; only an integer may stand for
+a number. A silent conversion would hide a mistake of the author until later.
 
-Decision: a field's validator runs beside the reading of its value, not when the whole table is built, so that a range
-that is not met is reported together with a key that is not known.
+Decision: a field's validator runs when its value is read, not when the whole table is built, so that one pass reports
+values out of range together with unknown keys.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, get_args, get_origin
 
 import attrs
@@ -23,7 +23,7 @@ from petra_graph.spec.describe import describe, is_list, is_literal, is_mapping,
 
 
 class Mismatch(Exception):
-    """A value is not what its type says."""
+    """A value does not have its type."""
 
     def __init__(self, expected: str, value: Any, *, allowed: tuple[Any, ...] = ()) -> None:
         super().__init__(expected)
@@ -33,7 +33,7 @@ class Mismatch(Exception):
 
 
 class OutOfRange(Exception):
-    """A value is of its type, and its field's validator refuses it."""
+    """A value has its type, but its field's validator refuses it."""
 
     def __init__(self, reason: str, value: Any) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class OutOfRange(Exception):
 def converter() -> Converter:
     """Return the converter that reads specifications and plugins' options."""
     strict = Converter(forbid_extra_keys=True, detailed_validation=True)
-    # The last one registered is asked first.
+    # The converter tries the hook registered last first.
     strict.register_structure_hook_factory(attrs.has, lambda cls: _read_class(cls, strict))
     strict.register_structure_hook_func(is_mapping, lambda value, kind: _read_mapping(value, kind, strict))
     strict.register_structure_hook_func(is_list, lambda value, kind: _read_list(value, kind, strict))
@@ -58,7 +58,7 @@ def converter() -> Converter:
 
 
 def check_readable(cls: type) -> None:
-    """Check that every field of an attrs class can be read from TOML.
+    """Refuse an attrs class with a field that cannot be read from TOML.
 
     Raises:
         TypeError: a field's type cannot be.
@@ -94,50 +94,43 @@ def _read_literal(value: Any, kind: Any) -> Any:
 
 
 def _read_list(value: Any, kind: Any, strict: Converter) -> Any:
-    if not isinstance(value, list | tuple):
-        raise Mismatch(describe(kind), value)
-    types = item_types(kind, len(value))
+    types = item_types(kind, len(value)) if isinstance(value, list | tuple) else None
     if types is None:
         raise Mismatch(describe(kind), value)
-    items: list[Any] = []
-    errors: list[Exception] = []
-    for index, (item, item_type) in enumerate(zip(value, types, strict=True)):
-        try:
-            items.append(strict.structure(item, item_type))
-        except Exception as error:  # noqa: BLE001  gathered, and reported together
-            error.add_note(IterableValidationNote(f"at item {index}", index, item_type))
-            errors.append(error)
-    if errors:
-        raise IterableValidationError("not a list as described", errors, kind)
-    return items if get_origin(kind) is list else tuple(items)
+    items = _read_items(zip(range(len(value)), value, types, strict=True), kind, strict).values()
+    return list(items) if get_origin(kind) is list else tuple(items)
 
 
 def _read_mapping(value: Any, kind: Any, strict: Converter) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise Mismatch(describe(kind), value)
-    errors: list[Exception] = []
-    items: dict[str, Any] = {}
     item_type = get_args(kind)[1]
-    for key, item in value.items():
+    return _read_items(((key, item, item_type) for key, item in value.items()), kind, strict)
+
+
+def _read_items(entries: Iterable[tuple[Any, Any, Any]], kind: Any, strict: Converter) -> dict[Any, Any]:
+    """Return the read values by key or index, from entries (key or index, value, type)."""
+    items: dict[Any, Any] = {}
+    errors: list[Exception] = []
+    for key, item, item_type in entries:
         try:
-            items[key] = item if item_type is Any else strict.structure(item, item_type)
+            items[key] = strict.structure(item, item_type)
         except Exception as error:  # noqa: BLE001  gathered, and reported together
-            error.add_note(IterableValidationNote(f"at key {key}", key, item_type))
+            error.add_note(IterableValidationNote(f"at {key}", key, item_type))
             errors.append(error)
     if errors:
-        raise IterableValidationError("not a table as described", errors, kind)
+        raise IterableValidationError(f"not {describe(kind)}", errors, kind)
     return items
 
 
 def _read_union(value: Any, kind: Any, strict: Converter) -> Any:
-    candidates = members(kind)
     errors = []
-    for member in candidates:
+    for member in members(kind):
         try:
             return strict.structure(value, member)
         except Exception as error:  # noqa: BLE001  the next member may take it
             errors.append(error)
-    # An error from inside the value is the more telling one: the outer shape was right.
+    # An error from inside the value says more: the outer shape was right.
     inside = [error for error in errors if not isinstance(error, Mismatch)]
     if inside:
         raise inside[0]
@@ -174,12 +167,12 @@ def _read_field(attribute: attrs.Attribute[Any], strict: Converter) -> Callable[
     kind: Any = attribute.type
 
     def read(value: Any, _kind: Any) -> Any:
-        result = value if kind is Any else strict.structure(value, kind)
+        result = strict.structure(value, kind)
         if attribute.validator is not None:
             try:
                 attribute.validator(_UNBUILT, attribute, result)
             except _NeedsInstanceError:
-                pass  # It compares fields, and runs when the table is built.
+                pass  # The validator compares fields, and runs when the table is built.
             except Exception as error:
                 raise OutOfRange(str(error.args[0]) if error.args else repr(error), result) from error
         return result
@@ -192,7 +185,7 @@ class _NeedsInstanceError(Exception):
 
 
 class _Unbuilt:
-    """Stands for the table while its fields are still being read."""
+    """The table, for validators, while its fields are still being read."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise _NeedsInstanceError(name)

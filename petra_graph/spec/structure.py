@@ -1,7 +1,7 @@
-"""Values to the frozen classes of a specification, with every problem of the whole text at once.
+"""The frozen classes of a specification from its merged values, with every problem of the whole text at once.
 
-Where something is wrong there is no `Spec`, but the tables and nodes that can be read still are, so that plugins, their
-options and the graph are checked in the same pass.
+A text with problems gives no `Spec`, but still its readable tables and nodes, so that the same pass checks plugins,
+their options and the graph.
 """
 
 from __future__ import annotations
@@ -14,53 +14,39 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.spec.explain import Place, explain
-from petra_graph.spec.merge import PLUGIN_TABLES
-from petra_graph.spec.model import (
-    InputSpec,
-    LossSpec,
-    LrScheduleSpec,
-    MethodSpec,
-    NodeSpec,
-    OptimizerSpec,
-    PrecisionSpec,
-    Spec,
-)
+from petra_graph.spec.explain import RawValue, explain
+from petra_graph.spec.merge import NAMED_TABLES, plugin_name
+from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
 from petra_graph.spec.strict import converter
 
 T = TypeVar("T")
 
 SELECTORS = {"name", "block", "options"}
-"""Keys without which the rest of a table says nothing about a plugin."""
-DEFAULTED: Mapping[str, type] = {
-    "loss": LossSpec,
-    "optimizer": OptimizerSpec,
-    "lr_schedule": LrScheduleSpec,
-    "method": MethodSpec,
-}
-"""Tables that choose something even where they are not given."""
+"""The keys that a table needs to name a plugin."""
 
 
 @frozen(kw_only=True)
 class Structured:
-    """What became of a mapping."""
+    """A specification, its readable parts and its problems."""
 
     spec: Spec | None
-    """None where anything is wrong."""
+    """None where there are problems."""
     parts: Mapping[Path, Any] = field(factory=dict)
-    """Tables and nodes by path, those that could be read; complete where there is a `spec`."""
+    """The readable tables and nodes by path; complete where there is a `spec`."""
     problems: tuple[Problem, ...] = ()
 
 
 def structure(values: Mapping[str, Any]) -> Structured:
-    """Read the merged values of a specification."""
+    """Return the specification that merged values describe."""
     names = node_names(values)
     spec, problems = structure_as(Spec, values, (), names=names)
     problems += _network(values)
-    tables: dict[Path, type] = {(name,): cls for name, cls in PLUGIN_TABLES.items()} | {("graph", "input"): InputSpec}
-    tables |= {("method",): MethodSpec, ("precision",): PrecisionSpec} | dict.fromkeys(_nodes(values), NodeSpec)
+    tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
+    tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec} | dict.fromkeys(_nodes(values), NodeSpec)
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
-    parts |= {(name,): cls() for name, cls in DEFAULTED.items() if name not in values}
+    # A table with a default name chooses a plugin or a method even where it is left out.
+    absent = [name for name in NAMED_TABLES if name not in values and plugin_name(name, {}) is not None]
+    parts |= {(name,): NAMED_TABLES[name]() for name in absent}
     present = {path: part for path, part in parts.items() if part is not None}
     return Structured(spec=None if problems else spec, parts=present, problems=problems)
 
@@ -68,42 +54,38 @@ def structure(values: Mapping[str, Any]) -> Structured:
 def structure_as(
     cls: type[T], value: Any, path: Path, *, names: Mapping[Path, str] | None = None
 ) -> tuple[T | None, tuple[Problem, ...]]:
-    """Read a value as a class, strictly.
+    """Return a value read strictly as a class.
 
     Args:
         cls: an attrs class.
-        value: what TOML gave.
-        path: where the value stands in the specification.
-        names: what messages call the tables that have better names than their paths.
+        value: the value as TOML gave it.
+        path: its path in the specification.
+        names: names in messages of tables that have better names than their paths.
 
     Returns:
-        the instance, or None and what is wrong, with paths that start with `path`.
+        the instance and no problem, or None and the problems, whose paths begin with `path`.
     """
     try:
         return converter().structure(value, cls), ()
     except Exception as error:  # noqa: BLE001  plugins' own validators may raise anything
-        place = Place(path=path, raw=value, names=names or {})
-        return None, tuple(explain(error, place))
+        return None, tuple(explain(error, RawValue(path=path, raw=value, names=names or {})))
 
 
 def node_names(values: Mapping[str, Any]) -> dict[Path, str]:
-    """Return what messages call each node: its name rather than its index."""
+    """Return the name of each node in messages: its own name where it has one, else its index."""
     names = {}
     for path in _nodes(values):
         node = _at(values, path)
-        given = node.get("name") if isinstance(node, Mapping) else None
-        names[path] = f"node {shown(given)}" if isinstance(given, str) and given else f"the node at index {path[-1]}"
+        name = node.get("name") if isinstance(node, Mapping) else None
+        names[path] = f"node {shown(name)}" if isinstance(name, str) and name else f"the node at index {path[-1]}"
     return names
 
 
 def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     if "graph" in values and "architecture" in values:
+        message = "both [graph] and [architecture] are given"
         hint = "[architecture] stands for a list of nodes; keep one of the two"
-        return (
-            Problem(
-                message="both [graph] and [architecture] are given", hint=hint, path=("architecture",), at_key=True
-            ),
-        )
+        return (Problem(message=message, hint=hint, path=("architecture",), at_key=True),)
     if "graph" not in values and "architecture" not in values and not _misspelt_network(values):
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
         return (Problem(message="neither [graph] nor [architecture] is given", hint=hint),)
@@ -111,10 +93,10 @@ def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def _misspelt_network(values: Mapping[str, Any]) -> bool:
-    """Tell whether an unknown key means one of the two tables, which is told already."""
+    """Return whether an unknown key, itself a problem, stands for one of the two tables."""
     tables = [attribute.name for attribute in attrs.fields(Spec)]
-    meant = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
-    return bool(meant & {"graph", "architecture"})
+    likely = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
+    return bool(likely & {"graph", "architecture"})
 
 
 def _nodes(values: Mapping[str, Any]) -> list[Path]:
@@ -133,10 +115,7 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _salvage(cls: type, value: Any) -> Any:
-    """Read a table without those of its keys that are wrong; None where it then no longer says which plugin it means.
-
-    What is wrong has been reported already.
-    """
+    """Return a table read without its wrong keys, which are reported already; None where it then names no plugin."""
     part, problems = structure_as(cls, value, ())
     if part is not None or not isinstance(value, Mapping):
         return part

@@ -130,7 +130,7 @@ def test_every_base_that_is_missing_or_invalid_is_told(write):
         """\
 specs/a.toml:2:3: extends "gone.toml", but there is no such file
     "gone.toml",
-    help: looked for 'specs/gone.toml'; the name is relative to the file that says it
+    help: looked for 'specs/gone.toml'; the name is relative to the file that contains it
 bad.toml:1:5: invalid TOML: invalid value
     x ="""
     )

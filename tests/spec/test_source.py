@@ -101,7 +101,7 @@ a.toml:2:8: invalid TOML: invalid value
             """\
 a.toml:3:9: invalid TOML: cannot overwrite a value
     name = 2
-    help: each table and each key may be given once""",
+    help: each table and each key may occur only once""",
         ),
         (
             "[run]\nepochs = [1,\n",
