@@ -1,7 +1,7 @@
 """Random crops and flips of whole batches.
 
-Decision: what happens to a sample is drawn once for all samples of an epoch, as a table indexed by sample. So it is a
-function of (seed, epoch, index) alone, whatever is fetched, in which order, by which process; and a batch costs three
+Decision: the crops and flips of an epoch are drawn at once, as a table indexed by sample. So the augmentation of a
+sample depends on (seed, epoch, index) alone, not on the order of fetches or on the process; and a batch costs three
 numpy calls instead of a loop over images.
 """
 
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 # n samples of a call, N samples of a split, H height, W width, C channels
 
 _TABLE = 1
-"""Sets these draws apart from others of the same (seed, epoch). Not 0: a trailing 0 changes no numpy seed."""
+"""Separates these draws from others of the same (seed, epoch). Not 0: a trailing 0 does not change a numpy seed."""
 
 
 @frozen(kw_only=True, eq=False)
 class Draws:
-    """What is done to each of the N samples of a split in one epoch."""
+    """The crop and the flip of each of the N samples of a split in one epoch."""
 
     corner: NDArray[np.intp]
     """[N, 2]: top and left of the crop within the padded image, in pixels."""
@@ -32,14 +32,14 @@ class Draws:
 class CropAndFlip:
     """Pad with black, crop the original size at random, mirror half of the images.
 
-    Padding is done on the stored image, before normalisation, as in He et al. 2016 (arXiv:1512.03385, section 4.2).
+    The stored image is padded before normalisation, as in He et al. 2016 (arXiv:1512.03385, section 4.2).
     """
 
     padding: int
     flip: bool
 
     def draws(self, samples: int, *, seed: int, epoch: int) -> Draws:
-        """Draw the table of one epoch for `samples` samples."""
+        """Return the table of one epoch for `samples` samples."""
         generator = np.random.default_rng([seed, epoch, _TABLE])
         corner = generator.integers(0, 2 * self.padding + 1, size=(samples, 2), dtype=np.intp)
         mirrored = generator.random(samples) < 0.5 if self.flip else np.zeros(samples, np.bool_)  # noqa: PLR2004

@@ -1,7 +1,7 @@
 """The data sets that come with the package, as declarations.
 
-Decision: only names, options and facts stand here, without torch and without numpy, so that a specification is checked
-before anything heavy is imported; the code that opens files stands in one module a format.
+Decision: this module has names, options and facts alone, without torch or numpy, so that the check of a specification
+imports neither; the code that opens files stands in one module a format.
 
 Every augmentation default is the one of the paper's recipe (PETRA, section 4: horizontal flip, random crop); means and
 standard deviations are those of each training set, a channel each, in [0, 1].
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from attrs import field, frozen
+from attrs import frozen
 from attrs.validators import and_, deep_iterable, ge, gt, le, lt, min_len
 
 from petra_graph.catalog.datasets import shared
@@ -20,7 +20,7 @@ from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
 
 @frozen(kw_only=True)
 class Cifar10Options:
-    """Where CIFAR-10 is, and how its images are varied and normalised."""
+    """Files of CIFAR-10, augmentation and normalisation."""
 
     root: str = shared.root("cifar-10-batches-py, or that folder itself")
     download: bool = shared.download()
@@ -32,7 +32,7 @@ class Cifar10Options:
 
 @frozen(kw_only=True)
 class Cifar100Options:
-    """Where CIFAR-100 is, and how its images are varied and normalised; targets are the 100 fine classes."""
+    """Files of CIFAR-100, augmentation and normalisation; targets are the 100 fine classes."""
 
     root: str = shared.root("cifar-100-python, or that folder itself")
     download: bool = shared.download()
@@ -44,7 +44,7 @@ class Cifar100Options:
 
 @frozen(kw_only=True)
 class FashionMnistOptions:
-    """Where Fashion-MNIST is, and how its grey images are varied and normalised."""
+    """Files of Fashion-MNIST, augmentation and normalisation; images are grey."""
 
     root: str = shared.root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
     download: bool = shared.download()
@@ -56,7 +56,7 @@ class FashionMnistOptions:
 
 @frozen(kw_only=True)
 class ImageNet32Options:
-    """Where the downsampled ImageNet is, and how its images are varied and normalised."""
+    """Files of downsampled ImageNet, augmentation and normalisation."""
 
     root: str = shared.root("train_data_batch_1 to _10 and val_data")
     crop_padding: int = shared.crop_padding(4)
@@ -67,7 +67,7 @@ class ImageNet32Options:
 
 @frozen(kw_only=True)
 class ImageNetOptions:
-    """Where ImageNet's folders are, and how images are cropped from their full size."""
+    """Folders of ImageNet, and the crops of its images from their full size."""
 
     root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
@@ -93,7 +93,7 @@ class ImageNetOptions:
 
 @frozen(kw_only=True)
 class ImageFolderOptions:
-    """Where the images are, the one size that all are brought to, and how they are varied and normalised."""
+    """Folders of images, the one size of all, augmentation and normalisation."""
 
     root: str = shared.root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
@@ -113,10 +113,10 @@ class ImageFolderOptions:
 
 @frozen(kw_only=True)
 class DigitsOptions:
-    """How scikit-learn's 1797 digits are split, varied and normalised; there are no files."""
+    """Split, augmentation and normalisation of scikit-learn's 1797 digits; there are no files."""
 
     test_share: float = option(
-        "share of each class that is kept for the test, whatever the run's seed",
+        "share of each class that is kept for the test; the run's seed does not change the choice",
         default=0.2,
         validator=and_(gt(0), lt(1)),
     )
@@ -147,11 +147,11 @@ class RandomOptions:
 
 @frozen(kw_only=True)
 class _Images:
-    """The facts of uint8 images of one size: a function from options, as the contract wants it."""
+    """The facts of uint8 images of one size, as a function of the options."""
 
     channels: int
-    size: int | None = field(default=None)
-    classes: int | None = field(default=None)
+    size: int | None = None
+    classes: int | None = None
 
     def __call__(self, options: Any) -> DataFacts:
         size = self.size or options.size
@@ -168,13 +168,13 @@ _HERE = "petra_graph.catalog.datasets"
 CIFAR10 = DataSetDeclaration(
     summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
     options=Cifar10Options,
-    build=f"{_HERE}.cifar:cifar10",
+    build=f"{_HERE}.pickled_sets:cifar10",
     facts=_Images(channels=3, size=32, classes=10),
 )
 CIFAR100 = DataSetDeclaration(
     summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
     options=Cifar100Options,
-    build=f"{_HERE}.cifar:cifar100",
+    build=f"{_HERE}.pickled_sets:cifar100",
     facts=_Images(channels=3, size=32, classes=100),
 )
 FASHION_MNIST = DataSetDeclaration(
@@ -192,7 +192,7 @@ IMAGENET = DataSetDeclaration(
 IMAGENET32 = DataSetDeclaration(
     summary="Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.",
     options=ImageNet32Options,
-    build=f"{_HERE}.imagenet32:imagenet32",
+    build=f"{_HERE}.pickled_sets:imagenet32",
     facts=_Images(channels=3, size=32, classes=1000),
 )
 IMAGE_FOLDER = DataSetDeclaration(

@@ -1,7 +1,7 @@
 """The handwritten digits that scikit-learn installs: real images for tests and first runs, without a download.
 
-Decision: which samples are kept for the test is fixed by a permutation that no seed of a run touches, so accuracies of
-different runs are over the same samples.
+Decision: a permutation that does not depend on the run's seed chooses the test samples, so accuracies of different runs
+are over the same samples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fashion-MNIST in its published idx files, plain or gzipped.
 
-Found where torchvision puts them (root/FashionMNIST/raw), or in root itself, as Debian's package
+The files stand in root/FashionMNIST/raw, as torchvision writes them, or in root itself, as Debian's package
 `dataset-fashion-mnist` installs them in /usr/share/datasets/fashion-mnist.
 
 Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann.lecun.com/exdb/mnist.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
-from petra_graph.catalog.datasets.places import expanded, find_folder, problem
+from petra_graph.catalog.datasets.files import expanded, find_folder, problem
 from petra_graph.catalog.datasets.splits import image_halves
 from petra_graph.registry.contracts import DataSet
 
@@ -24,6 +24,7 @@ _HALVES = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
+_FILES = [name for half in _HALVES for name in half]
 _HINT = (
     "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set "
     "download = true, or get them from https://github.com/zalandoresearch/fashion-mnist (Debian: "
@@ -38,15 +39,14 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
     """Open Fashion-MNIST: uint8 [1, 28, 28], 10 classes.
 
     Raises:
-        SpecError: Files are missing or broken, or cannot be fetched.
+        SpecError: files are missing or broken, or the download fails.
     """
     root = expanded(options.root)
     candidates = (root / "FashionMNIST" / "raw", root)
     if options.download and not any(_suffix(folder) is not None for folder in candidates):
         _download(root)
-    suffix = next((found for folder in candidates if (found := _suffix(folder)) is not None), "")
-    needs = [name + suffix for half in _HALVES for name in half]
-    folder = find_folder("fashion-mnist", candidates, needs, hint=_HINT)
+    suffix = next((suffix for suffix in map(_suffix, candidates) if suffix is not None), "")
+    folder = find_folder("fashion-mnist", candidates, [name + suffix for name in _FILES], hint=_HINT)
     train, test = (_half(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _HALVES)
     return image_halves(
         train, test, facts=FASHION_MNIST.facts(options), crop_padding=options.crop_padding, flip=options.flip
@@ -54,10 +54,10 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes: two zero bytes, the type, the number of dimensions, each size, the values.
+    """Return an idx file of unsigned bytes: two zero bytes, the type, the number of dimensions, each size, the values.
 
     Raises:
-        SpecError: It is not one, has another number of dimensions, or breaks off.
+        SpecError: the file is no idx file, has another number of dimensions, or is cut short.
     """
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -88,9 +88,8 @@ def _half(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int
 
 
 def _suffix(folder: Path) -> str | None:
-    """Return how the files' names end in `folder`, or None where one is missing."""
-    names = [name for half in _HALVES for name in half]
-    return next((end for end in ("", ".gz") if all((folder / f"{name}{end}").is_file() for name in names)), None)
+    """Return the ending of the files' names in `folder`; None where a file is missing."""
+    return next((end for end in ("", ".gz") if all((folder / f"{name}{end}").is_file() for name in _FILES)), None)
 
 
 def _download(root: Path) -> None:

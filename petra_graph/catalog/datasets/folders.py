@@ -6,7 +6,7 @@ not depend on the file system.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.places import ROOT, listed, problem
+from petra_graph.catalog.datasets.files import ROOT, listed, problem
 from petra_graph.errors import Problem, RunFailed
 
 _EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
@@ -33,22 +33,22 @@ class ClassFolders:
 
 
 def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
-    """List the images below `folder`.
+    """Return the images below `folder`.
 
     Args:
-        folder: Holds a folder a class.
-        classes: How many class folders must be there; None: at least one.
-        hint: The layout, for messages.
+        folder: the parent of the class folders.
+        classes: the required number of class folders; None: at least one.
+        hint: the layout, for messages.
 
     Raises:
-        SpecError: No such folder, another number of classes, or a class without images.
+        SpecError: there is no such folder, another number of classes, or a class without images.
     """
     if not folder.is_dir():
         raise problem(f"{folder} is not a folder", hint)
     names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
     if not names or classes not in {None, len(names)}:
-        wanted = "at least one class folder" if classes is None else f"{classes} class folders"
-        raise problem(f"{folder} must hold {wanted} (got {len(names)})", hint)
+        required = "at least one class folder" if classes is None else f"{classes} class folders"
+        raise problem(f"{folder} must hold {required} (got {len(names)})", hint)
     files: list[str] = []
     counts: list[int] = []
     for name in names:
@@ -63,10 +63,10 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
 def scan_halves(
     root: Path, train: str, test: str, *, classes: int | None, hint: str
 ) -> tuple[ClassFolders, ClassFolders]:
-    """List the images of both halves.
+    """Return the images of both halves.
 
     Raises:
-        SpecError: As `scan`, or the halves have different classes.
+        SpecError: as for `scan`, or the halves have different classes.
     """
     if not root.is_dir():
         raise problem(f"{root} is not a folder", hint)
@@ -78,10 +78,10 @@ def scan_halves(
 
 
 def open_rgb(file: str) -> Image.Image:
-    """Decode one file to RGB.
+    """Return one file decoded to RGB.
 
     Raises:
-        RunFailed: The file is not an image, or breaks off.
+        RunFailed: the file is not an image, or is cut short.
     """
     try:
         with Image.open(file) as image:
@@ -92,7 +92,7 @@ def open_rgb(file: str) -> Image.Image:
 
 
 def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
-    """Resize by the shorter side to `shorter` (default: `size`), crop size x size at the centre; uint8 [H, W, 3].
+    """Return an image resized by its shorter side to `shorter` (default: `size`), cropped at the centre: [size, size, 3].
 
     The pixels are those of torchvision's Resize and CenterCrop, roundings included.
     """
@@ -107,15 +107,24 @@ def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDAr
     return np.asarray(image)
 
 
+def decoded(
+    files: Sequence[str], indices: NDArray[np.intp], size: int, view: Callable[[Image.Image, int], NDArray[np.uint8]]
+) -> NDArray[np.uint8]:
+    """Return the files of some indices as pixels [n, size, size, 3]; `view` makes the pixels of (image, index)."""
+    pixels = np.empty((len(indices), size, size, 3), np.uint8)
+    for position, index in enumerate(indices):
+        pixels[position] = view(open_rgb(files[index]), int(index))
+    return pixels
+
+
 @frozen(kw_only=True, eq=False)
 class ImageFiles:
-    """A store that decodes files when they are asked for."""
+    """A store that decodes files at each access."""
 
     files: Sequence[str]
     size: int
+    shorter: int | None = None
+    """The shorter side before the crop; None: `size`."""
 
     def __getitem__(self, indices: NDArray[np.intp]) -> NDArray[np.uint8]:
-        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
-        for position, index in enumerate(indices):
-            pixels[position] = fitted(open_rgb(self.files[index]), self.size)
-        return pixels
+        return decoded(self.files, indices, self.size, lambda image, _: fitted(image, self.size, shorter=self.shorter))

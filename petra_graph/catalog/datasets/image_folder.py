@@ -1,6 +1,6 @@
 """Any images in folders, brought to one size, decoded at every fetch or once into memory.
 
-Decision: both ways share one augmentation, so `cache` changes time and memory and no pixel.
+Decision: both ways have the same augmentation, so `cache` changes time and memory, but no pixel.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import numpy as np
 from attrs import evolve
 
 from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, ImageFolderOptions
+from petra_graph.catalog.datasets.files import expanded
 from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
-from petra_graph.catalog.datasets.places import expanded
 from petra_graph.catalog.datasets.splits import PixelStore, image_halves
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import DataSet
@@ -20,7 +20,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
 
     Raises:
-        SpecError: Folders are missing or do not fit together, or `cache` is set and a file cannot be decoded.
+        SpecError: folders are missing or do not fit together, or `cache` is set and a file cannot be decoded.
     """
     hint = (
         f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
@@ -37,11 +37,11 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
 
 
 def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
-    # One thread: for small images the interpreter, which threads share, takes longer than the decoder.
+    # Threads would not help: for small images the interpreter, which threads share, takes longer than the decoder.
     files = ImageFiles(files=folders.files, size=options.size)
     if not options.cache:
         return files
     try:
         return files[np.arange(len(folders.files))]
-    except RunFailed as error:  # Nothing runs yet.
+    except RunFailed as error:  # No run has begun.
         raise SpecError(error.problems) from error

@@ -1,9 +1,9 @@
-"""ImageNet from its JPEG files, a crop of random size in training.
+"""ImageNet from its JPEG files, with a crop of random size in training.
 
-Decision: each training sample has a generator of its own, seeded with (seed, epoch, index): a million samples are
-decoded by workers that share nothing, and beside a decoded JPEG a generator costs nothing.
+Decision: each training sample has a generator of its own, seeded with (seed, epoch, index): the workers that decode a
+million samples share no state, and a generator costs little beside the decoding of a JPEG.
 
-Source of both views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385, section
+Source of the views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385, section
 3.4), with torchvision's constants.
 """
 
@@ -14,14 +14,14 @@ from math import exp, log, sqrt
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import define, frozen
 from numpy.typing import NDArray
 from PIL import Image
 
 from petra_graph.catalog.datasets.declared import IMAGENET, ImageNetOptions
-from petra_graph.catalog.datasets.folders import fitted, open_rgb, scan_halves
-from petra_graph.catalog.datasets.places import expanded
-from petra_graph.catalog.datasets.splits import Halves, as_images
+from petra_graph.catalog.datasets.files import expanded
+from petra_graph.catalog.datasets.folders import ImageFiles, decoded, scan_halves
+from petra_graph.catalog.datasets.splits import Halves, ImageSplit, LabelledSplit, as_images
 from petra_graph.registry.contracts import DataSet
 
 _SAMPLE = 2
@@ -33,7 +33,7 @@ _ATTEMPTS = 10
 
 @frozen(kw_only=True)
 class TrainingView:
-    """A random crop, resized to size x size, mirrored every other time."""
+    """A random crop, resized to size x size and mirrored with probability 1/2."""
 
     size: int
     least_area: float
@@ -46,22 +46,10 @@ class TrainingView:
         return pixels[:, ::-1] if self.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 
-@frozen(kw_only=True)
-class CentreView:
-    """The centre of the image resized by its shorter side."""
-
-    size: int
-    resize: int
-
-    def __call__(self, image: Image.Image, generator: np.random.Generator) -> NDArray[np.uint8]:
-        """Return uint8 [size, size, 3]."""
-        return fitted(image, self.size, shorter=self.resize)
-
-
 def random_box(width: int, height: int, least_area: float, generator: np.random.Generator) -> tuple[int, int, int, int]:
     """Draw a box (left, top, right, bottom) in pixels with `least_area` .. 1 of the area, 3:4 to 4:3 in shape.
 
-    After ten draws that do not fit, it is the largest box in the centre whose shape is allowed.
+    After ten draws that do not fit, the result is the largest box in the centre with such a shape.
     """
     for _ in range(_ATTEMPTS):
         area = width * height * generator.uniform(least_area, 1)
@@ -77,40 +65,31 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
     return left, top, left + w, top + h
 
 
-@frozen(kw_only=True, eq=False)
-class FileSplit:
-    """One half: files, decoded when asked for."""
+@define(kw_only=True, eq=False)
+class RandomViews(LabelledSplit):
+    """The training half: files, decoded at each fetch."""
 
     files: Sequence[str]
-    targets: NDArray[np.int64]
-    view: TrainingView | CentreView
-    size: int
-
-    def __len__(self) -> int:
-        return len(self.files)
+    view: TrainingView
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
 
         Raises:
-            RunFailed: A file cannot be decoded.
+            RunFailed: a file cannot be decoded.
         """
-        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
-        for position, index in enumerate(indices):
-            generator = np.random.default_rng([seed, epoch, _SAMPLE, int(index)])
-            pixels[position] = self.view(open_rgb(self.files[index]), generator)
-        return as_images(pixels), self.fetch_targets(indices)
 
-    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
-        """Load the targets alone: int64 [n]."""
-        return torch.from_numpy(self.targets[indices])
+        def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
+            return self.view(image, np.random.default_rng([seed, epoch, _SAMPLE, index]))
+
+        return as_images(decoded(self.files, indices, self.view.size, view)), self.fetch_targets(indices)
 
 
 def imagenet(options: ImageNetOptions) -> DataSet:
     """Open ImageNet's folders: uint8 [3, size, size]; classes are numbered in the order of their folders' names.
 
     Raises:
-        SpecError: Folders are missing or are not as many as `classes`.
+        SpecError: folders are missing, or their number is not `classes`.
     """
     hint = (
         f"root must hold {options.train}/ and {options.test}/ with a folder of images for each of "
@@ -118,10 +97,10 @@ def imagenet(options: ImageNetOptions) -> DataSet:
         'or name other folders in options "train", "test" and "classes"'
     )
     train, test = scan_halves(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    training = TrainingView(size=options.size, least_area=options.least_area, flip=options.flip)
-    testing = CentreView(size=options.size, resize=options.resize)
+    view = TrainingView(size=options.size, least_area=options.least_area, flip=options.flip)
+    centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
     return Halves(
-        train=FileSplit(files=train.files, targets=train.targets, view=training, size=options.size),
-        test=FileSplit(files=test.files, targets=test.targets, view=testing, size=options.size),
+        train=RandomViews(files=train.files, targets=train.targets, view=view),
+        test=ImageSplit(pixels=centres, targets=test.targets),
         facts=IMAGENET.facts(options),
     )

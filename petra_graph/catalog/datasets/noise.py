@@ -1,7 +1,7 @@
-"""Samples of noise, made from their index alone.
+"""Samples of noise that depend on their index alone.
 
-Decision: a sample is a window of one block of random values, and its index says where the window starts. Drawing each
-sample anew would cost a benchmark more than a small network does; the price is that windows overlap.
+Decision: a sample is a window of one block of random values, which starts at a position given by the sample's index.
+Drawing each sample anew would cost a benchmark more than a small network does; the price is that windows overlap.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from petra_graph.catalog.datasets.splits import Halves
 from petra_graph.registry.contracts import DataSet
 
 _STARTS = 65_521
-"""Places where a window may start (a prime)."""
+"""The number of positions at which a window may start (a prime)."""
 _STRIDE = 40_503
-"""From one index to the next; with a prime, 65,521 samples in a row differ."""
+"""The distance from one index to the next; with a prime, 65,521 samples in a row differ."""
 _IMAGE = 3
-"""Dimensions of an image without the batch: channels, height, width."""
+"""The dimensions of an image without the batch: channels, height, width."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,7 +41,7 @@ class NoiseSplit:
         return self.samples
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples [n, *shape], images in channels-last memory, and int64 targets [n]; no epoch changes them."""
+        """Load samples [n, *shape], images in channels-last memory, and int64 targets [n]; the epoch does not change them."""
         number = np.asarray(indices, np.int64) + self.first
         windows = sliding_window_view(self.block, prod(self.shape))
         flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
@@ -58,7 +58,7 @@ class NoiseSplit:
 
 
 def noise(options: RandomOptions) -> DataSet:
-    """Make random samples of any shape and dtype, with random targets."""
+    """Return a data set of random samples of any shape and dtype, with random targets."""
     generator = np.random.default_rng(0)
     size = prod(options.shape) + _STARTS - 1
     block: NDArray[np.generic]

@@ -10,13 +10,13 @@ from petra_graph.registry.contracts import option
 
 
 def root(layout: str) -> Any:
-    """Return the required key `root`: where the files are."""
+    """Return the required key `root`, the folder of the files."""
     return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=min_len(1))
 
 
 def download() -> Any:
     """Return the key `download`."""
-    return option("fetch the files into root where they are missing; nothing is fetched otherwise", default=False)
+    return option("download missing files into root; without this, no file is downloaded", default=False)
 
 
 def crop_padding(default: int) -> Any:
@@ -31,7 +31,7 @@ def crop_padding(default: int) -> Any:
 
 def flip(*, default: bool) -> Any:
     """Return the key `flip`."""
-    return option("mirror training images left to right, every other one on average", default=default)
+    return option("mirror training images left to right, half of them on average", default=default)
 
 
 def mean(*default: float) -> Any:
@@ -49,6 +49,5 @@ def std(*default: float) -> Any:
 
 
 def classes(default: int | None) -> Any:
-    """Return the key `classes` of folders; None: whatever is there."""
-    text = "number of class folders that must be there"
-    return option(text, default=default, validator=optional(ge(2)))
+    """Return the key `classes` of folders; None: any number."""
+    return option("number of class folders that must be there", default=default, validator=optional(ge(2)))

@@ -1,8 +1,7 @@
 """Training and test halves over any store of equally sized uint8 images.
 
-A store is indexed by an array of sample indices and gives the pixels [n, H, W, C], freshly allocated: a numpy array
-does, and so does `folders.ImageFiles`. Batches leave as [n, C, H, W] over the same memory, which is torch's
-channels-last format, so no copy is made for it.
+A store, such as a numpy array or `folders.ImageFiles`, returns the pixels [n, H, W, C] of an array of sample indices,
+freshly allocated. A batch is a view [n, C, H, W] of the same memory, which is torch's channels-last format.
 """
 
 from __future__ import annotations
@@ -27,31 +26,37 @@ class PixelStore(Protocol):
 
 
 @define(kw_only=True, eq=False)
-class ImageSplit:
-    """Images of a store with their targets; augmented where `augment` says how (a training half)."""
+class LabelledSplit:
+    """The targets of a half."""
 
-    pixels: PixelStore
     targets: NDArray[np.int64]
     """[N]"""
-    augment: CropAndFlip | None = None
-    _last: tuple[tuple[int, int], Draws] | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
+        """Load the targets alone: int64 [n]."""
+        return torch.from_numpy(self.targets[indices])
+
+
+@define(kw_only=True, eq=False)
+class ImageSplit(LabelledSplit):
+    """Images of a store with their targets; a training half has an augmentation."""
+
+    pixels: PixelStore
+    augment: CropAndFlip | None = None
+    _last: tuple[tuple[int, int], Draws] | None = field(default=None, init=False)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, C, H, W] in channels-last memory, and int64 targets [n]."""
         images = self.pixels[indices]
         if self.augment:
             images = self.augment(images, indices, self._draws(self.augment, (seed, epoch)))
-        return as_images(images), torch.from_numpy(self.targets[indices])
-
-    def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
-        """Load the targets alone: int64 [n]."""
-        return torch.from_numpy(self.targets[indices])
+        return as_images(images), self.fetch_targets(indices)
 
     def _draws(self, augment: CropAndFlip, at: tuple[int, int]) -> Draws:
-        """Return the table of (seed, epoch); the last one is kept, as an epoch fetches many times."""
+        """Return the table of (seed, epoch); the split keeps the last table, since an epoch fetches many times."""
         if self._last is None or self._last[0] != at:
             self._last = at, augment.draws(len(self), seed=at[0], epoch=at[1])
         return self._last[1]
@@ -67,7 +72,7 @@ class Halves:
 
 
 def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
-    """View pixels [n, H, W, C] as a tensor [n, C, H, W] in channels-last memory format."""
+    """Return a view of pixels [n, H, W, C]: a tensor [n, C, H, W] in channels-last memory format."""
     return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
@@ -79,7 +84,7 @@ def image_halves(
     crop_padding: int = 0,
     flip: bool = False,
 ) -> DataSet:
-    """Put (pixels, targets) of both halves together; only the training half is augmented."""
+    """Return the data set of (pixels, targets) of both halves; only the training half is augmented."""
     augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
     return Halves(
         train=ImageSplit(pixels=train[0], targets=train[1], augment=augment),

@@ -7,10 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from petra_graph.catalog.datasets import cifar as cifar_module
-from petra_graph.catalog.datasets.cifar import cifar10, cifar100
+from petra_graph.catalog.datasets import pickled_sets
 from petra_graph.catalog.datasets.declared import Cifar10Options, Cifar100Options, ImageNet32Options
-from petra_graph.catalog.datasets.imagenet32 import imagenet32
+from petra_graph.catalog.datasets.pickled_sets import cifar10, cifar100, imagenet32
 from petra_graph.errors import SpecError
 
 
@@ -104,7 +103,7 @@ def test_nothing_is_fetched_unasked_or_twice(cifar10_root, tmp_path_factory, mon
     def never(*args):
         raise AssertionError("a download began")
 
-    monkeypatch.setattr(cifar_module, "_download", never)
+    monkeypatch.setattr(pickled_sets, "_download", never)
     cifar10(Cifar10Options(root=str(cifar10_root), download=True))
     refused(cifar10, Cifar10Options(root=str(tmp_path_factory.mktemp("empty")), download=False))
 

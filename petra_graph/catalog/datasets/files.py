@@ -1,4 +1,4 @@
-"""Where a data set's files are, and what is said when they are not there."""
+"""The files of a data set below `root`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from petra_graph.errors import Problem, SpecError
 
 ROOT = ("data", "options", "root")
-"""The key that names the place, as problems point to it."""
+"""The path of the key `root`, for problems."""
 
 
 def expanded(root: str) -> Path:
@@ -33,13 +33,13 @@ def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, 
     """Return the first candidate that has all the files `needs`.
 
     Args:
-        name: The data set's name, for the message.
-        candidates: Folders to look in, in order.
-        needs: File names that the folder must have.
-        hint: The layout, and where to get the files.
+        name: the data set's name, for the message.
+        candidates: folders to search, in order.
+        needs: names of files that the folder must have.
+        hint: the layout and the source of the files.
 
     Raises:
-        SpecError: No candidate has them; the message says for each what it lacks.
+        SpecError: no candidate has them; the message names the missing files of each.
     """
     needed = tuple(needs)
     lacks: list[str] = []
@@ -57,7 +57,7 @@ def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, 
 
 
 def listed(names: Iterable[str], *, most: int = 4) -> str:
-    """Write some of the names, and how many there are beyond them."""
-    every = list(names)
-    rest = len(every) - most
-    return ", ".join(every[:most]) + (f" and {rest} more" if rest > 0 else "")
+    """Return the first names as text, with the number of the others."""
+    names = list(names)
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,144 @@
+"""CIFAR-10, CIFAR-100 and downsampled ImageNet in their published pickled batches.
+
+Decision: torchvision downloads CIFAR's files but does not read them. Its reader refuses any file whose checksum is not
+the published one, and a folder made from the same images (`tools/make_cifar10_batches.py`) is as good to train on.
+
+Downsampled ImageNet counts its labels from 1. Its files also hold the "mean" image, which the data set ignores, since
+normalisation is by channel.
+
+Sources: Krizhevsky 2009, "Learning multiple layers of features from tiny images",
+https://www.cs.toronto.edu/~kriz/cifar.html; Chrabaszcz, Loshchilov and Hutter 2017, arXiv:1707.08819,
+https://image-net.org/download-images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.catalog.datasets.declared import (
+    CIFAR10,
+    CIFAR100,
+    IMAGENET32,
+    Cifar10Options,
+    Cifar100Options,
+    ImageNet32Options,
+)
+from petra_graph.catalog.datasets.files import expanded, find_folder, problem
+from petra_graph.catalog.datasets.pickled import BatchFormat, read_batches
+from petra_graph.catalog.datasets.splits import image_halves
+from petra_graph.registry.contracts import DataSet, DataSetDeclaration
+
+
+@frozen(kw_only=True)
+class _Publication:
+    """The published files of a data set."""
+
+    name: str
+    declaration: DataSetDeclaration
+    folder: str = ""
+    """The folder of the files below root; they may also stand in root itself."""
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    format: BatchFormat
+    torchvision: str = ""
+    """The class in torchvision.datasets with the address and the checksum; "" where there is none."""
+
+
+def _cifar_hint(folder: str, first: str) -> str:
+    return (
+        f"root must hold {folder}/ with {first} and the others; set download = true, "
+        f"or unpack the python version from https://www.cs.toronto.edu/~kriz/cifar.html there"
+    )
+
+
+_CIFAR10 = _Publication(
+    name="cifar10",
+    declaration=CIFAR10,
+    folder="cifar-10-batches-py",
+    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test=("test_batch",),
+    format=BatchFormat(classes=10, label_key="labels", hint=_cifar_hint("cifar-10-batches-py", "data_batch_1")),
+    torchvision="CIFAR10",
+)
+_CIFAR100 = _Publication(
+    name="cifar100",
+    declaration=CIFAR100,
+    folder="cifar-100-python",
+    train=("train",),
+    test=("test",),
+    format=BatchFormat(classes=100, label_key="fine_labels", hint=_cifar_hint("cifar-100-python", "train")),
+    torchvision="CIFAR100",
+)
+_IMAGENET32 = _Publication(
+    name="imagenet32",
+    declaration=IMAGENET32,
+    train=tuple(f"train_data_batch_{number}" for number in range(1, 11)),
+    test=("val_data",),
+    format=BatchFormat(
+        classes=1000,
+        label_key="labels",
+        first_label=1,
+        hint="root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and "
+        "Imagenet32_val.zip (an account is needed) from https://image-net.org/download-images and unpack both there",
+    ),
+)
+
+
+def cifar10(options: Cifar10Options) -> DataSet:
+    """Open CIFAR-10: uint8 [3, 32, 32], 10 classes.
+
+    Raises:
+        SpecError: files are missing or broken, or the download fails.
+    """
+    return _open(_CIFAR10, options, download=options.download)
+
+
+def cifar100(options: Cifar100Options) -> DataSet:
+    """Open CIFAR-100 with its fine labels: uint8 [3, 32, 32], 100 classes.
+
+    Raises:
+        SpecError: files are missing or broken, or the download fails.
+    """
+    return _open(_CIFAR100, options, download=options.download)
+
+
+def imagenet32(options: ImageNet32Options) -> DataSet:
+    """Open downsampled ImageNet: uint8 [3, 32, 32], 1000 classes; it takes 4.1 GB of memory.
+
+    Raises:
+        SpecError: files are missing or broken.
+    """
+    return _open(_IMAGENET32, options, download=False)
+
+
+def _open(
+    published: _Publication, options: Cifar10Options | Cifar100Options | ImageNet32Options, *, download: bool
+) -> DataSet:
+    root = expanded(options.root)
+    needs = [*published.train, *published.test]
+    candidates = list(dict.fromkeys([root / published.folder, root]))
+    if download and not any(all((folder / file).is_file() for file in needs) for folder in candidates):
+        _download(published, root)
+    folder = find_folder(published.name, candidates, needs, hint=published.format.hint)
+    return image_halves(
+        read_batches([folder / file for file in published.train], published.format),
+        read_batches([folder / file for file in published.test], published.format),
+        facts=published.declaration.facts(options),
+        crop_padding=options.crop_padding,
+        flip=options.flip,
+    )
+
+
+def _download(published: _Publication, root: Path) -> None:
+    from torchvision import datasets
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    archive: Any = getattr(datasets, published.torchvision)
+    try:
+        download_and_extract_archive(archive.url, str(root), filename=archive.filename, md5=archive.tgz_md5)
+    except (OSError, RuntimeError) as error:
+        message = f"{published.name} cannot be fetched from {archive.url}: {error}"
+        raise problem(message, published.format.hint) from error
