@@ -1,4 +1,4 @@
-"""What ResNets and RevNets share: groups of blocks, their widths, and the stem.
+"""The groups of residual blocks, the widths, the stem and the head that ResNets and RevNets share.
 
 The width of a group is 64, 128, 256, 512 times the width multiplier; a bottleneck's output is four times its hidden
 width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
@@ -6,7 +6,7 @@ width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from attrs import frozen
@@ -14,19 +14,21 @@ from attrs.validators import gt
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.registry.contracts import DataFacts, option
+from petra_graph.spec.model import NodeSpec
 
+Depth = Literal[18, 34, 50, 101]
 BASIC_DEPTHS = (18, 34)
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 BASE_WIDTH = 64
 BOTTLENECK_EXPANSION = 4
 IMAGE_DIMENSIONS = 3
 IMAGENET_SIDE = 64
-"""From this side on, images get the stem of ImageNet."""
+"""The least height and width of images that get the stem of ImageNet."""
 
 
 @frozen(kw_only=True)
 class NetworkOptions:
-    """What every residual network can be told."""
+    """The options of every residual network."""
 
     width: float = option("multiplier of every layer's channels", default=1.0, validator=gt(0))
     classes: int | None = option("outputs of the head; default: the data set's classes", default=None)
@@ -37,32 +39,63 @@ class NetworkOptions:
 
 
 @frozen(kw_only=True)
-class Place:
-    """One residual block's place in the network."""
+class ResidualBlock:
+    """Position and shape of a residual block in its network."""
 
     name: str
+    form: Literal["basic", "bottleneck"]
     channels: int
     hidden: int
     stride: int
     changes_shape: bool
 
+    @property
+    def hidden_option(self) -> dict[str, int]:
+        """The option `hidden`, which bottlenecks alone have."""
+        return {"hidden": self.hidden} if self.form == "bottleneck" else {}
 
-def scaled(channels: int, width: float) -> int:
-    """Return `channels` times the width multiplier, at least 1."""
+    @property
+    def shape_options(self) -> dict[str, int]:
+        """The options of a block that may change the shape."""
+        return {"channels": self.channels, **self.hidden_option, "stride": self.stride}
+
+
+def network(
+    options: NetworkOptions,
+    facts: DataFacts,
+    depth: Depth,
+    *,
+    streams: int,
+    node: Callable[[ResidualBlock], NodeSpec],
+) -> tuple[NodeSpec, ...]:
+    """Return the nodes of a network: the stem, `node` of each residual block, and the head.
+
+    Raises:
+        SpecError: the data set's samples are not images, or the number of classes is unknown.
+    """
+    stem = {**_stem_options(options, facts), "streams": streams}
+    return (
+        NodeSpec(name="stem", block="conv-stem", options=stem),
+        *(node(block) for block in _residual_blocks(depth, options.width)),
+        NodeSpec(name="head", block="pool-linear", options={"outputs": _class_count(options, facts)}),
+    )
+
+
+def _scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 
 
-def block_groups(depth: int, width: float) -> Iterator[Place]:
-    """Yield the blocks of a network of this depth, in order."""
-    expansion = 1 if depth in BASIC_DEPTHS else BOTTLENECK_EXPANSION
-    before = scaled(BASE_WIDTH, width)
+def _residual_blocks(depth: Depth, width: float) -> Iterator[ResidualBlock]:
+    form: Literal["basic", "bottleneck"] = "basic" if depth in BASIC_DEPTHS else "bottleneck"
+    before = _scaled(BASE_WIDTH, width)
     for group, count in enumerate(BLOCKS[depth]):
-        hidden = scaled(BASE_WIDTH * 2**group, width)
-        channels = expansion * hidden
+        hidden = _scaled(BASE_WIDTH * 2**group, width)
+        channels = hidden if form == "basic" else BOTTLENECK_EXPANSION * hidden
         for index in range(count):
             stride = 2 if group > 0 and index == 0 else 1
-            yield Place(
+            yield ResidualBlock(
                 name=f"layer{group + 1}.{index}",
+                form=form,
                 channels=channels,
                 hidden=hidden,
                 stride=stride,
@@ -71,12 +104,7 @@ def block_groups(depth: int, width: float) -> Iterator[Place]:
             before = channels
 
 
-def stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
-    """Return the options of the `conv-stem` block for this data set's images.
-
-    Raises:
-        SpecError: its samples are no images.
-    """
+def _stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
     if len(facts.shape) != IMAGE_DIMENSIONS:
         raise SpecError(
             Problem(
@@ -84,17 +112,12 @@ def stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
                 hint="choose a data set of images, [channels, height, width], or list nodes that read these samples",
             )
         )
-    channels = scaled(BASE_WIDTH, options.width)
+    channels = _scaled(BASE_WIDTH, options.width)
     large = options.stem == "imagenet" or (options.stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)
     return {"channels": channels, "kernel": 7, "stride": 2, "pool": 2} if large else {"channels": channels}
 
 
-def class_count(options: NetworkOptions, facts: DataFacts) -> int:
-    """Return the head's outputs.
-
-    Raises:
-        SpecError: neither the options nor the data set's declaration know the number of classes.
-    """
+def _class_count(options: NetworkOptions, facts: DataFacts) -> int:
     classes = options.classes if options.classes is not None else facts.classes
     if classes is None:
         raise SpecError(

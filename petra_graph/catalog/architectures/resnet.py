@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from attrs import frozen
 
-from petra_graph.catalog.architectures.groups import (
-    BASIC_DEPTHS,
-    NetworkOptions,
-    block_groups,
-    class_count,
-    stem_options,
-)
+from petra_graph.catalog.architectures.groups import Depth, NetworkOptions, ResidualBlock, network
 from petra_graph.registry.contracts import ArchitectureDeclaration, DataFacts, option
 from petra_graph.spec.model import NodeSpec
 
 
 @frozen(kw_only=True)
 class ResNetOptions(NetworkOptions):
-    """Which ResNet."""
+    """Depth, width, classes and stem of a ResNet."""
 
-    depth: Literal[18, 34, 50, 101] = option("number of weighted layers")
+    depth: Depth = option("number of weighted layers")
 
 
 def nodes(options: ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Write the network out, node by node."""
-    basic = options.depth in BASIC_DEPTHS
-    made = [NodeSpec(name="stem", block="conv-stem", options={**stem_options(options, facts), "streams": 1})]
-    for place in block_groups(options.depth, options.width):
-        hidden = {} if basic else {"hidden": place.hidden}
-        made.append(
-            NodeSpec(
-                name=place.name,
-                block="res-basic" if basic else "res-bottleneck",
-                options={"channels": place.channels, **hidden, "stride": place.stride},
-            )
-        )
-    made.append(NodeSpec(name="head", block="pool-linear", options={"outputs": class_count(options, facts)}))
-    return tuple(made)
+    """Return the nodes of a ResNet for these images."""
+
+    def node(block: ResidualBlock) -> NodeSpec:
+        return NodeSpec(name=block.name, block=f"res-{block.form}", options=block.shape_options)
+
+    return network(options, facts, options.depth, streams=1, node=node)
 
 
 RESNET = ArchitectureDeclaration(

@@ -1,63 +1,45 @@
 """RevNets as the paper trains them: ResNets whose residual blocks couple two streams.
 
-Stages of the paper (S stem, R reversible, D downsampling and buffered, H head), one node each:
+The paper's stages, one node each (S stem, R reversible, D downsampling and buffered, H head):
 
     RevNet18  S RR DR DR DR H
     RevNet34  S RRR DRRR DRRRRR DRR H
     RevNet50  S DRR DRRR DRRRRR DRR H        RevNet101: 23 blocks in the third group
 
-Each stream has the width of the ResNet, so channels are doubled in total, and parameters stay about the same, since
-the residual function reads one stream (PETRA section 4.1, "Model adaptations"; Gomez et al. 2017).
+Each stream has the width of the ResNet, which doubles the channels in total; the number of parameters is about the
+same, since the residual function reads one stream (PETRA section 4.1, "Model adaptations"; Gomez et al. 2017).
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 from attrs import frozen
 from attrs.validators import ge, lt
 
-from petra_graph.catalog.architectures.groups import (
-    BASIC_DEPTHS,
-    NetworkOptions,
-    block_groups,
-    class_count,
-    stem_options,
-)
+from petra_graph.catalog.architectures.groups import Depth, NetworkOptions, ResidualBlock, network
 from petra_graph.registry.contracts import ArchitectureDeclaration, DataFacts, option
 from petra_graph.spec.model import NodeSpec
 
 
 @frozen(kw_only=True)
 class RevNetOptions(NetworkOptions):
-    """Which RevNet."""
+    """Depth, width, classes, stem and dropout of a RevNet."""
 
-    depth: Literal[18, 34, 50, 101] = option("depth of the ResNet that it corresponds to")
+    depth: Depth = option("depth of the ResNet that it corresponds to")
     dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
 
 
 def nodes(options: RevNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Write the network out, node by node."""
-    basic = options.depth in BASIC_DEPTHS
+    """Return the nodes of a RevNet for these images."""
     dropout = {"dropout": options.dropout} if options.dropout else {}
-    made = [NodeSpec(name="stem", block="conv-stem", options={**stem_options(options, facts), "streams": 2})]
-    for place in block_groups(options.depth, options.width):
-        hidden = {} if basic else {"hidden": place.hidden}
-        if place.changes_shape:
-            block = "down-basic" if basic else "down-bottleneck"
-            made.append(
-                NodeSpec(
-                    name=place.name,
-                    block=block,
-                    kind="buffered",
-                    options={"channels": place.channels, **hidden, "stride": place.stride},
-                )
-            )
-        else:
-            block = "rev-basic" if basic else "rev-bottleneck"
-            made.append(NodeSpec(name=place.name, block=block, kind="reversible", options={**hidden, **dropout}))
-    made.append(NodeSpec(name="head", block="pool-linear", options={"outputs": class_count(options, facts)}))
-    return tuple(made)
+
+    def node(block: ResidualBlock) -> NodeSpec:
+        if block.changes_shape:
+            return NodeSpec(name=block.name, block=f"down-{block.form}", kind="buffered", options=block.shape_options)
+        return NodeSpec(
+            name=block.name, block=f"rev-{block.form}", kind="reversible", options={**block.hidden_option, **dropout}
+        )
+
+    return network(options, facts, options.depth, streams=2, node=node)
 
 
 REVNET = ArchitectureDeclaration(

@@ -1,1 +1,1 @@
-"""Losses, and what evaluation counts."""
+"""Losses, each with its counts for evaluation."""

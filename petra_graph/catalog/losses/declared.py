@@ -10,7 +10,7 @@ from petra_graph.registry.contracts import LossDeclaration, option
 
 @frozen(kw_only=True)
 class CrossEntropyOptions:
-    """How the targets are softened."""
+    """The smoothing of the targets."""
 
     label_smoothing: float = option(
         "share of the target that is spread evenly over all classes", default=0.0, validator=and_(ge(0), lt(1))
@@ -20,9 +20,9 @@ class CrossEntropyOptions:
 CROSS_ENTROPY = LossDeclaration(
     summary="Mean cross-entropy of logits against class indices; counts top-1 and top-5.",
     options=CrossEntropyOptions,
-    build="petra_graph.catalog.losses.cross_entropy:cross_entropy",
+    build="petra_graph.catalog.losses.cross_entropy:CrossEntropy",
 )
 MEAN_SQUARED_ERROR = LossDeclaration(
     summary="Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.",
-    build="petra_graph.catalog.losses.mean_squared_error:mean_squared_error",
+    build="petra_graph.catalog.losses.mean_squared_error:MeanSquaredError",
 )

@@ -8,12 +8,11 @@ import torch
 from attrs import frozen
 from torch.nn import functional
 
-from petra_graph.catalog.losses.accuracy import correct
-from petra_graph.catalog.losses.precision import widened
-from petra_graph.registry.contracts import Loss, NoOptions
+from petra_graph.catalog.losses.shared import correct, widened
+from petra_graph.registry.contracts import NoOptions
 
 
-@frozen(kw_only=True)
+@frozen
 class MeanSquaredError:
     """Mean of the squared differences over all elements, and so over samples.
 
@@ -21,18 +20,20 @@ class MeanSquaredError:
     vectors.
     """
 
+    options: NoOptions
+
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss, in float32 or wider.
 
         Raises:
-            ValueError: The shapes do not fit.
+            ValueError: the shapes do not fit.
         """
         output = widened(output)
         if _are_classes(output, target):
             target = functional.one_hot(target, output.shape[1])
         if output.shape != target.shape:  # torch would broadcast
-            came = f"output {list(output.shape)}, target {list(target.shape)}"
-            raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {came})")
+            shapes = f"output {list(output.shape)}, target {list(target.shape)}"
+            raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
         return functional.mse_loss(output, target.to(output.dtype))
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
@@ -42,8 +43,3 @@ class MeanSquaredError:
 
 def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
     return not target.is_floating_point() and target.ndim == output.ndim - 1 == 1
-
-
-def mean_squared_error(options: NoOptions) -> Loss:  # noqa: ARG001  the contract's signature
-    """Build the loss."""
-    return MeanSquaredError()

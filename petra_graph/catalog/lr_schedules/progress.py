@@ -1,16 +1,33 @@
-"""How far a run has come, as schedules count it."""
+"""The fall of a learning rate from the end of warm-up to the run's end."""
 
 from __future__ import annotations
 
-from petra_graph.registry.contracts import Horizon
+from collections.abc import Callable
+from typing import Any
+
+from attrs.validators import and_, ge, le
+
+from petra_graph.registry.contracts import Horizon, option
 
 
-def after_warmup(u: int, horizon: Horizon) -> float:
-    """Return the share of the updates after warm-up that lies before update `u`: 0 during warm-up, always below 1.
+def final() -> Any:
+    """Return the key `final`, the factor at the run's end."""
+    return option("share of the base learning rate at the run's end", default=0.0, validator=and_(ge(0), le(1)))
 
-    Decision: 1 would be reached at the run's end, after its last update. So a factor that falls to 0 with it is never 0
-    while there is still something to learn.
+
+def falling(curve: Callable[[float], float], final: float, horizon: Horizon) -> Callable[[int], float]:
+    """Return the factor of update u: 1 during warm-up, then `curve`, which falls from 1 to 0, scaled to end at `final`.
+
+    The curve's argument is the share of the updates after warm-up that lies before update u, in [0, 1).
+
+    Decision: the share would reach 1 at the run's end, after its last update. So a factor that falls to 0 is above 0 at
+    every update.
     """
-    if u <= horizon.warmup_updates:
-        return 0.0
-    return min(1.0, (u - horizon.warmup_updates) / (horizon.updates - horizon.warmup_updates))
+    updates = horizon.updates - horizon.warmup_updates
+
+    def factor(u: int) -> float:
+        past = u - horizon.warmup_updates
+        share = min(1.0, past / updates) if past > 0 else 0.0
+        return final + (1 - final) * curve(share)
+
+    return factor

@@ -21,14 +21,14 @@ def _increasing(_: Any, __: Attribute[Any], value: tuple[float, ...]) -> None:
 
 @frozen(kw_only=True)
 class StepOptions:
-    """When the learning rate drops, and by how much."""
+    """The epochs of the drops and their factor."""
 
     milestones: tuple[float, ...] = option(
-        "when the learning rate drops, counted from the run's start, warm-up included; fractions are allowed",
+        "epochs of the drops, counted from the run's start, warm-up included; fractions are allowed",
         unit="epochs",
         validator=[deep_iterable(gt(0)), _increasing],
     )
-    gamma: float = option("what each milestone multiplies the learning rate by", default=0.1, validator=gt(0))
+    gamma: float = option("factor of the learning rate at each milestone", default=0.1, validator=gt(0))
 
 
 def step(options: StepOptions, horizon: Horizon) -> Callable[[int], float]:

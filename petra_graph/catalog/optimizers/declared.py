@@ -1,6 +1,6 @@
 """The optimizers that come with the package, as declarations.
 
-Weight decay applies to the parameters that are neither of a normalisation nor biases (Goyal et al. 2017, section 5.3).
+Weight decay applies to all parameters but biases and those of a normalisation (Goyal et al. 2017, section 5.3).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from petra_graph.registry.contracts import OptimizerDeclaration, option
 
 
 def _lr(default: float) -> Any:
-    return option("base learning rate, which schedule and scaling multiply", default=default, validator=ge(0))
+    return option("base learning rate; schedule and scaling multiply it", default=default, validator=ge(0))
 
 
 def _momentum() -> Any:
@@ -25,22 +25,13 @@ def _weight_decay(default: float) -> Any:
     return option("weight decay, none on normalisation and biases", default=default, validator=ge(0))
 
 
-def _betas() -> Any:
-    valid: Any = and_(min_len(2), max_len(2), deep_iterable(and_(ge(0), lt(1))))
-    return option("how much of the mean gradient and of its mean square is kept", default=(0.9, 0.999), validator=valid)
-
-
-def _eps() -> Any:
-    return option("added to the root of the mean square", default=1e-8, validator=gt(0))
-
-
 @frozen(kw_only=True)
 class SgdOptions:
     """Learning rate, momentum (Nesterov's or plain) and weight decay."""
 
     lr: float = _lr(0.1)
     momentum: float = _momentum()
-    nesterov: bool = option("look ahead along the momentum; needs one", default=True)
+    nesterov: bool = option("look ahead along the momentum, which must be above 0", default=True)
     weight_decay: float = _weight_decay(0.0)
 
     def __attrs_post_init__(self) -> None:
@@ -53,18 +44,19 @@ class AdamOptions:
     """Step and averages; the weight decay is added to the gradient, and so scaled with it (AdamW's is not)."""
 
     lr: float = _lr(1e-3)
-    betas: tuple[float, ...] = _betas()
-    eps: float = _eps()
+    betas: tuple[float, ...] = option(
+        "share of the mean gradient, and of its mean square, that is kept",
+        default=(0.9, 0.999),
+        validator=and_(min_len(2), max_len(2), deep_iterable(and_(ge(0), lt(1)))),
+    )
+    eps: float = option("added to the root of the mean square", default=1e-8, validator=gt(0))
     weight_decay: float = _weight_decay(0.0)
 
 
 @frozen(kw_only=True)
-class AdamWOptions:
+class AdamWOptions(AdamOptions):
     """Step and averages; the weight decay shrinks parameters by lr * weight_decay, beside the gradient's step."""
 
-    lr: float = _lr(1e-3)
-    betas: tuple[float, ...] = _betas()
-    eps: float = _eps()
     weight_decay: float = _weight_decay(0.01)
 
 
@@ -75,7 +67,7 @@ class LarsOptions:
     lr: float = _lr(1.0)
     momentum: float = _momentum()
     trust: float = option(
-        "the paper's eta: how far a step may move a tensor, as a share of its norm", default=0.001, validator=gt(0)
+        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=gt(0)
     )
     weight_decay: float = _weight_decay(0.0)
 

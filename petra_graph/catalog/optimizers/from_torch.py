@@ -12,28 +12,22 @@ from petra_graph.registry.contracts import ParameterGroups
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.SGD`."""
-    return torch.optim.SGD(
-        two_groups(groups, options.weight_decay),
-        lr=options.lr,
-        momentum=options.momentum,
-        nesterov=options.nesterov,
-    )
+    parameters = two_groups(groups, options.weight_decay)
+    return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.Adam` (Kingma and Ba 2015, arXiv:1412.6980)."""
+    parameters = two_groups(groups, options.weight_decay)
     first, second = options.betas
-    return torch.optim.Adam(
-        two_groups(groups, options.weight_decay), lr=options.lr, betas=(first, second), eps=options.eps
-    )
+    return torch.optim.Adam(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
 
 
 def adamw(groups: ParameterGroups, options: AdamWOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.AdamW` (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+    parameters = two_groups(groups, options.weight_decay)
     first, second = options.betas
-    return torch.optim.AdamW(
-        two_groups(groups, options.weight_decay), lr=options.lr, betas=(first, second), eps=options.eps
-    )
+    return torch.optim.AdamW(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
 
 
 def two_groups(groups: ParameterGroups, weight_decay: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Layer-wise adaptive rate scaling (LARS), which neither torch nor torchvision has.
 
 Source: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
-The learning rate enters the momentum, as there; so a change of the rate does not change the steps under way.
+As in the source, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from petra_graph.catalog.optimizers.declared import LarsOptions
 from petra_graph.catalog.optimizers.from_torch import two_groups
 from petra_graph.registry.contracts import ParameterGroups
 
-# w parameter, g its gradient, wd weight decay, m momentum, v the step under way
+# w parameter, g its gradient, wd weight decay, m momentum, v velocity
 
 
 class Lars(torch.optim.Optimizer):
@@ -24,14 +24,7 @@ class Lars(torch.optim.Optimizer):
     The ratio is 1 where it would be 0 or undefined (a norm is 0), and in groups with `adapt` unset.
     """
 
-    def __init__(
-        self,
-        params: Iterable[dict[str, Any]],
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        trust: float = 0.001,
-    ) -> None:
+    def __init__(self, params: Iterable[dict[str, Any]], *, lr: float, momentum: float, trust: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": 0.0, "adapt": True})
 
     @overload
@@ -68,11 +61,7 @@ class Lars(torch.optim.Optimizer):
 
 
 def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer:
-    """Build `Lars`; normalisation parameters and biases are stepped by plain momentum, without trust ratio."""
+    """Build `Lars`; normalisation parameters and biases have plain momentum, without trust ratio."""
     decayed, undecayed = two_groups(groups, options.weight_decay)
-    return Lars(
-        [decayed | {"adapt": True}, undecayed | {"adapt": False}],
-        lr=options.lr,
-        momentum=options.momentum,
-        trust=options.trust,
-    )
+    parameters = [decayed | {"adapt": True}, undecayed | {"adapt": False}]
+    return Lars(parameters, lr=options.lr, momentum=options.momentum, trust=options.trust)

@@ -7,13 +7,13 @@ from math import exp, log
 import pytest
 import torch
 
-from petra_graph.catalog.losses.cross_entropy import cross_entropy
+from petra_graph.catalog.losses.cross_entropy import CrossEntropy
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
-from petra_graph.catalog.losses.mean_squared_error import mean_squared_error
+from petra_graph.catalog.losses.mean_squared_error import MeanSquaredError
 from petra_graph.registry.contracts import NoOptions
 
-PLAIN = cross_entropy(CrossEntropyOptions())
-SQUARED = mean_squared_error(NoOptions())
+PLAIN = CrossEntropy(CrossEntropyOptions())
+SQUARED = MeanSquaredError(NoOptions())
 BOTH = pytest.mark.parametrize("loss", [PLAIN, SQUARED], ids=["cross-entropy", "mean-squared-error"])
 
 
@@ -26,7 +26,7 @@ def test_cross_entropy_is_the_mean_over_samples():
 def test_label_smoothing_spreads_its_share_over_all_classes():
     logits = torch.tensor([[0.0, 2.0]], dtype=torch.float64)
     right, wrong = log(1 + exp(-2)), log(1 + exp(2))
-    smoothed = cross_entropy(CrossEntropyOptions(label_smoothing=0.2))
+    smoothed = CrossEntropy(CrossEntropyOptions(label_smoothing=0.2))
     assert smoothed(logits, torch.tensor([1])).item() == pytest.approx(0.9 * right + 0.1 * wrong)
 
 

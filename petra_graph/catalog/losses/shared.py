@@ -1,4 +1,4 @@
-"""Counts of correct samples."""
+"""The number format and the counts that the losses share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MOST = 5
 
 
 def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-    """Count samples whose target is the largest output ("top1"), or among the five largest ("top5").
+    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5").
 
     Args:
         output: [n, classes]; where there are fewer than five classes, "top5" counts all samples.
-        target: Class indices, int64 [n].
+        target: class indices, int64 [n].
 
     Returns:
         int64 scalars without a graph.
@@ -22,3 +22,8 @@ def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Te
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
     hits = ranked == target.unsqueeze(1)
     return {"top1": hits[:, 0].sum(), "top5": hits.sum()}
+
+
+def widened(output: torch.Tensor) -> torch.Tensor:
+    """Return float64 as it is and any narrower type as float32: a mean over samples in bfloat16 keeps three digits."""
+    return output if output.dtype == torch.float64 else output.float()
