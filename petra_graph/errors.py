@@ -1,8 +1,8 @@
-"""What can go wrong, told so that a reader can mend it.
+"""The errors that a user can cause or mend.
 
-Every error that a user can cause carries `Problem` values: where it is, what came, what is allowed and what to do.
-Rooms below the specification do not know files and lines; they name a `path` into the specification, and the room
-that owns the source turns it into a `Where`. All problems of one input are raised together.
+Each carries `Problem` values: the position, the value that came, the allowed values and the remedy. Packages below the
+specification have no files and lines; they give a `path` into the specification, and the package that owns the source
+turns the path into a `Where`. All problems of one input are raised together.
 
 Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plugin problem, 130 interrupted.
 """
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from attrs import field, frozen
 
 Path = tuple[str | int, ...]
-"""A place in a specification: ("graph", "node", 2, "block")."""
+"""A path into a specification: ("graph", "node", 2, "block")."""
 
 
 @frozen(kw_only=True)
@@ -38,13 +38,13 @@ class Where:
 
 @frozen(kw_only=True)
 class Problem:
-    """One thing that is wrong: the rule and what came, then what to do about it."""
+    """A mistake: the rule and the value that came, then the remedy."""
 
     message: str
     hint: str = ""
     path: Path = ()
     at_key: bool = False
-    """The problem is the key at `path` itself, not its value."""
+    """Whether the problem is the key at `path` itself, not its value."""
     where: Where | None = None
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class PetraGraphError(Exception):
 
 
 class RunFailed(PetraGraphError):
-    """Training started and could not go on."""
+    """Training started and failed."""
 
     exit_code = 1
     summary: Mapping[str, Any] | None = None
@@ -98,7 +98,7 @@ class PluginError(PetraGraphError):
 
 @frozen
 class Interrupted(Exception):
-    """Somebody asked the run to stop, and it stopped between two operations."""
+    """The run stopped between two operations, as a signal requested."""
 
     exit_code: ClassVar[int] = 130
     signal_name: str = field(default="SIGINT")
@@ -106,13 +106,13 @@ class Interrupted(Exception):
 
 @frozen
 class FailedElsewhere(Exception):
-    """The run has failed, and another of its processes tells why."""
+    """The run has failed, and another of its processes reports the cause."""
 
     exit_code: int = 1
 
 
 def suggestion(word: str, allowed: Iterable[str]) -> str:
-    """Say what is allowed instead of `word`, the likeliest meant first."""
+    """Return a hint: the allowed word that is closest to `word`, then all allowed words."""
     names = sorted(allowed)
     close = get_close_matches(word, names, n=1, cutoff=0.6)
     listing = ", ".join(names) if names else "nothing"
@@ -120,7 +120,7 @@ def suggestion(word: str, allowed: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Write a value as TOML would, for messages."""
+    """Return a value as TOML text, for messages."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

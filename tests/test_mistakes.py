@@ -40,7 +40,7 @@ accumulation = 2
 
 
 @pytest.fixture
-def told(write, capsys):
+def validate(write, capsys):
     """Validate a specification, and return the exit code and what was printed to stderr."""
 
     def validate(text: str | None, *arguments: str) -> tuple[int, str]:
@@ -60,8 +60,8 @@ def test_there_is_nothing_wrong_to_begin_with(write, capsys):
     assert capsys.readouterr() == ("a.toml: ok (3 nodes; shapes not checked, use run --dry-run)\n", "")
 
 
-def test_misspelt_key(told):
-    assert told(SPEC.replace("schedule =", "schedul =")) == (
+def test_misspelt_key(validate):
+    assert validate(SPEC.replace("schedule =", "schedul =")) == (
         2,
         """\
 a.toml:26:1: unknown key "schedul" in [method]
@@ -72,8 +72,8 @@ reversible, schedule
     )
 
 
-def test_misspelt_key_of_a_plugins_options(told):
-    assert told(SPEC.replace("hidden", "hiden")) == (
+def test_misspelt_key_of_a_plugins_options(validate):
+    assert validate(SPEC.replace("hidden", "hiden")) == (
         2,
         """\
 a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
@@ -83,8 +83,8 @@ a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
     )
 
 
-def test_misspelt_table(told):
-    assert told(SPEC.replace("[method]", "[metod]")) == (
+def test_misspelt_table(validate):
+    assert validate(SPEC.replace("[method]", "[metod]")) == (
         2,
         """\
 a.toml:24:2: unknown key "metod" in the specification
@@ -95,8 +95,8 @@ partition, precision, probe, run
     )
 
 
-def test_misspelt_key_on_the_command_line(told):
-    assert told(SPEC, "--set", "method.acumulation=3") == (
+def test_misspelt_key_on_the_command_line(validate):
+    assert validate(SPEC, "--set", "method.acumulation=3") == (
         2,
         """\
 --set method.acumulation=3: unknown key "acumulation" in [method]
@@ -106,8 +106,8 @@ reversible, schedule
     )
 
 
-def test_a_type_that_no_buffer_or_channel_has(told):
-    assert told(SPEC + '\n[precision]\nchannel_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
+def test_a_type_that_no_buffer_or_channel_has(validate):
+    assert validate(SPEC + '\n[precision]\nchannel_dtype = "int4"\n', "--set", "precision.buffer_device='gpu'") == (
         2,
         """\
 a.toml:30:17: channel_dtype in [precision] must be one of "as-streams", "float32", "bfloat16", "float16", "int8" (got "int4")
@@ -120,8 +120,8 @@ a.toml:30:17: channel_dtype in [precision] must be one of "as-streams", "float32
     )
 
 
-def test_a_compressed_channel_and_buffer_under_a_grid(told):
-    assert told(SPEC + '\n[precision]\nstreams = "grid"\nchannel_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
+def test_a_compressed_channel_and_buffer_under_a_grid(validate):
+    assert validate(SPEC + '\n[precision]\nstreams = "grid"\nchannel_dtype = "int8"\nbuffer_dtype = "float16"\n') == (
         2,
         """\
 a.toml:31:17: channel_dtype = "int8" rounds streams once more, and streams = "grid" is there to reconstruct them to the bit
@@ -136,8 +136,8 @@ the bit
     )
 
 
-def test_an_option_beside_the_table_of_options(told):
-    assert told(SPEC, "--set", "optimizer.lr=0.2") == (
+def test_an_option_beside_the_table_of_options(validate):
+    assert validate(SPEC, "--set", "optimizer.lr=0.2") == (
         2,
         """\
 --set optimizer.lr=0.2: unknown key "lr" in [optimizer]
@@ -146,10 +146,10 @@ def test_an_option_beside_the_table_of_options(told):
     )
 
 
-def test_an_option_of_the_default_plugin_beside_its_options(told):
+def test_an_option_of_the_default_plugin_beside_its_options(validate):
     """Without a name it is still the default plugin's option."""
     plain = SPEC.replace('name = "sgd"\noptions = { lr = 0.1 }', "lr = 0.1")
-    assert told(plain) == (
+    assert validate(plain) == (
         2,
         """\
 a.toml:5:1: unknown key "lr" in [optimizer]
@@ -159,8 +159,8 @@ a.toml:5:1: unknown key "lr" in [optimizer]
     )
 
 
-def test_a_blocks_option_beside_its_options(told):
-    assert told(SPEC.replace("options = { features = 16 }", "features = 16")) == (
+def test_a_blocks_option_beside_its_options(validate):
+    assert validate(SPEC.replace("options = { features = 16 }", "features = 16")) == (
         2,
         """\
 a.toml:8:1: features is missing in the options of block "linear-stem"
@@ -174,8 +174,8 @@ a.toml:11:1: unknown key "features" in node "stem"
     )
 
 
-def test_wrong_type(told):
-    assert told(SPEC.replace("accumulation = 2", 'accumulation = "2"')) == (
+def test_wrong_type(validate):
+    assert validate(SPEC.replace("accumulation = 2", 'accumulation = "2"')) == (
         2,
         """\
 a.toml:27:16: accumulation in [method] must be an integer (got "2")
@@ -185,8 +185,8 @@ a.toml:27:16: accumulation in [method] must be an integer (got "2")
     )
 
 
-def test_out_of_range(told):
-    assert told(SPEC.replace("accumulation = 2", "accumulation = 0")) == (
+def test_out_of_range(validate):
+    assert validate(SPEC.replace("accumulation = 2", "accumulation = 0")) == (
         2,
         """\
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
@@ -195,8 +195,8 @@ a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     )
 
 
-def test_not_one_of_the_choices(told):
-    assert told(SPEC.replace('"lockstep"', '"lockstp"')) == (
+def test_not_one_of_the_choices(validate):
+    assert validate(SPEC.replace('"lockstep"', '"lockstp"')) == (
         2,
         """\
 a.toml:26:12: schedule in [method] must be one of "lockstep", "1f1b", "sequential", "fill-drain", "auto", or a \
@@ -207,8 +207,8 @@ list of integers (got "lockstp")
     )
 
 
-def test_unknown_block(told):
-    assert told(SPEC.replace('"rev-mlp"', '"rev-mpl"')) == (
+def test_unknown_block(validate):
+    assert validate(SPEC.replace('"rev-mlp"', '"rev-mpl"')) == (
         2,
         """\
 a.toml:15:9: unknown block "rev-mpl"
@@ -219,8 +219,8 @@ res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
     )
 
 
-def test_missing_table_and_missing_network(told):
-    assert told("[run]\nepochs = 3\n") == (
+def test_missing_table_and_missing_network(validate):
+    assert validate("[run]\nepochs = 3\n") == (
         2,
         """\
 a.toml: [data] is missing
@@ -232,8 +232,8 @@ a.toml: neither [graph] nor [architecture] is given
     )
 
 
-def test_missing_option(told):
-    assert told(SPEC.replace("options = { features = 16 }\n", "")) == (
+def test_missing_option(validate):
+    assert validate(SPEC.replace("options = { features = 16 }\n", "")) == (
         2,
         """\
 a.toml:8:1: features is missing in the options of block "linear-stem"
@@ -243,9 +243,9 @@ a.toml:8:1: features is missing in the options of block "linear-stem"
     )
 
 
-def test_every_mistake_of_a_file_at_once(told):
+def test_every_mistake_of_a_file_at_once(validate):
     text = SPEC.replace("schedule =", "schedul =").replace("accumulation = 2", "accumulation = 0")
-    assert told(text.replace("hidden", "hiden").replace('"pool-linear"', '"pool-liner"'), "--set", "run.sed=3") == (
+    assert validate(text.replace("hidden", "hiden").replace('"pool-linear"', '"pool-liner"'), "--set", "run.sed=3") == (
         2,
         """\
 a.toml:17:13: unknown key "hiden" in the options of block "rev-mlp"
@@ -269,8 +269,8 @@ threads, transport, watchdog
     )
 
 
-def test_unreadable_file(told, here):
-    assert told(None) == (
+def test_unreadable_file(validate, here):
+    assert validate(None) == (
         2,
         """\
 a.toml: no such file
@@ -278,7 +278,7 @@ a.toml: no such file
 """,
     )
     (here / "a.toml").mkdir()
-    assert told(None) == (
+    assert validate(None) == (
         2,
         """\
 a.toml: a folder, not a file
@@ -287,14 +287,14 @@ a.toml: a folder, not a file
     )
 
 
-def test_a_file_without_permission(told, here, monkeypatch):
+def test_a_file_without_permission(validate, here, monkeypatch):
     # Whoever runs the tests may be allowed to read everything, so the refusal is the file system's in name only.
     def refuse(_path):
         raise PermissionError(13, "Permission denied")
 
     (here / "a.toml").write_text(SPEC)
     monkeypatch.setattr("petra_graph.spec.source.FilePath.read_bytes", refuse)
-    assert told(None) == (
+    assert validate(None) == (
         2,
         """\
 a.toml: no permission to read it
@@ -303,9 +303,9 @@ a.toml: no permission to read it
     )
 
 
-def test_not_text(told, here):
+def test_not_text(validate, here):
     (here / "a.toml").write_bytes(b"\x89PNG\r\n")
-    assert told(None) == (
+    assert validate(None) == (
         2,
         """\
 a.toml:1: not UTF-8 text (byte 0x89)
@@ -314,8 +314,8 @@ a.toml:1: not UTF-8 text (byte 0x89)
     )
 
 
-def test_empty_file(told):
-    assert told("") == (
+def test_empty_file(validate):
+    assert validate("") == (
         2,
         """\
 a.toml: the file is empty
@@ -324,8 +324,8 @@ a.toml: the file is empty
     )
 
 
-def test_invalid_toml(told):
-    assert told(SPEC.replace('"petra"', "petra")) == (
+def test_invalid_toml(validate):
+    assert validate(SPEC.replace('"petra"', "petra")) == (
         2,
         """\
 a.toml:25:8: invalid TOML: invalid value
@@ -341,23 +341,23 @@ LOSS = LossDeclaration(summary="A loss.", build="a:b")
 """
 
 
-def test_two_plugins_of_one_name(told, install):
+def test_two_plugins_of_one_name(validate, install):
     install("first-losses", "[petra_graph.losses]\nmine = first_losses:LOSS\n", first_losses=DECLARED)
     install("second-losses", "[petra_graph.losses]\nmine = second_losses:LOSS\n", second_losses=DECLARED)
-    assert told(SPEC + '[loss]\nname = "mine"\n') == (
+    assert validate(SPEC + '[loss]\nname = "mine"\n') == (
         4,
         """\
 a.toml:29:8: loss "mine" is in 2 distributions: first-losses, second-losses
     name = "mine"
-    help: say which: "first-losses:mine" or "second-losses:mine"
+    help: write one of them: "first-losses:mine" or "second-losses:mine"
 """,
     )
     assert main(["validate", "a.toml", "--set", "loss.name=second-losses:mine"]) == 0
 
 
-def test_a_plugin_that_raises_on_import(told, install, site):
+def test_a_plugin_that_raises_on_import(validate, install, site):
     install("bad-losses", "[petra_graph.losses]\nbad = bad_loss:LOSS\n", bad_loss="x = 1\nraise RuntimeError('no')\n")
-    assert told(SPEC + '[loss]\nname = "bad"\n') == (
+    assert validate(SPEC + '[loss]\nname = "bad"\n') == (
         4,
         f"""\
 a.toml:29:8: loss "bad" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no
@@ -373,9 +373,9 @@ def test_a_plugin_that_raises_on_import_is_no_problem_where_it_is_not_used(write
     assert main(["validate", "a.toml"]) == 0
 
 
-def test_reversible_kind_on_a_block_without_an_inverse(told):
+def test_reversible_kind_on_a_block_without_an_inverse(validate):
     wrong = SPEC.replace('block = "rev-mlp"', 'block = "add"').replace("options = { hidden = 16 }\n", "")
-    assert told(wrong) == (
+    assert validate(wrong) == (
         2,
         """\
 a.toml:16:8: node "middle" is reversible but its block "add" has no inverse
@@ -385,8 +385,8 @@ a.toml:16:8: node "middle" is reversible but its block "add" has no inverse
     )
 
 
-def test_cyclic_graph(told):
-    assert told(SPEC.replace('kind = "reversible"', 'inputs = ["middle"]')) == (
+def test_cyclic_graph(validate):
+    assert validate(SPEC.replace('kind = "reversible"', 'inputs = ["middle"]')) == (
         2,
         """\
 a.toml:16:10: the graph has a cycle: middle -> middle
@@ -396,8 +396,8 @@ a.toml:16:10: the graph has a cycle: middle -> middle
     )
 
 
-def test_no_device(told):
-    assert told(SPEC + "\n[partition]\ndevices = 0\n") == (
+def test_no_device(validate):
+    assert validate(SPEC + "\n[partition]\ndevices = 0\n") == (
         2,
         """\
 a.toml:30:11: devices in [partition] is refused: at least one is needed (got 0)
@@ -406,8 +406,8 @@ a.toml:30:11: devices in [partition] is refused: at least one is needed (got 0)
     )
 
 
-def test_global_norm_of_an_asynchronous_method(told):
-    assert told(SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n') == (
+def test_global_norm_of_an_asynchronous_method(validate):
+    assert validate(SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n') == (
         2,
         """\
 a.toml:31:9: scope = "global" needs a synchronous schedule (got "lockstep")
@@ -446,7 +446,7 @@ conv2d, but got input of size: [2, 16]
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
-def test_missing_data_and_another_mistake_are_told_together(refused, arguments, here):
+def test_missing_data_and_another_mistake_are_reported_together(refused, arguments, here):
     wrong = SPEC.replace('name = "digits"', 'name = "cifar10"\noptions = { root = "data" }').replace("= 10 }", "= 7 }")
     assert refused(wrong, *arguments) == (
         2,

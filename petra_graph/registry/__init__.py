@@ -1,1 +1,1 @@
-"""Plugins: what they declare, how they are found, and when their code is loaded."""
+"""Plugins: their contracts, discovery and code."""

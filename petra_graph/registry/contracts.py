@@ -1,6 +1,6 @@
 """The contracts of plugins: torch-free declarations that entry points name.
 
-A declaration describes a plugin, the class of its options and the place of its code (`build = "module:attribute"`),
+A declaration describes a plugin, the class of its options and the location of its code (`build = "module:attribute"`),
 which is imported only when the plugin is built. So a specification is checked without importing torch.
 
 Each contract below states the signature that `build` must have.
@@ -47,7 +47,7 @@ class Declaration:
     options: type = NoOptions
     """A frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table."""
     build: str
-    """The place of the code, "module:attribute"; imported when the plugin is built."""
+    """The location of the code, "module:attribute"; imported when the plugin is built."""
 
 
 @frozen(kw_only=True)
@@ -162,7 +162,7 @@ class Loss(Protocol):
 class DataSetDeclaration(Declaration):
     """A data set; `build` names a function (options) -> DataSet that opens the files.
 
-    Where files are missing, it raises `SpecError` with a hint that says what to do.
+    Where files are missing, it raises `SpecError` with a hint that names the remedy.
     """
 
     facts: Callable[[Any], DataFacts]

@@ -67,43 +67,37 @@ def _with_entrypoints(folders: list[str] | None) -> Iterator[tuple[str, list[Ent
     import entrypoints
 
     for config, distribution in entrypoints.iter_files_distros(path=folders, repeated_distro="first"):
-        name = canonical(distribution.name)
-        yield (
-            name,
-            [
-                Entry(group=group, name=key, distribution=name, target=target)
-                for group in config.sections()
-                if group.startswith(GROUP_PREFIX)
-                for key, target in config.items(group, raw=True)
-            ],
-        )
+        lines = [(group, *item) for group in config.sections() for item in config.items(group, raw=True)]
+        yield _entries(distribution.name, lines)
 
 
 def _with_importlib(folders: list[str] | None) -> tuple[list[tuple[str, list[Entry]]], list[str]]:
     from importlib import metadata
 
-    found: list[tuple[str, list[Entry]]] = []
+    readable: list[tuple[str, list[Entry]]] = []
     unreadable: list[str] = []
     for distribution in metadata.distributions() if folders is None else metadata.distributions(path=folders):
         name = ""
         try:
-            name = canonical(distribution.metadata["Name"])
-            entries = [
-                Entry(group=point.group, name=point.name, distribution=name, target=point.value)
-                for point in distribution.entry_points
-                if point.group.startswith(GROUP_PREFIX)
-            ]
+            name = distribution.metadata["Name"]
+            points = distribution.entry_points
+            readable.append(_entries(name, [(point.group, point.name, point.value) for point in points]))
         except Exception:  # noqa: BLE001  this distribution cannot be read; the others can
-            unreadable.append(name or "a distribution without a name")
-        else:
-            found.append((name, entries))
-    return found, unreadable
+            unreadable.append(canonical(name) if name else "a distribution without a name")
+    return readable, unreadable
 
 
-def _unique(found: Iterable[tuple[str, list[Entry]]]) -> Iterator[Entry]:
+def _entries(distribution: str, lines: Iterable[tuple[str, str, str]]) -> tuple[str, list[Entry]]:
+    """Return a distribution's canonical name, and those of its lines (group, name, target) that are in our groups."""
+    owner = canonical(distribution)
+    ours = [line for line in lines if line[0].startswith(GROUP_PREFIX)]
+    return owner, [Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in ours]
+
+
+def _unique(distributions: Iterable[tuple[str, list[Entry]]]) -> Iterator[Entry]:
     """Yield each distribution's entries once; an editable one may stand in its metadata as well as in its folder."""
     seen: set[str] = set()
-    for name, entries in found:
+    for name, entries in distributions:
         if name not in seen:
             seen.add(name)
             yield from entries

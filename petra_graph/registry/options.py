@@ -24,7 +24,7 @@ class Option:
     type: str
     """For example "an integer"."""
     limits: str
-    """What the validator demands, for example ">= 0, < 1"; "" where words cannot say it."""
+    """What the validator demands, for example ">= 0, < 1"; "" where there are none."""
     required: bool
     default: Any
     """The TOML value; None where the option is required or unset."""

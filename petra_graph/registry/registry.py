@@ -142,5 +142,5 @@ def _ambiguous(matches: list[Entry], name: str) -> Problem:
         )
     return Problem(
         message=f"{noun} {shown(name)} is in {len(owners)} distributions: {', '.join(owners)}",
-        hint=f"say which: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}",
+        hint=f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}",
     )

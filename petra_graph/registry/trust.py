@@ -42,7 +42,9 @@ def checked_declaration(entry: Entry, noun: str) -> Declaration:
     declaration = guarded(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
     fault = find_fault(declaration, DECLARATIONS[entry.group])
     if fault:
-        raise PluginError(Problem(message=f"{plugin} is broken: {entry.target!r} {fault}", hint="tell its author"))
+        raise PluginError(
+            Problem(message=f"{plugin} is broken: {entry.target!r} {fault}", hint="report it to its author")
+        )
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
 
 
@@ -70,7 +72,7 @@ def _raised_at(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown position"
 
 
 def find_fault(declaration: object, expected: type[Declaration]) -> str:

@@ -102,7 +102,7 @@ class NodeSpec:
     name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), _file_name))
     block: str = required('a block plugin, or "module:Class"')
     kind: Kind | None = key(
-        None, "kind of the node, which decides what it keeps for the backward; default: the block's own"
+        None, "kind of the node, which decides what the node keeps for its backward; default: the block's own"
     )
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
     repeat: int = key(1, "number of copies in a row", validator=ge(1))

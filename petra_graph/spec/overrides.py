@@ -34,9 +34,13 @@ class Override:
         """The source of the value; messages show it as their file."""
         return Source(file=f"--set {self.text}", text=self.text)
 
-    def problem(self, message: str, hint: str = "") -> Problem:
-        """Return a problem of this override."""
-        return Problem(message=message, hint=hint, where=Where(file=self.source.file))
+    def refusal(self, message: str, hint: str = "") -> SpecError:
+        """Return the error that refuses this override."""
+        return _refusal(self.text, message, hint)
+
+
+def _refusal(text: str, message: str, hint: str = "") -> SpecError:
+    return SpecError(Problem(message=message, hint=hint, where=Where(file=f"--set {text}")))
 
 
 def parse_override(text: str) -> Override:
@@ -46,22 +50,21 @@ def parse_override(text: str) -> Override:
         SpecError: the key or the value is missing, or the value opens a TOML string, array or table and does not close it.
     """
     key, equals, written = (part.strip() for part in text.partition("="))
-    where = Where(file=f"--set {text}")
     if not equals or not key:
-        raise SpecError(Problem(message="not KEY=VALUE", hint="for example --set run.epochs=3", where=where))
+        raise _refusal(text, "not KEY=VALUE", "for example --set run.epochs=3")
     if not written:
-        raise SpecError(Problem(message="no value", hint=f"empty text is written {key}='\"\"'", where=where))
+        raise _refusal(text, "no value", f"empty text is written {key}='\"\"'")
     try:
         keys = _single_path(tomllib.loads(f"{key} = 0"))
     except tomllib.TOMLDecodeError:
         hint = 'parts with other characters than letters, digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
-        raise SpecError(Problem(message=f"{shown(key)} is not a TOML key", hint=hint, where=where)) from None
+        raise _refusal(text, f"{shown(key)} is not a TOML key", hint) from None
     try:
         parsed = tomllib.loads(f"value = {written}")
         value = parsed["value"] if list(parsed) == ["value"] else written
     except ValueError as error:
         if written[0] in "\"'[{":
-            raise SpecError(Problem(message=f"{written} is not a TOML value: {error}", where=where)) from None
+            raise _refusal(text, f"{written} is not a TOML value: {error}") from None
         value = written
     return Override(text=text, keys=keys, value=value)
 
@@ -127,18 +130,18 @@ def _index(container: Any, key: str, path: Path, override: Override) -> str | in
         return key
     inside = ".".join(str(part) for part in path)
     if not isinstance(container, list):
-        raise SpecError(override.problem(f"{inside} is {shown(container)}, not a table"))
+        raise override.refusal(f"{inside} is {shown(container)}, not a table")
     if key.isdecimal():
         if int(key) < len(container):
             return int(key)
-        raise SpecError(override.problem(f"{inside} has {len(container)} items, counted from 0 (got {key})"))
+        raise override.refusal(f"{inside} has {len(container)} items, counted from 0 (got {key})")
     names = [item.get("name") if isinstance(item, Mapping) else None for item in container]
     if names.count(key) == 1:
         return names.index(key)
     if key in names:
-        raise SpecError(override.problem(f"{inside} has several items named {shown(key)}", "give the index"))
+        raise override.refusal(f"{inside} has several items named {shown(key)}", "give the index")
     allowed = [name for name in names if isinstance(name, str)]
-    raise SpecError(override.problem(f"{inside} has no item named {shown(key)}", suggestion(key, allowed)))
+    raise override.refusal(f"{inside} has no item named {shown(key)}", suggestion(key, allowed))
 
 
 def _single_path(nested: Any) -> tuple[str, ...]:

@@ -63,14 +63,8 @@ class _Finder:
     def table(self, table: Node) -> None:
         header = self.where(table)
         keys = list(_keys(next(child for child in table.children if child.type in KEYS)))
-        path: Path = ()
-        for name, node in keys[:-1]:
-            path = (*path, name)
-            self.imply(path, Span(key=self.where(node), value=header))
-            if path in self.lengths:
-                path = (*path, self.lengths[path] - 1)
         name, node = keys[-1]
-        path = (*path, name)
+        path = (*self.parent(keys[:-1], (), header), name)
         span = Span(key=self.where(node), value=header)
         if table.type == "table_array_element":
             self.spans.setdefault(path, span)
@@ -91,11 +85,8 @@ class _Finder:
             return
         key, value = named[0], named[-1]
         keys = list(_keys(key))
-        for name, node in keys[:-1]:
-            path = (*path, name)
-            self.imply(path, Span(key=self.where(node), value=self.where(node)))
         name, node = keys[-1]
-        path = (*path, name)
+        path = (*self.parent(keys[:-1], path), name)
         self.spans[path] = Span(key=self.where(node), value=self.where(value))
         self.inside(value, path)
 
@@ -111,10 +102,16 @@ class _Finder:
                 self.spans[(*path, index)] = Span(key=where, value=where)
                 self.inside(item, (*path, index))
 
-    def imply(self, path: Path, span: Span) -> None:
-        if path not in self.spans:
-            self.spans[path] = span
-            self.implied.add(path)
+    def parent(self, keys: list[tuple[str, Node]], path: Path, header: Where | None = None) -> Path:
+        """Return the path of the table that the first keys of a dotted key name, below `path`."""
+        for name, node in keys:
+            path = (*path, name)
+            if path not in self.spans:
+                self.spans[path] = Span(key=self.where(node), value=header or self.where(node))
+                self.implied.add(path)
+            if path in self.lengths:
+                path = (*path, self.lengths[path] - 1)
+        return path
 
     def where(self, node: Node) -> Where:
         # The tree counts columns in bytes of UTF-8; editors count characters.

@@ -43,7 +43,7 @@ def test_the_snippet_with_its_defaults_means_the_same(group, name):
 
 
 @pytest.mark.parametrize(("group", "name"), ALL)
-def test_every_option_says_what_it_means(group, name):
+def test_every_option_has_a_help_text(group, name):
     assert [option.name for option in list_options(REGISTRY.resolve(group, name)) if not option.help] == []
 
 

@@ -65,7 +65,7 @@ def test_unknown_name_of_a_known_distribution(found):
     )
 
 
-def test_an_unknown_name_may_be_in_what_could_not_be_read(install, site):
+def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
     (install("broken", "") / "entry_points.txt").write_bytes(b"\xff\xfe")
     assert problem(discover([str(site)]), BLOCKS, "mine", SpecError) == (
         'unknown block "mine"\n    help: allowed: nothing; entry points that could not be read: broken'
@@ -78,7 +78,7 @@ def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(foun
     assert problem(registry, BLOCKS, "mine", PluginError) == (
         """\
 block "mine" is in 2 distributions: my-blocks, other-blocks
-    help: say which: "my-blocks:mine" or "other-blocks:mine\""""
+    help: write one of them: "my-blocks:mine" or "other-blocks:mine\""""
     )
     assert registry.resolve(BLOCKS, "other-blocks:mine").distribution == "other-blocks"
     assert registry.resolve(BLOCKS, "free").distribution == "other-blocks"
@@ -140,7 +140,7 @@ def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declarat
         bad_module=f"{DECLARED}\n{strange}\nBAD = {declaration}\n",
     )
     assert problem(discover([str(site)]), BLOCKS, "bad", PluginError) == (
-        f"block \"bad\" of bad-blocks is broken: 'bad_module:BAD' {fault}\n    help: tell its author"
+        f"block \"bad\" of bad-blocks is broken: 'bad_module:BAD' {fault}\n    help: report it to its author"
     )
 
 
@@ -149,11 +149,11 @@ def test_an_optimizer_without_a_rate_is_no_optimizer(install, site):
     install("bad", "[petra_graph.optimizers]\nbad = bad_module:BAD\n", bad_module=f"{DECLARED}\nBAD = {declared}\n")
     assert problem(discover([str(site)]), OPTIMIZERS, "bad", PluginError) == (
         "optimizer \"bad\" of bad is broken: 'bad_module:BAD' has options without `lr` (NoOptions)\n"
-        "    help: tell its author"
+        "    help: report it to its author"
     )
 
 
-def test_code_that_is_not_where_the_declaration_says(found):
+def test_code_that_is_not_at_the_declared_location(found):
     with pytest.raises(PluginError) as caught:
         load(found.resolve(OPTIMIZERS, "mine"))
     assert str(caught.value).startswith(

@@ -62,13 +62,13 @@ specs = st.builds(
 
 
 @given(specs)
-def test_loading_what_was_dumped_gives_an_equal_spec(spec):
+def test_a_dumped_spec_loads_as_an_equal_one(spec):
     structured = structure(tomllib.loads(dump(spec)))
     assert structured.problems == ()
     assert structured.spec == spec
 
 
-def test_defaults_are_written_and_what_is_unset_is_left_out():
+def test_defaults_are_written_and_unset_keys_are_left_out():
     spec = model.Spec(
         name="tiny",
         architecture=model.PluginSpec(name="revnet", options={"depth": 18}),

@@ -29,7 +29,7 @@ def test_later_ones_win_and_the_file_itself_wins_over_all(write):
     assert values("a.toml") == {"run": {"epochs": 3, "seed": 2, "threads": 1}}
 
 
-def test_names_are_relative_to_the_file_that_says_them(write):
+def test_names_are_relative_to_the_file_that_contains_them(write):
     write("base/common/c.toml", "run.seed = 7")
     write("base/b.toml", 'extends = "common/c.toml"\nrun.epochs = 2\n')
     write("a.toml", 'extends = "base/b.toml"\n')
@@ -123,7 +123,7 @@ a.toml:1:11: extends itself
     )
 
 
-def test_every_base_that_is_missing_or_invalid_is_told(write):
+def test_every_missing_or_invalid_base_is_reported(write):
     write("bad.toml", "x = \n")
     write("specs/a.toml", 'extends = [\n  "gone.toml",\n  "../bad.toml",\n]\n')
     assert fault("specs/a.toml") == (

@@ -14,7 +14,7 @@ name = "revnet"
 """
 
 
-def test_what_a_loaded_spec_keeps(write):
+def test_a_loaded_spec_keeps_its_values_and_text(write):
     loaded = load(write("tiny.toml", SPEC), ["run.epochs=2"])
     assert loaded.problems == ()
     assert (loaded.spec.name, loaded.spec.run.epochs) == ("tiny", 2)

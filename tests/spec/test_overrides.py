@@ -45,7 +45,7 @@ def test_values_are_toml_and_a_bare_word_is_a_string(text, keys, value):
         ("a=[1", "--set a=[1: [1 is not a TOML value: Unclosed array (at end of document)"),
     ],
 )
-def test_what_is_no_override(text, expected):
+def test_a_text_that_is_no_override_is_refused(text, expected):
     with pytest.raises(SpecError) as caught:
         parse_override(text)
     assert str(caught.value) == expected
@@ -132,7 +132,7 @@ def test_the_text_given_is_not_changed(write):
     assert layers.values["graph"]["node"][0]["options"] == {"channels": 8}
 
 
-def test_every_override_that_fits_nowhere_is_told(write):
+def test_every_override_without_a_target_is_reported(write):
     assert faults(
         write,
         "graph.node.2.kind=head",

@@ -22,6 +22,6 @@ def test_sizes_are_read_in_both_kinds_of_units(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1GB", "40 gib", "4GiBs", "1e9"])
-def test_what_is_no_size_is_refused(text):
+def test_a_text_that_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match='as in "40GiB" or "40GB"'):
         byte_count(text)

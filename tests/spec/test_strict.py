@@ -68,7 +68,7 @@ def faults(**given):
         ({"many": [{"size": 1}, {"size": 2, "word": "two"}]}, (Inner(size=1), Inner(size=2, word="two"))),
     ],
 )
-def test_what_is_accepted(given, expected):
+def test_accepted_values(given, expected):
     value, problems = structure_as(Outer, given, ())
     assert problems == ()
     read = getattr(value, next(iter(given)))
@@ -122,7 +122,7 @@ def test_what_is_accepted(given, expected):
         ),
     ],
 )
-def test_what_is_not(given, expected):
+def test_refused_values(given, expected):
     assert faults(**given) == [expected]
 
 
@@ -150,7 +150,7 @@ def test_everything_that_is_wrong_with_a_table():
         ({"coun": 3}, "did you mean 'count'? allowed: "),
     ],
 )
-def test_what_to_do(given, hint):
+def test_hints(given, hint):
     _, problems = structure_as(Outer, given, ("table",))
     assert problems[0].hint == hint or (hint and problems[0].hint.startswith(hint))
 

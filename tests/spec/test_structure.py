@@ -99,7 +99,7 @@ def test_a_table_by_its_name_alone_is_an_understandable_mistake():
     assert problem.hint == 'for example [data] with name = "digits"'
 
 
-def test_what_can_be_read_is_there_to_go_on_with():
+def test_readable_tables_are_there_beside_problems():
     parts = structured(
         """
         [data]

@@ -1,1 +1,1 @@
-"""Blocks of residual networks, and what surrounds them."""
+"""Blocks of residual networks, with their stems, merges and heads."""

@@ -1,6 +1,8 @@
-"""First-party blocks, as their entry points declare them; nothing here imports torch."""
+"""The blocks that come with the package, as declarations; the module does not import torch."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from attrs import frozen
 from attrs.validators import ge, gt, in_, lt
@@ -72,9 +74,9 @@ class BottleneckOptions:
 
 @frozen(kw_only=True)
 class AddOptions:
-    """How the inputs' streams pair up."""
+    """The number of streams of each input."""
 
-    streams: int = option("streams that every input carries, and that come out", default=2, validator=ge(1))
+    streams: int = option("streams of each input and of the output", default=2, validator=ge(1))
 
 
 @frozen(kw_only=True)
@@ -84,68 +86,54 @@ class PoolLinearOptions:
     outputs: int = option("outputs of the linear layer: the number of classes", validator=gt(0))
 
 
-CONV_STEM = BlockDeclaration(
+_one_stream = partial(BlockDeclaration, kind="buffered", streams=1)
+_reversible = partial(BlockDeclaration, kind="reversible", streams=2)
+_downsampling = partial(BlockDeclaration, kind="buffered", streams=2)
+
+CONV_STEM = _one_stream(
     summary="Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
     options=ConvStemOptions,
     build=f"{_CODE}.stem:ConvStem",
-    kind="buffered",
-    streams=1,
 )
-LINEAR_STEM = BlockDeclaration(
+LINEAR_STEM = _one_stream(
     summary="Flatten, linear layer and ReLU, split into streams.",
     options=LinearStemOptions,
     build=f"{_CODE}.stem:LinearStem",
-    kind="buffered",
-    streams=1,
 )
-REV_BASIC = BlockDeclaration(
+REV_BASIC = _reversible(
     summary="RevNet's reversible basic block: additive coupling, two 3x3 convolutions.",
     options=RevBasicOptions,
     build=f"{_CODE}.reversible:RevBasic",
-    kind="reversible",
-    streams=2,
 )
-REV_BOTTLENECK = BlockDeclaration(
+REV_BOTTLENECK = _reversible(
     summary="RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.",
     options=RevBottleneckOptions,
     build=f"{_CODE}.reversible:RevBottleneck",
-    kind="reversible",
-    streams=2,
 )
-REV_MLP = BlockDeclaration(
+REV_MLP = _reversible(
     summary="Reversible multi-layer perceptron block: additive coupling, one hidden layer.",
     options=RevMlpOptions,
     build=f"{_CODE}.reversible:RevMlp",
-    kind="reversible",
-    streams=2,
 )
-DOWN_BASIC = BlockDeclaration(
+DOWN_BASIC = _downsampling(
     summary="RevNet's downsampling basic block, which changes both streams' shapes.",
     options=BasicOptions,
     build=f"{_CODE}.downsampling:DownBasic",
-    kind="buffered",
-    streams=2,
 )
-DOWN_BOTTLENECK = BlockDeclaration(
+DOWN_BOTTLENECK = _downsampling(
     summary="RevNet's downsampling bottleneck block, which changes both streams' shapes.",
     options=BottleneckOptions,
     build=f"{_CODE}.downsampling:DownBottleneck",
-    kind="buffered",
-    streams=2,
 )
-RES_BASIC = BlockDeclaration(
+RES_BASIC = _one_stream(
     summary="ResNet's basic block: two 3x3 convolutions and a shortcut.",
     options=BasicOptions,
     build=f"{_CODE}.residual:ResBasic",
-    kind="buffered",
-    streams=1,
 )
-RES_BOTTLENECK = BlockDeclaration(
+RES_BOTTLENECK = _one_stream(
     summary="ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.",
     options=BottleneckOptions,
     build=f"{_CODE}.residual:ResBottleneck",
-    kind="buffered",
-    streams=1,
 )
 ADD = BlockDeclaration(
     summary="Sum of its inputs, stream by stream: where skip edges and branches meet.",

@@ -1,4 +1,4 @@
-"""Where several edges meet."""
+"""Blocks that join several edges."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class RandomOptions:
     test: int = option("test samples", default=512, unit="samples", validator=ge(1))
 
     def __attrs_post_init__(self) -> None:
-        if self.dtype == "uint8" and self.levels > 256:  # noqa: PLR2004  what uint8 holds
+        if self.dtype == "uint8" and self.levels > 256:  # noqa: PLR2004  the values of uint8
             raise ValueError(f'levels must be at most 256 where dtype is "uint8" (got {self.levels})')
 
 

@@ -52,9 +52,9 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
     files: list[str] = []
     counts: list[int] = []
     for name in names:
-        found = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in _EXTENSIONS)
-        files += found
-        counts.append(len(found))
+        paths = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in _EXTENSIONS)
+        files += paths
+        counts.append(len(paths))
     if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
         raise problem(f"{folder} has classes without images: {listed(empty)}", hint)
     return ClassFolders(classes=names, files=tuple(files), targets=np.repeat(np.arange(len(names)), counts))

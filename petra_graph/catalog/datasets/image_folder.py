@@ -24,7 +24,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     """
     hint = (
         f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
-        'options "train", "test" and "classes" say otherwise'
+        'set options "train", "test" and "classes" for another layout'
     )
     train, test = scan_halves(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
     return image_halves(

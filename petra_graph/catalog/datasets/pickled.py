@@ -40,7 +40,7 @@ class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         short = module.removeprefix("numpy._core.").removeprefix("numpy.core.")
         if (short, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, and only arrays are read")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, but only arrays are allowed")
         if short in {"multiarray", "numeric"}:
             module = f"numpy._core.{short}"
         return super().find_class(module, name)

@@ -1,4 +1,4 @@
-"""The block keeps what training relies on, is declared without torch, and is the network that the paper draws."""
+"""The block has the properties that training relies on, a declaration without torch, and the paper's layers."""
 
 from __future__ import annotations
 

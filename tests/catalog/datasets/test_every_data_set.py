@@ -42,7 +42,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("half", ["train", "test"])
-def test_samples_are_what_the_facts_say(data, half):
+def test_samples_match_the_facts(data, half):
     split = getattr(data, half)
     images, targets = split.fetch(np.array([4, 0, 2]), seed=0, epoch=0)
     assert (3, *data.facts.shape) == images.shape
@@ -68,7 +68,7 @@ def test_every_epoch_and_seed_augments_anew(data, request):
     assert [name in NOT_AUGMENTED] * 2 == equal
 
 
-def test_the_test_half_knows_neither_seed_nor_epoch(data):
+def test_the_test_half_depends_on_neither_seed_nor_epoch(data):
     indices = np.arange(5)
     assert same(data.test.fetch(indices, seed=0, epoch=0), data.test.fetch(indices, seed=1, epoch=7))
 

@@ -37,7 +37,7 @@ def refused(root):
 
 
 @pytest.mark.parametrize("half", ["train", "test"])
-def test_reads_what_torchvision_reads(fashion_root, half):
+def test_the_samples_are_torchvisions(fashion_root, half):
     torchvision = FashionMNIST(str(fashion_root), train=half == "train")
     expected = torchvision.data.tolist(), torchvision.targets.tolist()
     assert expected == fetched(getattr(opened(fashion_root), half))

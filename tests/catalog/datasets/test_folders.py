@@ -45,7 +45,7 @@ def test_the_cache_changes_no_pixel(folder_root):
         assert torch.equal(one[0], other[0])
 
 
-def test_images_of_the_size_asked_for_are_left_alone(tmp_path, write_images):
+def test_images_of_the_right_size_are_unchanged(tmp_path, write_images):
     for half in ("train", "test"):
         write_images(tmp_path, half, {"a": 1}, size=(16, 16), suffix=".png")
     expected = np.asarray(Image.open(tmp_path / "test" / "a" / "0000.png"))
@@ -79,12 +79,12 @@ def test_other_files_and_hidden_folders_are_passed_over(folder_root):
     assert len(opened(folder_root).train) == 12
 
 
-def test_missing_folders_say_what_to_do(tmp_path):
+def test_missing_folders_are_named_with_a_remedy(tmp_path):
     problem = refused(tmp_path / "nowhere")
     assert problem.message == f"{tmp_path}/nowhere is not a folder"
     assert problem.hint == (
-        'root must hold train/ and test/ with a folder of images a class each; options "train", "test" and '
-        '"classes" say otherwise'
+        'root must hold train/ and test/ with a folder of images a class each; set options "train", "test" and '
+        '"classes" for another layout'
     )
     problem = refused(tmp_path, imagenet_opened)
     assert problem.message == f"{tmp_path}/train is not a folder"

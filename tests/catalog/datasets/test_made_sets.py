@@ -43,7 +43,7 @@ def test_the_choice_of_test_samples_is_frozen():
     assert np.flatnonzero(chosen)[:10].tolist() == [4, 6, 11, 23, 25, 26, 33, 39, 48, 66]
 
 
-def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
+def test_digits_without_scikit_learn_name_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(SpecError, match="needs scikit-learn") as caught:
         digits(DigitsOptions())

@@ -67,7 +67,7 @@ def refused(build, options):
     return problem
 
 
-def test_missing_files_say_where_and_what_to_do(tmp_path):
+def test_missing_files_are_named_with_a_remedy(tmp_path):
     problem = refused(cifar10, Cifar10Options(root=str(tmp_path)))
     assert problem.message == (
         f"the files of cifar10 are not there: {tmp_path}/cifar-10-batches-py is not a folder; {tmp_path} has none of "
@@ -89,7 +89,7 @@ def test_a_missing_batch_is_named(imagenet32_root):
     assert problem.message == f"the files of imagenet32 are not there: {imagenet32_root} lacks train_data_batch_7"
 
 
-def test_a_download_that_fails_says_so(tmp_path, monkeypatch):
+def test_a_failed_download_is_reported(tmp_path, monkeypatch):
     def no_network(*args, **kwargs):
         raise OSError("no route to host")
 
@@ -99,7 +99,7 @@ def test_a_download_that_fails_says_so(tmp_path, monkeypatch):
     assert problem.message.endswith("no route to host")
 
 
-def test_nothing_is_fetched_unasked_or_twice(cifar10_root, tmp_path_factory, monkeypatch):
+def test_no_file_is_downloaded_without_the_option_or_twice(cifar10_root, tmp_path_factory, monkeypatch):
     def never(*args):
         raise AssertionError("a download began")
 
@@ -117,7 +117,7 @@ def test_a_pickle_that_runs_code_is_not_run(cifar10_root, write_pickle, monkeypa
     monkeypatch.chdir(tmp_path)
     write_pickle(cifar10_root / "cifar-10-batches-py" / "test_batch", Malicious())
     problem = refused(cifar10, Cifar10Options(root=str(cifar10_root)))
-    assert problem.message.endswith("it asks for posix.mkdir, and only arrays are read")
+    assert problem.message.endswith("it names posix.mkdir, but only arrays are allowed")
     assert not (tmp_path / "never").exists()
 
 

@@ -1,1 +1,1 @@
-"""A reversible ConvNeXt block for petra-graph; importing this imports nothing."""
+"""A reversible ConvNeXt block for petra-graph; this module imports nothing."""

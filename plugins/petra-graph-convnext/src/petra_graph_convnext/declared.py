@@ -1,8 +1,6 @@
-"""What the entry point names: the block's options and where its code lives, without torch."""
+"""The declaration that the entry point names: the block's options and the location of its code, without torch."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from attrs import Attribute, frozen
 from attrs.validators import ge, lt
@@ -17,10 +15,6 @@ def _odd(_options: object, attribute: Attribute[int], value: int) -> None:
         )
 
 
-def _default(text: str, value: Any, unit: str = "", *, validator: Any) -> Any:
-    return option(text, default=value, unit=unit, validator=validator)
-
-
 @frozen(kw_only=True)
 class RevConvNextOptions:
     """Residual function of ConvNeXt: depthwise convolution, normalisation, pointwise expansion, GELU, pointwise.
@@ -28,9 +22,11 @@ class RevConvNextOptions:
     Liu et al. 2022, https://arxiv.org/abs/2201.03545, figure 4.
     """
 
-    kernel: int = _default("side of the depthwise convolution's kernel", 7, "pixels", validator=[ge(1), _odd])
-    expansion: int = _default("hidden channels as a multiple of the stream's", 4, validator=ge(1))
-    dropout: float = _default("probability of dropping a hidden value", 0.0, validator=[ge(0), lt(1)])
+    kernel: int = option(
+        "side of the depthwise convolution's kernel", default=7, unit="pixels", validator=[ge(1), _odd]
+    )
+    expansion: int = option("hidden channels as a multiple of the stream's", default=4, validator=ge(1))
+    dropout: float = option("probability of dropping a hidden value", default=0.0, validator=[ge(0), lt(1)])
 
 
 REV_CONVNEXT = BlockDeclaration(
