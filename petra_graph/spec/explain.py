@@ -6,8 +6,6 @@ its exact path.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -72,9 +70,10 @@ def explain(error: BaseException, value: RawValue) -> Iterator[Problem]:
         for inner, note in error.group_exceptions()[0]:
             yield from explain(inner, value.item(note.index))
     elif isinstance(error, Mismatch):
-        yield _mismatch(error, value)
+        message = f"{value.name()} must be {error.expected} (got {_brief(error.value)})"
+        yield Problem(message=message, hint=mend(error, value.path), path=value.path)
     elif isinstance(error, OutOfRange):
-        yield _out_of_range(error, value)
+        yield Problem(message=f"{value.name()} {_range(error.reason, value.raw)}", path=value.path)
     else:
         yield Problem(message=f"{value.name()}: {_text(error)}", path=value.path)
 
@@ -109,21 +108,6 @@ def _missing(cls: type, name: str, value: RawValue) -> Problem:
     message = f"{table_name(path, {})} is missing" if table else f"{name} is missing in {value.table_name()}"
     meaning = attribute.metadata.get("help", "")
     return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=path)
-
-
-def _mismatch(error: Mismatch, value: RawValue) -> Problem:
-    message = f"{value.name()} must be {error.expected} (got {_brief(error.value)})"
-    return Problem(message=message, hint=mend(error, value.path), path=value.path)
-
-
-def _out_of_range(error: OutOfRange, value: RawValue) -> Problem:
-    choice = re.match(r"'\w+' must be in (.*) \(got ", error.reason, re.DOTALL)
-    if choice:
-        with contextlib.suppress(ValueError, SyntaxError):
-            allowed = tuple(ast.literal_eval(choice[1]))
-            listed = ", ".join(shown(item) for item in allowed)
-            return _mismatch(Mismatch(f"one of {listed}", value.raw, allowed=allowed), value)
-    return Problem(message=f"{value.name()} {_range(error.reason, value.raw)}", path=value.path)
 
 
 def _range(reason: str, value: Any) -> str:

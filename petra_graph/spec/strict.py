@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import attrs
 from cattrs import Converter
@@ -20,6 +20,7 @@ from cattrs.errors import IterableValidationError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn, override
 
 from petra_graph.spec.describe import describe, is_list, is_literal, is_mapping, is_union, item_types, members
+from petra_graph.spec.schema import limits
 
 
 class Mismatch(Exception):
@@ -174,6 +175,9 @@ def _read_field(attribute: attrs.Attribute[Any], strict: Converter) -> Callable[
             except _NeedsInstanceError:
                 pass  # The validator compares fields, and runs when the table is built.
             except Exception as error:
+                allowed = tuple(limits(attribute).get("enum", ()))
+                if allowed and result not in allowed:
+                    raise Mismatch(describe(Literal[allowed]), result, allowed=allowed) from error
                 raise OutOfRange(str(error.args[0]) if error.args else repr(error), result) from error
         return result
 

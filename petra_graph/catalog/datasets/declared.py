@@ -25,7 +25,7 @@ class Cifar10Options:
     root: str = shared.root("cifar-10-batches-py, or that folder itself")
     download: bool = shared.download()
     crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.4914, 0.4822, 0.4465)
     std: tuple[float, ...] = shared.std(0.2470, 0.2435, 0.2616)
 
@@ -37,7 +37,7 @@ class Cifar100Options:
     root: str = shared.root("cifar-100-python, or that folder itself")
     download: bool = shared.download()
     crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.5071, 0.4865, 0.4409)
     std: tuple[float, ...] = shared.std(0.2673, 0.2564, 0.2762)
 
@@ -49,7 +49,7 @@ class FashionMnistOptions:
     root: str = shared.root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
     download: bool = shared.download()
     crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.2860)
     std: tuple[float, ...] = shared.std(0.3530)
 
@@ -60,7 +60,7 @@ class ImageNet32Options:
 
     root: str = shared.root("train_data_batch_1 to _10 and val_data")
     crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.4811, 0.4575, 0.4078)
     std: tuple[float, ...] = shared.std(0.2605, 0.2533, 0.2683)
 
@@ -82,7 +82,7 @@ class ImageNetOptions:
         default=0.08,
         validator=and_(gt(0), le(1)),
     )
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
     std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
 
@@ -106,7 +106,7 @@ class ImageFolderOptions:
     cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
     classes: int | None = shared.classes(None)
     crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip(default=True)
+    flip: bool = shared.flip()
     mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
     std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
 

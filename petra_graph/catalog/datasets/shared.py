@@ -29,9 +29,9 @@ def crop_padding(default: int) -> Any:
     )
 
 
-def flip(*, default: bool) -> Any:
+def flip() -> Any:
     """Return the key `flip`."""
-    return option("mirror training images left to right, half of them on average", default=default)
+    return option("mirror training images left to right, half of them on average", default=True)
 
 
 def mean(*default: float) -> Any:
