@@ -224,7 +224,7 @@ def test_missing_table_and_missing_network(validate):
         2,
         """\
 a.toml: [data] is missing
-    help: data: the data set and how it is batched
+    help: data: the data set and its batches
 a.toml: neither [graph] nor [architecture] is given
     help: [architecture] with name = "revnet", or one [[graph.node]] for each node
 2 problems

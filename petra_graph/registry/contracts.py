@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
-from attrs import field, frozen
+from attrs import frozen
+
+from petra_graph.spec.keys import key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +37,7 @@ class NoOptions:
 
 def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None) -> Any:
     """Return one option of a plugin's `Options` class: its meaning, unit and validator; required without a default."""
-    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
+    return key(default, text, unit=unit, validator=validator)
 
 
 @frozen(kw_only=True)

@@ -2,21 +2,17 @@
 
 Each class is a table of the TOML file and each field a key; other keys are refused. `options` tables belong to plugins:
 here they are plain mappings, and each plugin's own `Options` class checks them (see `registry`).
-`petra-graph schema` prints the fields' metadata `help` and `unit`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import attrs
-from attrs import field, frozen
+from attrs import frozen
 from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
 
-from petra_graph.errors import shown
-from petra_graph.spec.sizes import byte_count
+from petra_graph.spec.keys import file_name, key, options, required, sizes, some_device, some_stage, table
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -34,49 +30,6 @@ StoredDtype = Literal["as-streams", "float32", "bfloat16", "float16", "int8"]
 """The type of floating-point tensors in a buffer or channel, where it is smaller than their own."""
 Transport = Literal["auto", "process-group"]
 Scheduling = Literal["auto", "arrival", "static"]
-
-
-def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit and an attrs validator of its range."""
-    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
-
-
-def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return a required key of a table."""
-    return key(attrs.NOTHING, text, unit=unit, validator=validator)
-
-
-def table(cls: type) -> Any:
-    """Return a key whose value is a table; every key of the table has a default."""
-    return field(factory=cls, metadata={"help": cls.__doc__})
-
-
-def options(owner: str) -> Any:
-    """Return the key `options`, which only the plugin's own class checks."""
-    return field(factory=dict, metadata={"help": f"the {owner}'s own options"})
-
-
-def _some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
-    if (value if isinstance(value, int) else len(value)) < 1:
-        raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
-
-
-def _some_stage(_: object, __: object, value: str | int | tuple[tuple[str, ...], ...]) -> None:
-    if isinstance(value, int) and value < 1:
-        raise ValueError(f"at least one is needed (got {value})")
-
-
-def _sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
-    for size in (value,) if isinstance(value, str) else value or ():
-        byte_count(size)
-
-
-def _file_name(_: object, __: object, value: str) -> None:
-    """Refuse a name that cannot be a part of a path, or of the keys of weights, which "/" separates."""
-    if not re.fullmatch(r"[\w-][\w.-]*", value):
-        raise ValueError(
-            f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
-        )
 
 
 @frozen(kw_only=True)
@@ -99,11 +52,9 @@ class InputSpec:
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), _file_name))
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), file_name))
     block: str = required('a block plugin, or "module:Class"')
-    kind: Kind | None = key(
-        None, "kind of the node, which decides what the node keeps for its backward; default: the block's own"
-    )
+    kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
     repeat: int = key(1, "number of copies in a row", validator=ge(1))
     options: Mapping[str, Any] = options("block")
@@ -119,7 +70,7 @@ class GraphSpec:
 
 @frozen(kw_only=True)
 class MethodSpec:
-    """How gradients are computed."""
+    """The computation of gradients."""
 
     name: str = key("petra", "training method")
     schedule: AskedSchedule | None = key(
@@ -130,12 +81,10 @@ class MethodSpec:
     accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
     buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
-    backward: Uses | None = key(
-        None, "parameters of the backward: the current ones, or those stored at the forward; default: the method's own"
-    )
+    backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")
     flush: Flush | None = key(
         None,
-        'when the pipeline drains: at an epoch\'s end and before an evaluation, or also after each "window" of accumulation',
+        'when the pipeline drains: at an epoch\'s end and evaluations, or also after each "window" of accumulation',
     )
     last_stage: Literal["as-others", "keep-graph"] = key(
         "as-others", '"keep-graph": the last stage keeps graphs, 3 units of work a micro-batch instead of 4'
@@ -149,7 +98,7 @@ class PartitionSpec:
     stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
         "per-block",
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names',
-        validator=_some_stage,
+        validator=some_stage,
     )
     strategy: Literal["balanced", "memory"] = key(
         "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
@@ -157,35 +106,28 @@ class PartitionSpec:
     profile: str | None = key(
         None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
     )
-    devices: int | tuple[str, ...] = key(
-        1, 'number of devices, or their names: ["cuda:0", "cpu"]', validator=_some_device
-    )
+    devices: int | tuple[str, ...] = key(1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=some_device)
     replicas: int = key(
-        1,
-        "copies of the whole pipeline, each on processes of its own with its own rows of a micro-batch",
-        validator=ge(1),
+        1, "copies of the pipeline, each with processes and rows of a micro-batch of its own", validator=ge(1)
     )
     sync_batch_norm: bool = key(
-        False,
-        "batch normalisation uses the statistics of all replicas' rows, and waits for them; else each replica its own",
+        False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
     )
     device_type: str | tuple[str, ...] | None = key(
         None, "device type that plans assume, one for all devices or one each; default: this machine's"
     )
     memory: str | tuple[str, ...] | None = key(
-        None,
-        'memory limit of a device, as in "40GiB", one for all devices or one each; default: no limit',
-        validator=_sizes,
+        None, 'memory limit of a device, as in "40GiB", one for all or one each; default: no limit', validator=sizes
     )
     link_latency: float | None = key(
         None,
-        "latency of a message between two devices, for plans; default: the device type's",
+        "latency between devices, for plans; default: the device type's",
         unit="seconds",
         validator=optional(ge(0)),
     )
     link_bandwidth: float | None = key(
         None,
-        "bandwidth between two devices, for plans; default: the device type's",
+        "bandwidth between devices, for plans; default: the device type's",
         unit="bytes a second",
         validator=optional(gt(0)),
     )
@@ -239,33 +181,31 @@ class PrecisionSpec:
     grid_bits: int = key(16, "streams must stay below 2^(24 - grid_bits) in float32", validator=and_(ge(1), le(22)))
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
-        "as-streams",
-        "type of the inputs stored until their backward, where smaller than theirs; int8: one scale a tensor",
+        "as-streams", "type of the inputs stored until their backward, where it is smaller; int8: one scale a tensor"
     )
     buffer_device: Literal["stage", "cpu"] = key(
         "stage", 'memory of the inputs stored until their backward: the stage\'s device, or ("cpu") the host'
     )
     channel_dtype: StoredDtype = key(
-        "as-streams",
-        "type of the tensors between stages in training, where smaller than theirs; int8: one scale a tensor",
+        "as-streams", "type of the tensors between stages in training, where it is smaller; int8: one scale a tensor"
     )
 
 
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
-    """The data set and how it is batched."""
+    """The data set and its batches."""
 
     name: str = required("data set plugin")
     batch: int = key(64, "samples in a micro-batch, of one replica", validator=ge(1))
     evaluation_batch: int | None = key(
-        None, "samples in an evaluation batch; default: batch", validator=optional(ge(1))
+        None, "samples of an evaluation batch; default: batch", validator=optional(ge(1))
     )
     workers: int = key(0, "loader processes; the samples do not depend on their number", validator=ge(0))
 
 
 @frozen(kw_only=True)
 class RunSpec:
-    """How long, from which seed, and where the results go."""
+    """Length, seed, processes and directory of a run."""
 
     epochs: int = key(1, "passes over the training data", validator=ge(1))
     seed: int = key(0, "seed of every random number", validator=ge(0))
@@ -274,10 +214,7 @@ class RunSpec:
     log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
     directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
     watchdog: float = key(
-        300.0,
-        "longest that an operation of a stage may take before a run of several processes fails",
-        unit="seconds",
-        validator=gt(0),
+        300.0, "longest operation of a stage before a run of several processes fails", unit="seconds", validator=gt(0)
     )
     transport: Transport = key(
         "auto",
@@ -305,7 +242,7 @@ class ProbeSpec:
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key("run", "names the run directory; default: the file's name", validator=and_(min_len(1), _file_name))
+    name: str = key("run", "names the run directory; default: the file's name", validator=and_(min_len(1), file_name))
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
     loss: LossSpec = table(LossSpec)
@@ -314,6 +251,6 @@ class Spec:
     optimizer: OptimizerSpec = table(OptimizerSpec)
     lr_schedule: LrScheduleSpec = table(LrScheduleSpec)
     precision: PrecisionSpec = table(PrecisionSpec)
-    data: DataSpec = required("the data set and how it is batched")
+    data: DataSpec = required("the data set and its batches")
     run: RunSpec = table(RunSpec)
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

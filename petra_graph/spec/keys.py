@@ -1,0 +1,61 @@
+"""The keys of a table: their declaration, and the validators of their values.
+
+The metadata `help` and `unit` of a key stand in `petra-graph schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+from attrs import field
+
+from petra_graph.errors import shown
+from petra_graph.spec.sizes import byte_count
+
+
+def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
+    """Return an optional key of a table: its default, its meaning, its unit and an attrs validator of its range."""
+    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
+
+
+def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
+    """Return a required key of a table."""
+    return key(attrs.NOTHING, text, unit=unit, validator=validator)
+
+
+def table(cls: type) -> Any:
+    """Return a key whose value is a table; every key of the table has a default."""
+    return field(factory=cls, metadata={"help": cls.__doc__})
+
+
+def options(owner: str) -> Any:
+    """Return the key `options`, which only the plugin's own class checks."""
+    return field(factory=dict, metadata={"help": f"the {owner}'s own options"})
+
+
+def some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
+    """Refuse a number of devices, or a list of them, below 1."""
+    if (value if isinstance(value, int) else len(value)) < 1:
+        raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
+
+
+def some_stage(_: object, __: object, value: str | int | tuple[tuple[str, ...], ...]) -> None:
+    """Refuse a number of stages below 1."""
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"at least one is needed (got {value})")
+
+
+def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
+    """Refuse text that is no size in bytes."""
+    for size in (value,) if isinstance(value, str) else value or ():
+        byte_count(size)
+
+
+def file_name(_: object, __: object, value: str) -> None:
+    """Refuse a name that cannot be a part of a path, or of the keys of weights, which "/" separates."""
+    if not re.fullmatch(r"[\w-][\w.-]*", value):
+        raise ValueError(
+            f'must consist of letters, digits, "_", "-" and ".", and not begin with "." (got {shown(value)})'
+        )
