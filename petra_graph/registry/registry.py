@@ -9,38 +9,39 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.registry.contracts import (
-    ARCHITECTURES,
-    BLOCKS,
-    DATASETS,
-    LOSSES,
-    LR_SCHEDULES,
-    OPTIMIZERS,
-    Declaration,
-)
+from petra_graph.registry import contracts
+from petra_graph.registry.contracts import BLOCKS, Declaration
 from petra_graph.registry.discovery import Entry, canonical, scan
 from petra_graph.registry.local import is_local, resolve_local_block
 from petra_graph.registry.trust import checked_declaration
 
+
+@frozen
+class Group:
+    """A group of entry points: the noun of its plugins in messages, and their contract."""
+
+    noun: str
+    contract: type[Declaration]
+
+
+GROUPS: Mapping[str, Group] = {
+    contracts.BLOCKS: Group("block", contracts.BlockDeclaration),
+    contracts.ARCHITECTURES: Group("architecture", contracts.ArchitectureDeclaration),
+    contracts.OPTIMIZERS: Group("optimizer", contracts.OptimizerDeclaration),
+    contracts.LR_SCHEDULES: Group("learning-rate schedule", contracts.LrScheduleDeclaration),
+    contracts.LOSSES: Group("loss", contracts.LossDeclaration),
+    contracts.DATASETS: Group("data set", contracts.DataSetDeclaration),
+}
+SHORT_GROUPS: Mapping[str, str] = {group.removeprefix("petra_graph."): group for group in GROUPS}
+"""Groups by their names on the command line."""
 TABLE_GROUPS: Mapping[str, str] = {
-    "architecture": ARCHITECTURES,
-    "loss": LOSSES,
-    "optimizer": OPTIMIZERS,
-    "lr_schedule": LR_SCHEDULES,
-    "data": DATASETS,
+    "architecture": contracts.ARCHITECTURES,
+    "loss": contracts.LOSSES,
+    "optimizer": contracts.OPTIMIZERS,
+    "lr_schedule": contracts.LR_SCHEDULES,
+    "data": contracts.DATASETS,
 }
 """The group of the plugin that each top-level table of a specification names."""
-NOUNS: Mapping[str, str] = {
-    BLOCKS: "block",
-    ARCHITECTURES: "architecture",
-    OPTIMIZERS: "optimizer",
-    LR_SCHEDULES: "learning-rate schedule",
-    LOSSES: "loss",
-    DATASETS: "data set",
-}
-"""A plugin of each group, as messages call it."""
-SHORT_GROUPS: Mapping[str, str] = {group.removeprefix("petra_graph."): group for group in NOUNS}
-"""Groups by their names on the command line."""
 
 
 @frozen(kw_only=True)
@@ -54,7 +55,7 @@ class Plugin:
     declaration: Declaration
 
     def __str__(self) -> str:
-        return f"{NOUNS[self.group]} {shown(self.name)}"
+        return f"{GROUPS[self.group].noun} {shown(self.name)}"
 
 
 @frozen(kw_only=True)
@@ -95,7 +96,7 @@ class Registry:
         if group == BLOCKS and self.is_local(name):
             return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name))
         entry = self.find(group, name)
-        declaration = checked_declaration(entry, NOUNS[group])
+        declaration = checked_declaration(entry, GROUPS[group].noun, GROUPS[group].contract)
         return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)
 
     def find(self, group: str, name: str) -> Entry:
@@ -123,7 +124,7 @@ class Registry:
         hint = suggestion(name, self.names(group))
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
-        return Problem(message=f"unknown {NOUNS[group]} {shown(name)}", hint=hint)
+        return Problem(message=f"unknown {GROUPS[group].noun} {shown(name)}", hint=hint)
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
@@ -134,7 +135,7 @@ def discover(search: Iterable[str] | None = None) -> Registry:
 
 def _ambiguous(matches: list[Entry], name: str) -> Problem:
     owners = sorted(entry.distribution for entry in matches)
-    noun = NOUNS[matches[0].group]
+    noun = GROUPS[matches[0].group].noun
     if len(set(owners)) == 1:
         return Problem(
             message=f"{noun} {shown(name)} is declared twice by {owners[0]}",

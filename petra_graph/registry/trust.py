@@ -22,25 +22,16 @@ from petra_graph.spec.strict import check_readable
 
 T = TypeVar("T")
 
-DECLARATIONS: dict[str, type[Declaration]] = {
-    contracts.BLOCKS: contracts.BlockDeclaration,
-    contracts.ARCHITECTURES: contracts.ArchitectureDeclaration,
-    contracts.OPTIMIZERS: contracts.OptimizerDeclaration,
-    contracts.LR_SCHEDULES: contracts.LrScheduleDeclaration,
-    contracts.LOSSES: contracts.LossDeclaration,
-    contracts.DATASETS: contracts.DataSetDeclaration,
-}
 
-
-def checked_declaration(entry: Entry, noun: str) -> Declaration:
-    """Return the declaration that an entry point names, checked against its group's contract.
+def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) -> Declaration:
+    """Return the declaration that an entry point names, checked against a contract.
 
     Raises:
         PluginError: the declaration cannot be loaded, or breaks the contract.
     """
     plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
     declaration = guarded(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
-    fault = find_fault(declaration, DECLARATIONS[entry.group])
+    fault = find_fault(declaration, contract)
     if fault:
         raise PluginError(
             Problem(message=f"{plugin} is broken: {entry.target!r} {fault}", hint="report it to its author")

@@ -47,18 +47,25 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 @frozen(kw_only=True)
-class BatchFormat:
-    """The format of a batch file: a dictionary with "data" [n, 3 * 32 * 32], planes first, and labels."""
+class PickledSet:
+    """The published files of a data set: dictionaries with "data" [n, 3 * 32 * 32], planes first, and labels."""
 
+    name: str
+    folder: str = ""
+    """The folder of the files below root; they may also stand in root itself."""
+    train: tuple[str, ...]
+    test: tuple[str, ...]
     classes: int
-    label_key: str
-    """The key of the labels in the dictionary."""
+    label_key: str = "labels"
+    """The key of the labels in a dictionary."""
     first_label: int = 0
     hint: str
-    """The remedy for a broken file, for messages."""
+    """The layout and the source of the files, for messages."""
+    torchvision: str = ""
+    """The class in torchvision.datasets with the archive's address and checksum; "" where there is none."""
 
 
-def read_batches(paths: Sequence[Path], form: BatchFormat) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def read_batches(paths: Sequence[Path], published: PickledSet) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the pixels [n, 32, 32, 3] and the targets [n], counted from 0, of batch files in their order.
 
     Raises:
@@ -71,7 +78,7 @@ def read_batches(paths: Sequence[Path], form: BatchFormat) -> tuple[NDArray[np.u
     targets = np.empty(most, np.int64)
     read = 0
     for path in paths:
-        planes, labels = _read(path, form)
+        planes, labels = _read(path, published)
         upto = read + len(labels)
         pixels[read:upto] = planes.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
         targets[read:upto] = labels
@@ -79,28 +86,28 @@ def read_batches(paths: Sequence[Path], form: BatchFormat) -> tuple[NDArray[np.u
     return pixels[:read], targets[:read]
 
 
-def _read(path: Path, form: BatchFormat) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read(path: Path, published: PickledSet) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         with path.open("rb") as file:
             # latin1: the published files are Python 2's, whose byte strings hold arrays.
             entry = _ArraysOnly(file, encoding="latin1").load()
     except Exception as error:  # damaged files raise anything: unknown codecs, MemoryError
         reason = str(error) or type(error).__name__
-        raise problem(f"{path} cannot be read as a pickled batch: {reason}", form.hint) from error
+        raise problem(f"{path} cannot be read as a pickled batch: {reason}", published.hint) from error
     if not isinstance(entry, dict):
-        raise problem(f"{path} must hold a dictionary (got {type(entry).__name__})", form.hint)
-    key = form.label_key
+        raise problem(f"{path} must hold a dictionary (got {type(entry).__name__})", published.hint)
+    key = published.label_key
     if key not in entry or "data" not in entry:
-        raise problem(f"{path} must hold 'data' and {key!r} (got {sorted(map(str, entry))})", form.hint)
+        raise problem(f"{path} must hold 'data' and {key!r} (got {sorted(map(str, entry))})", published.hint)
     data, raw = entry["data"], entry[key]
     if not isinstance(raw, list | np.ndarray) or not all(isinstance(label, int | np.integer) for label in raw):
-        raise problem(f"{key!r} in {path} must be a list of whole numbers", form.hint)
-    labels = np.array(raw, np.int64) - form.first_label
+        raise problem(f"{key!r} in {path} must be a list of whole numbers", published.hint)
+    labels = np.array(raw, np.int64) - published.first_label
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (len(labels), _ROW):
         got = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise problem(f"'data' in {path} must be uint8[{len(labels)}, {_ROW}] (got {got})", form.hint)
-    if len(labels) and (labels.min() < 0 or labels.max() >= form.classes):
-        low, high = form.first_label, form.first_label + form.classes - 1
-        span = f"{labels.min() + form.first_label} .. {labels.max() + form.first_label}"
-        raise problem(f"labels in {path} must lie in {low} .. {high} (got {span})", form.hint)
+        raise problem(f"'data' in {path} must be uint8[{len(labels)}, {_ROW}] (got {got})", published.hint)
+    if len(labels) and (labels.min() < 0 or labels.max() >= published.classes):
+        low, high = published.first_label, published.first_label + published.classes - 1
+        span = f"{labels.min() + published.first_label} .. {labels.max() + published.first_label}"
+        raise problem(f"labels in {path} must lie in {low} .. {high} (got {span})", published.hint)
     return data, labels

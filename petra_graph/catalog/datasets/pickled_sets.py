@@ -16,8 +16,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from petra_graph.catalog.datasets.declared import (
     CIFAR10,
     CIFAR100,
@@ -27,63 +25,41 @@ from petra_graph.catalog.datasets.declared import (
     ImageNet32Options,
 )
 from petra_graph.catalog.datasets.files import expanded, find_folder, problem
-from petra_graph.catalog.datasets.pickled import BatchFormat, read_batches
+from petra_graph.catalog.datasets.pickled import PickledSet, read_batches
 from petra_graph.catalog.datasets.splits import image_halves
-from petra_graph.registry.contracts import DataSet, DataSetDeclaration
+from petra_graph.registry.contracts import DataFacts, DataSet
 
-
-@frozen(kw_only=True)
-class _Publication:
-    """The published files of a data set."""
-
-    name: str
-    declaration: DataSetDeclaration
-    folder: str = ""
-    """The folder of the files below root; they may also stand in root itself."""
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    format: BatchFormat
-    torchvision: str = ""
-    """The class in torchvision.datasets with the address and the checksum; "" where there is none."""
-
-
-def _cifar_hint(folder: str, first: str) -> str:
-    return (
-        f"root must hold {folder}/ with {first} and the others; set download = true, "
-        f"or unpack the python version from https://www.cs.toronto.edu/~kriz/cifar.html there"
-    )
-
-
-_CIFAR10 = _Publication(
+_CIFAR_HINT = (
+    "root must hold {} and the others; set download = true, "
+    "or unpack the python version from https://www.cs.toronto.edu/~kriz/cifar.html there"
+)
+_CIFAR10 = PickledSet(
     name="cifar10",
-    declaration=CIFAR10,
     folder="cifar-10-batches-py",
     train=tuple(f"data_batch_{number}" for number in range(1, 6)),
     test=("test_batch",),
-    format=BatchFormat(classes=10, label_key="labels", hint=_cifar_hint("cifar-10-batches-py", "data_batch_1")),
+    classes=10,
+    hint=_CIFAR_HINT.format("cifar-10-batches-py/ with data_batch_1"),
     torchvision="CIFAR10",
 )
-_CIFAR100 = _Publication(
+_CIFAR100 = PickledSet(
     name="cifar100",
-    declaration=CIFAR100,
     folder="cifar-100-python",
     train=("train",),
     test=("test",),
-    format=BatchFormat(classes=100, label_key="fine_labels", hint=_cifar_hint("cifar-100-python", "train")),
+    classes=100,
+    label_key="fine_labels",
+    hint=_CIFAR_HINT.format("cifar-100-python/ with train"),
     torchvision="CIFAR100",
 )
-_IMAGENET32 = _Publication(
+_IMAGENET32 = PickledSet(
     name="imagenet32",
-    declaration=IMAGENET32,
     train=tuple(f"train_data_batch_{number}" for number in range(1, 11)),
     test=("val_data",),
-    format=BatchFormat(
-        classes=1000,
-        label_key="labels",
-        first_label=1,
-        hint="root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and "
-        "Imagenet32_val.zip (an account is needed) from https://image-net.org/download-images and unpack both there",
-    ),
+    classes=1000,
+    first_label=1,
+    hint="root must hold train_data_batch_1 to train_data_batch_10 and val_data; get Imagenet32_train.zip and "
+    "Imagenet32_val.zip (an account is needed) from https://image-net.org/download-images and unpack both there",
 )
 
 
@@ -93,7 +69,7 @@ def cifar10(options: Cifar10Options) -> DataSet:
     Raises:
         SpecError: files are missing or broken, or the download fails.
     """
-    return _open(_CIFAR10, options, download=options.download)
+    return _open(_CIFAR10, options, CIFAR10.facts(options), download=options.download)
 
 
 def cifar100(options: Cifar100Options) -> DataSet:
@@ -102,7 +78,7 @@ def cifar100(options: Cifar100Options) -> DataSet:
     Raises:
         SpecError: files are missing or broken, or the download fails.
     """
-    return _open(_CIFAR100, options, download=options.download)
+    return _open(_CIFAR100, options, CIFAR100.facts(options), download=options.download)
 
 
 def imagenet32(options: ImageNet32Options) -> DataSet:
@@ -111,28 +87,32 @@ def imagenet32(options: ImageNet32Options) -> DataSet:
     Raises:
         SpecError: files are missing or broken.
     """
-    return _open(_IMAGENET32, options, download=False)
+    return _open(_IMAGENET32, options, IMAGENET32.facts(options), download=False)
 
 
 def _open(
-    published: _Publication, options: Cifar10Options | Cifar100Options | ImageNet32Options, *, download: bool
+    published: PickledSet,
+    options: Cifar10Options | Cifar100Options | ImageNet32Options,
+    facts: DataFacts,
+    *,
+    download: bool,
 ) -> DataSet:
     root = expanded(options.root)
     needs = [*published.train, *published.test]
     candidates = list(dict.fromkeys([root / published.folder, root]))
     if download and not any(all((folder / file).is_file() for file in needs) for folder in candidates):
         _download(published, root)
-    folder = find_folder(published.name, candidates, needs, hint=published.format.hint)
+    folder = find_folder(published.name, candidates, needs, hint=published.hint)
     return image_halves(
-        read_batches([folder / file for file in published.train], published.format),
-        read_batches([folder / file for file in published.test], published.format),
-        facts=published.declaration.facts(options),
+        read_batches([folder / file for file in published.train], published),
+        read_batches([folder / file for file in published.test], published),
+        facts=facts,
         crop_padding=options.crop_padding,
         flip=options.flip,
     )
 
 
-def _download(published: _Publication, root: Path) -> None:
+def _download(published: PickledSet, root: Path) -> None:
     from torchvision import datasets
     from torchvision.datasets.utils import download_and_extract_archive
 
@@ -140,5 +120,4 @@ def _download(published: _Publication, root: Path) -> None:
     try:
         download_and_extract_archive(archive.url, str(root), filename=archive.filename, md5=archive.tgz_md5)
     except (OSError, RuntimeError) as error:
-        message = f"{published.name} cannot be fetched from {archive.url}: {error}"
-        raise problem(message, published.format.hint) from error
+        raise problem(f"{published.name} cannot be fetched from {archive.url}: {error}", published.hint) from error
