@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_splits
 from petra_graph.errors import PetraGraphError
 
 _BATCHES = 5
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         return 2
     source, out = Path(arguments[0]), Path(arguments[1]) / "cifar-10-batches-py"
     try:
-        train, test = scan_halves(source, "train", "test", classes=10, hint="FOLDER holds train/ and test/")
+        train, test = scan_splits(source, "train", "test", classes=10, hint="FOLDER holds train/ and test/")
     except PetraGraphError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -44,13 +44,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def batch(half: ClassFolders, part: np.ndarray, label: str) -> dict[str, Any]:
-    pixels = ImageFiles(files=half.files, size=32)[part]
+def batch(split: ClassFolders, part: np.ndarray, label: str) -> dict[str, Any]:
+    pixels = ImageFiles(files=split.files, size=32)[part]
     return {
         "batch_label": label,
-        "labels": half.targets[part].tolist(),
+        "labels": split.targets[part].tolist(),
         "data": np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).reshape(len(part), -1),
-        "filenames": [Path(half.files[index]).name for index in part],
+        "filenames": [Path(split.files[index]).name for index in part],
     }
 
 

@@ -172,7 +172,7 @@ class DataSetDeclaration(Declaration):
 
 
 class Split(Protocol):
-    """One half of a data set (training or test).
+    """The training or the test split of a data set.
 
     A split may also have `fetch_targets(indices) -> targets [n]`: a process that hosts the head, but not the first
     stage, then decodes no image.
@@ -196,12 +196,12 @@ class DataSet(Protocol):
 
     @property
     def train(self) -> Split:
-        """The training half."""
+        """The training split."""
         ...
 
     @property
     def test(self) -> Split:
-        """The test half."""
+        """The test split."""
         ...
 
     @property

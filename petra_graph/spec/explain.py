@@ -16,7 +16,7 @@ from attrs import field, frozen
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.mend import mend
+from petra_graph.spec.hints import hint_for
 from petra_graph.spec.strict import Mismatch, OutOfRange
 
 LONGEST_SHOWN = 60
@@ -71,7 +71,7 @@ def explain(error: BaseException, value: RawValue) -> Iterator[Problem]:
             yield from explain(inner, value.item(note.index))
     elif isinstance(error, Mismatch):
         message = f"{value.name()} must be {error.expected} (got {_brief(error.value)})"
-        yield Problem(message=message, hint=mend(error, value.path), path=value.path)
+        yield Problem(message=message, hint=hint_for(error, value.path), path=value.path)
     elif isinstance(error, OutOfRange):
         yield Problem(message=f"{value.name()} {_range(error.reason, value.raw)}", path=value.path)
     else:

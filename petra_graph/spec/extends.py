@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from petra_graph.errors import Problem, SpecError, Where, shown
-from petra_graph.spec.merge import Layers, merge, single
+from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.source import STDIN, Source, read_source
 
 
@@ -35,7 +35,7 @@ def _extended(source: Source, path: str, above: tuple[str, ...]) -> Layers:
             problems += error.problems
     if problems:
         raise SpecError(problems)
-    return reduce(merge, [*bases, single(source)])
+    return reduce(merge, [*bases, source_layers(source)])
 
 
 def _base(path: str, name: str, where: Where, chain: tuple[str, ...]) -> Layers:

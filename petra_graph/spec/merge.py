@@ -79,7 +79,7 @@ class Layers:
         return tuple(sorted(located, key=order))
 
 
-def single(source: Source) -> Layers:
+def source_layers(source: Source) -> Layers:
     """Return one text as layers."""
     values = {key: value for key, value in source.values.items() if key not in NOT_VALUES}
     return Layers(values=values, origins=dict.fromkeys(paths(values), source), sources=(source,))

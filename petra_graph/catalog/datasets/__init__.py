@@ -1,1 +1,1 @@
-"""Data sets: training and test halves of uint8 images, augmented by (seed, epoch, index) alone."""
+"""Data sets: training and test splits of uint8 images, augmented by (seed, epoch, index) alone."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import DIGITS, DigitsOptions
-from petra_graph.catalog.datasets.splits import image_halves
+from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.errors import Problem, SpecError
 from petra_graph.registry.contracts import DataSet
 
@@ -36,7 +36,7 @@ def digits(options: DigitsOptions) -> DataSet:
     images = np.rint(bunch.images * (255 / _LARGEST)).astype(np.uint8)[..., np.newaxis]
     targets = bunch.target.astype(np.int64)
     test = stratified(targets, share=options.test_share, seed=_PERMUTATION)
-    return image_halves(
+    return image_data_set(
         (images[~test], targets[~test]),
         (images[test], targets[test]),
         facts=DIGITS.facts(options),

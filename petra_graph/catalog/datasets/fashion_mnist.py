@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
-from petra_graph.catalog.datasets.files import expanded, find_folder, problem
-from petra_graph.catalog.datasets.splits import image_halves
+from petra_graph.catalog.datasets.files import expanded, file_error, find_folder
+from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.registry.contracts import DataSet
 
-_HALVES = (
+_SPLITS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-_FILES = [name for half in _HALVES for name in half]
+_FILES = [name for split in _SPLITS for name in split]
 _HINT = (
     "root must hold FashionMNIST/raw/ with the four files, plain or as .gz, or the files themselves; set "
     "download = true, or get them from https://github.com/zalandoresearch/fashion-mnist (Debian: "
@@ -47,8 +47,8 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
         _download(root)
     suffix = next((suffix for suffix in map(_suffix, candidates) if suffix is not None), "")
     folder = find_folder("fashion-mnist", candidates, [name + suffix for name in _FILES], hint=_HINT)
-    train, test = (_half(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _HALVES)
-    return image_halves(
+    train, test = (_split(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _SPLITS)
+    return image_data_set(
         train, test, facts=FASHION_MNIST.facts(options), crop_padding=options.crop_padding, flip=options.flip
     )
 
@@ -62,28 +62,28 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise problem(f"{path} cannot be read: {error}", _HINT) from error
+        raise file_error(f"{path} cannot be read: {error}", _HINT) from error
     start = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(content) < start:
         message = (
             f"{path} must be an idx file of unsigned bytes in {dimensions} dimensions (starts with {content[:4]!r})"
         )
-        raise problem(message, _HINT)
+        raise file_error(message, _HINT)
     shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
     if len(content) != start + shape.prod():
         message = f"{path} must have {start + shape.prod()} bytes for its shape {shape.tolist()} (got {len(content)})"
-        raise problem(message, _HINT)
+        raise file_error(message, _HINT)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _half(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _split(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     pixels, targets = read_idx(images, 3), read_idx(labels, 1)
     if pixels.shape[1:] != (28, 28):
-        raise problem(f"images in {images} must be 28 x 28 (got {pixels.shape[1]} x {pixels.shape[2]})", _HINT)
+        raise file_error(f"images in {images} must be 28 x 28 (got {pixels.shape[1]} x {pixels.shape[2]})", _HINT)
     if len(pixels) != len(targets):
-        raise problem(f"{labels} must have a label for each image (got {len(targets)} for {len(pixels)})", _HINT)
+        raise file_error(f"{labels} must have a label for each image (got {len(targets)} for {len(pixels)})", _HINT)
     if len(targets) and targets.max() >= _CLASSES:
-        raise problem(f"labels in {labels} must lie in 0 .. {_CLASSES - 1} (got {targets.max()})", _HINT)
+        raise file_error(f"labels in {labels} must lie in 0 .. {_CLASSES - 1} (got {targets.max()})", _HINT)
     return pixels[..., np.newaxis], targets.astype(np.int64)
 
 
@@ -98,4 +98,4 @@ def _download(root: Path) -> None:
     try:
         FashionMNIST(str(root), download=True)
     except (OSError, RuntimeError) as error:
-        raise problem(f"fashion-mnist cannot be fetched from {FashionMNIST.mirrors[0]}: {error}", _HINT) from error
+        raise file_error(f"fashion-mnist cannot be fetched from {FashionMNIST.mirrors[0]}: {error}", _HINT) from error

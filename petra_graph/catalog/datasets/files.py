@@ -24,7 +24,7 @@ def expanded(root: str) -> Path:
         raise problem(f"nobody knows the home in {root!r}", hint="write the whole path, or set HOME") from None
 
 
-def problem(message: str, hint: str) -> SpecError:
+def file_error(message: str, hint: str) -> SpecError:
     """Return an error about the files under `root`."""
     return SpecError(Problem(message=message, hint=hint, path=ROOT))
 
@@ -53,7 +53,7 @@ def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, 
             lacks.append(f"{folder} has none of {listed(needed)}")
         else:
             lacks.append(f"{folder} lacks {listed(missing)}")
-    raise problem(f"the files of {name} are not there: {'; '.join(lacks)}", hint)
+    raise file_error(f"the files of {name} are not there: {'; '.join(lacks)}", hint)
 
 
 def listed(names: Iterable[str], *, most: int = 4) -> str:

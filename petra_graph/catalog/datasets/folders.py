@@ -14,7 +14,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.files import ROOT, listed, problem
+from petra_graph.catalog.datasets.files import ROOT, file_error, listed
 from petra_graph.errors import Problem, RunFailed
 
 _EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
@@ -44,11 +44,11 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
         SpecError: there is no such folder, another number of classes, or a class without images.
     """
     if not folder.is_dir():
-        raise problem(f"{folder} is not a folder", hint)
+        raise file_error(f"{folder} is not a folder", hint)
     names = tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."))
     if not names or classes not in {None, len(names)}:
         required = "at least one class folder" if classes is None else f"{classes} class folders"
-        raise problem(f"{folder} must hold {required} (got {len(names)})", hint)
+        raise file_error(f"{folder} must hold {required} (got {len(names)})", hint)
     files: list[str] = []
     counts: list[int] = []
     for name in names:
@@ -56,25 +56,25 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
         files += paths
         counts.append(len(paths))
     if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
-        raise problem(f"{folder} has classes without images: {listed(empty)}", hint)
+        raise file_error(f"{folder} has classes without images: {listed(empty)}", hint)
     return ClassFolders(classes=names, files=tuple(files), targets=np.repeat(np.arange(len(names)), counts))
 
 
-def scan_halves(
+def scan_splits(
     root: Path, train: str, test: str, *, classes: int | None, hint: str
 ) -> tuple[ClassFolders, ClassFolders]:
-    """Return the images of both halves.
+    """Return the images of both splits.
 
     Raises:
-        SpecError: as for `scan`, or the halves have different classes.
+        SpecError: as for `scan`, or the splits have different classes.
     """
     if not root.is_dir():
-        raise problem(f"{root} is not a folder", hint)
-    halves = scan(root / train, classes=classes, hint=hint), scan(root / test, classes=classes, hint=hint)
-    if odd := sorted(set(halves[0].classes) ^ set(halves[1].classes)):
+        raise file_error(f"{root} is not a folder", hint)
+    splits = scan(root / train, classes=classes, hint=hint), scan(root / test, classes=classes, hint=hint)
+    if odd := sorted(set(splits[0].classes) ^ set(splits[1].classes)):
         message = f"{root / train} and {root / test} must have the same classes (only one has {listed(odd)})"
-        raise problem(message, hint)
-    return halves
+        raise file_error(message, hint)
+    return splits
 
 
 def open_rgb(file: str) -> Image.Image:

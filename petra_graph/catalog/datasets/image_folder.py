@@ -10,8 +10,8 @@ from attrs import evolve
 
 from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, ImageFolderOptions
 from petra_graph.catalog.datasets.files import expanded
-from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_halves
-from petra_graph.catalog.datasets.splits import PixelStore, image_halves
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, scan_splits
+from petra_graph.catalog.datasets.splits import PixelStore, image_data_set
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import DataSet
 
@@ -26,8 +26,8 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
         f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
         'set options "train", "test" and "classes" for another layout'
     )
-    train, test = scan_halves(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    return image_halves(
+    train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
+    return image_data_set(
         (_store(train, options), train.targets),
         (_store(test, options), test.targets),
         facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes)),

@@ -20,8 +20,8 @@ from PIL import Image
 
 from petra_graph.catalog.datasets.declared import IMAGENET, ImageNetOptions
 from petra_graph.catalog.datasets.files import expanded
-from petra_graph.catalog.datasets.folders import ImageFiles, decoded, scan_halves
-from petra_graph.catalog.datasets.splits import Halves, ImageSplit, LabelledSplit, as_images
+from petra_graph.catalog.datasets.folders import ImageFiles, decoded, scan_splits
+from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, OpenedDataSet, as_images
 from petra_graph.registry.contracts import DataSet
 
 _SAMPLE = 2
@@ -67,7 +67,7 @@ def random_box(width: int, height: int, least_area: float, generator: np.random.
 
 @define(kw_only=True, eq=False)
 class RandomViews(LabelledSplit):
-    """The training half: files, decoded at each fetch."""
+    """The training split: files, decoded at each fetch."""
 
     files: Sequence[str]
     view: TrainingView
@@ -96,10 +96,10 @@ def imagenet(options: ImageNetOptions) -> DataSet:
         f"{options.classes} classes (validation images sorted into them); get ILSVRC 2012 from https://image-net.org, "
         'or name other folders in options "train", "test" and "classes"'
     )
-    train, test = scan_halves(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
+    train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
     view = TrainingView(size=options.size, least_area=options.least_area, flip=options.flip)
     centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
-    return Halves(
+    return OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, view=view),
         test=ImageSplit(pixels=centres, targets=test.targets),
         facts=IMAGENET.facts(options),

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import RANDOM, RandomOptions
-from petra_graph.catalog.datasets.splits import Halves
+from petra_graph.catalog.datasets.splits import OpenedDataSet
 from petra_graph.registry.contracts import DataSet
 
 _STARTS = 65_521
@@ -28,14 +28,14 @@ _IMAGE = 3
 
 @frozen(kw_only=True, eq=False)
 class NoiseSplit:
-    """One half: windows [n, *shape] of `block`."""
+    """One split: windows [n, *shape] of `block`."""
 
     block: NDArray[np.generic]
     shape: tuple[int, ...]
     classes: int
     samples: int
     first: int
-    """Index of the half's first sample within the data set."""
+    """Index of the split's first sample within the data set."""
 
     def __len__(self) -> int:
         return self.samples
@@ -67,8 +67,10 @@ def noise(options: RandomOptions) -> DataSet:
     else:
         block = generator.integers(0, options.levels, size).astype(options.dtype)
 
-    def half(first: int, samples: int) -> NoiseSplit:
+    def split(first: int, samples: int) -> NoiseSplit:
         shape, classes = options.shape, options.classes
         return NoiseSplit(block=block, shape=shape, classes=classes, samples=samples, first=first)
 
-    return Halves(train=half(0, options.train), test=half(options.train, options.test), facts=RANDOM.facts(options))
+    return OpenedDataSet(
+        train=split(0, options.train), test=split(options.train, options.test), facts=RANDOM.facts(options)
+    )

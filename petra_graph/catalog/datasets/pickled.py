@@ -15,7 +15,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.files import problem
+from petra_graph.catalog.datasets.files import file_error
 
 _SIDE = 32
 """Height and width in pixels."""
@@ -93,21 +93,21 @@ def _read(path: Path, published: PickledSet) -> tuple[NDArray[np.uint8], NDArray
             entry = _ArraysOnly(file, encoding="latin1").load()
     except Exception as error:  # damaged files raise anything: unknown codecs, MemoryError
         reason = str(error) or type(error).__name__
-        raise problem(f"{path} cannot be read as a pickled batch: {reason}", published.hint) from error
+        raise file_error(f"{path} cannot be read as a pickled batch: {reason}", published.hint) from error
     if not isinstance(entry, dict):
-        raise problem(f"{path} must hold a dictionary (got {type(entry).__name__})", published.hint)
+        raise file_error(f"{path} must hold a dictionary (got {type(entry).__name__})", published.hint)
     key = published.label_key
     if key not in entry or "data" not in entry:
-        raise problem(f"{path} must hold 'data' and {key!r} (got {sorted(map(str, entry))})", published.hint)
+        raise file_error(f"{path} must hold 'data' and {key!r} (got {sorted(map(str, entry))})", published.hint)
     data, raw = entry["data"], entry[key]
     if not isinstance(raw, list | np.ndarray) or not all(isinstance(label, int | np.integer) for label in raw):
-        raise problem(f"{key!r} in {path} must be a list of whole numbers", published.hint)
+        raise file_error(f"{key!r} in {path} must be a list of whole numbers", published.hint)
     labels = np.array(raw, np.int64) - published.first_label
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (len(labels), _ROW):
         got = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise problem(f"'data' in {path} must be uint8[{len(labels)}, {_ROW}] (got {got})", published.hint)
+        raise file_error(f"'data' in {path} must be uint8[{len(labels)}, {_ROW}] (got {got})", published.hint)
     if len(labels) and (labels.min() < 0 or labels.max() >= published.classes):
         low, high = published.first_label, published.first_label + published.classes - 1
         span = f"{labels.min() + published.first_label} .. {labels.max() + published.first_label}"
-        raise problem(f"labels in {path} must lie in {low} .. {high} (got {span})", published.hint)
+        raise file_error(f"labels in {path} must lie in {low} .. {high} (got {span})", published.hint)
     return data, labels

@@ -24,9 +24,9 @@ from petra_graph.catalog.datasets.declared import (
     Cifar100Options,
     ImageNet32Options,
 )
-from petra_graph.catalog.datasets.files import expanded, find_folder, problem
+from petra_graph.catalog.datasets.files import expanded, file_error, find_folder
 from petra_graph.catalog.datasets.pickled import PickledSet, read_batches
-from petra_graph.catalog.datasets.splits import image_halves
+from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.registry.contracts import DataFacts, DataSet
 
 _CIFAR_HINT = (
@@ -103,7 +103,7 @@ def _open(
     if download and not any(all((folder / file).is_file() for file in needs) for folder in candidates):
         _download(published, root)
     folder = find_folder(published.name, candidates, needs, hint=published.hint)
-    return image_halves(
+    return image_data_set(
         read_batches([folder / file for file in published.train], published),
         read_batches([folder / file for file in published.test], published),
         facts=facts,
@@ -120,4 +120,4 @@ def _download(published: PickledSet, root: Path) -> None:
     try:
         download_and_extract_archive(archive.url, str(root), filename=archive.filename, md5=archive.tgz_md5)
     except (OSError, RuntimeError) as error:
-        raise problem(f"{published.name} cannot be fetched from {archive.url}: {error}", published.hint) from error
+        raise file_error(f"{published.name} cannot be fetched from {archive.url}: {error}", published.hint) from error

@@ -1,4 +1,4 @@
-"""Training and test halves over any store of equally sized uint8 images.
+"""Training and test splits over any store of equally sized uint8 images.
 
 A store, such as a numpy array or `folders.ImageFiles`, returns the pixels [n, H, W, C] of an array of sample indices,
 freshly allocated. A batch is a view [n, C, H, W] of the same memory, which is torch's channels-last format.
@@ -27,7 +27,7 @@ class PixelStore(Protocol):
 
 @define(kw_only=True, eq=False)
 class LabelledSplit:
-    """The targets of a half."""
+    """The targets of a split."""
 
     targets: NDArray[np.int64]
     """[N]"""
@@ -42,7 +42,7 @@ class LabelledSplit:
 
 @define(kw_only=True, eq=False)
 class ImageSplit(LabelledSplit):
-    """Images of a store with their targets; a training half has an augmentation."""
+    """Images of a store with their targets; a training split has an augmentation."""
 
     pixels: PixelStore
     augment: CropAndFlip | None = None
@@ -63,8 +63,8 @@ class ImageSplit(LabelledSplit):
 
 
 @define(kw_only=True, eq=False)
-class Halves:
-    """An opened data set: its two halves and its facts."""
+class OpenedDataSet:
+    """An opened data set: its two splits and its facts."""
 
     train: Split
     test: Split
@@ -76,7 +76,7 @@ def as_images(pixels: NDArray[np.uint8]) -> torch.Tensor:
     return torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
-def image_halves(
+def image_data_set(
     train: tuple[PixelStore, NDArray[np.int64]],
     test: tuple[PixelStore, NDArray[np.int64]],
     *,
@@ -84,9 +84,9 @@ def image_halves(
     crop_padding: int = 0,
     flip: bool = False,
 ) -> DataSet:
-    """Return the data set of (pixels, targets) of both halves; only the training half is augmented."""
+    """Return the data set of (pixels, targets) of both splits; only the training split is augmented."""
     augment = CropAndFlip(padding=crop_padding, flip=flip) if crop_padding or flip else None
-    return Halves(
+    return OpenedDataSet(
         train=ImageSplit(pixels=train[0], targets=train[1], augment=augment),
         test=ImageSplit(pixels=test[0], targets=test[1]),
         facts=facts,

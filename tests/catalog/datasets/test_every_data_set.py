@@ -81,7 +81,7 @@ def test_a_fetch_gives_memory_of_its_own(data):
         assert torch.equal(before, split.fetch(indices, seed=0, epoch=0)[0])
 
 
-def test_halves_travel_to_other_processes(data):
+def test_splits_can_be_pickled(data):
     indices = np.arange(5)
     copy = pickle.loads(pickle.dumps(data.train))
     assert same(data.train.fetch(indices, seed=0, epoch=1), copy.fetch(indices, seed=0, epoch=1))

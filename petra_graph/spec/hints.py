@@ -15,7 +15,7 @@ WITHOUT_QUOTES = {
 """The form of a text that probably stands for a value of another type."""
 
 
-def mend(error: Mismatch, path: Path) -> str:
+def hint_for(error: Mismatch, path: Path) -> str:
     """Return a hint for the value at `path`; "" where the intention is unclear."""
     value, expected = error.value, error.expected
     example = f"{path[-1]} = " if path and isinstance(path[-1], str) else ""
@@ -26,10 +26,10 @@ def mend(error: Mismatch, path: Path) -> str:
         return f"write it without quotes: {example}{value}"
     if expected == "a string" and isinstance(value, bool | int | float):
         return f'write it in quotes: {example}"{shown(value)}"'
-    return _mend_shape(error, path, example)
+    return _shape_hint(error, path, example)
 
 
-def _mend_shape(error: Mismatch, path: Path, example: str) -> str:
+def _shape_hint(error: Mismatch, path: Path, example: str) -> str:
     value, expected = error.value, error.expected
     dotted = ".".join(str(part) for part in path)
     if expected == "a list of tables":
