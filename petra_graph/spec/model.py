@@ -214,7 +214,10 @@ class RunSpec:
     log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
     directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
     watchdog: float = key(
-        300.0, "longest operation of a stage before a run of several processes fails", unit="seconds", validator=gt(0)
+        300.0,
+        "longest time of one operation of a stage, after which a run of several processes fails",
+        unit="seconds",
+        validator=gt(0),
     )
     transport: Transport = key(
         "auto",
