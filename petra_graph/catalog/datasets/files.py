@@ -21,7 +21,8 @@ def expanded(root: str) -> Path:
     try:
         return Path(os.path.expandvars(root)).expanduser().absolute()
     except RuntimeError:
-        raise problem(f"nobody knows the home in {root!r}", hint="write the whole path, or set HOME") from None
+        message = f"no home directory is known for {root!r}"
+        raise file_error(message, "write the whole path, or set HOME") from None
 
 
 def file_error(message: str, hint: str) -> SpecError:
