@@ -45,6 +45,6 @@ def test_schedules():
     assert schedule_label(list(range(20, 0, -1))) == "depths 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, …"
 
 
-def test_wires():
-    assert edge_label({"forward_bytes": 2**20, "capacity": 1}) == "1 MiB, 1 slot"
+def test_edges():
+    assert edge_label({"forward_bytes": 2**20, "capacity": 1}) == "1 MiB, capacity 1"
     assert edge_label({"forward_bytes": 0, "capacity": None}) == "0 B"
