@@ -15,14 +15,13 @@
     timeline          stage, device, verb, micro_batch, start, end
     assumptions, warnings
 
-`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, wires, total: integers, of the
+`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of the
 moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import attrs
 
@@ -34,9 +33,8 @@ from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
 from petra_graph.program.memory import PARTS, StageBytes
+from petra_graph.program.plan_document import Document
 from petra_graph.program.stage_program import Segment, StageProgram
-
-Document = dict[str, Any]
 
 
 def document(

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 from attrs import evolve
 
-from petra_graph.compiler.document import Document
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.plan import Planner
 from petra_graph.program.method import METHODS
+from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import AskedName, Spec
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.document import Document, document
+from petra_graph.compiler.document import document
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
@@ -20,6 +19,7 @@ from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.warnings import warnings
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import EFFICIENCY, Link
+from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import read_document
 from petra_graph.spec.model import Spec
 
@@ -123,7 +123,7 @@ def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> 
     return Planner(path, overrides, overlap=overlap).plan()
 
 
-def saved_or_planned(source: str, *, overlap: bool = False) -> Mapping[str, Any]:
+def saved_or_planned(source: str, *, overlap: bool = False) -> Document:
     """Return the document of a plan that was saved as JSON, by itself or in a run's directory, or of a specification.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What differs between two plans: settings, totals, times, the stages that both have and those that one has."""
+"""The differences of two plans: settings, totals, times, the stages that both have and those that one has."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ from collections.abc import Callable, Iterator, Sequence
 from attrs import evolve, frozen
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from petra_graph.report.plan.document import PARTS, Document, parts_of
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
 from petra_graph.report.plan.labels import nodes_label, schedule_label
 from petra_graph.report.plan.screen import DEFAULT_WIDTH, heading, render
-from petra_graph.report.plan.tables import plain_table
-from petra_graph.report.plan.units import bounded, memory, number, one_line, percent, rate, seconds, times
+from petra_graph.report.plan.tables import Column, table, text_column
+from petra_graph.report.plan.units import bounded, factor, memory, number, one_line, percent, rate, seconds
 
 _ROWS = 40
 _NODES_WIDTH = 24
+_SETTINGS: Sequence[tuple[str, Callable[[Document], str]]] = (
+    ("method", lambda plan: str(plan["method"])),
+    ("schedule", lambda plan: schedule_label(plan["schedule"])),
+    ("accumulation", lambda plan: str(plan["accumulation"])),
+    ("micro-batch", lambda plan: str(plan["micro_batch"])),
+    ("nodes", lambda plan: str(len(plan["nodes"]))),
+    ("stages", lambda plan: str(len(plan["stages"]))),
+    ("devices", lambda plan: str(len(plan["devices"]))),
+    ("parameters", lambda plan: f"{plan['totals']['parameters']:,}"),
+)
 _TIMES: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("samples_per_second", "throughput", rate),
-    ("speedup_over_reversible_backprop", "speed-up over stages in turn", times),
+    ("speedup_over_reversible_backprop", "speed-up over stages in turn", factor),
     ("tick_seconds", "tick", seconds),
     ("bubble_fraction", "bubble", percent),
     ("fill_seconds", "to fill the pipeline", seconds),
@@ -39,11 +49,11 @@ class Change:
 
 
 def diff_text(document: Document, other: Document, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
-    """Write what changes from a plan to another.
+    """Write the changes from a plan to another.
 
     Args:
         document: the plan.
-        other: the one to compare with; changes are from `document` to `other`.
+        other: the plan to compare with; changes are from `document` to `other`.
         width: of the terminal, in columns.
         colour: write ANSI escapes.
     """
@@ -57,17 +67,18 @@ def changes(document: Document, other: Document) -> list[Change]:
 
 def _sections(document: Document, other: Document, width: int) -> Iterator[RenderableType]:
     yield Text(f"{one_line(document['name'])} and {one_line(other['name'])}", "bold")
-    whole = changes(document, other)
-    regrouped = _regrouped(document, other)
-    stages = list(_stages(document, other))
+    whole, stages, regrouped = changes(document, other), list(_stages(document, other)), _regrouped(document, other)
     if not whole and not regrouped and not stages:
         yield Text("the plans agree in settings, memory, times, stages and devices")
         return
-    for title, found in (("plan", whole), ("stages of the same nodes", stages)):
-        if found:
+    for title, rows in (("plan", whole), ("stages of the same nodes", stages)):
+        if rows:
             yield heading(title)
-            yield _table(found[:_ROWS])
-            yield from _more(len(found) - _ROWS)
+            shown = rows[:_ROWS]
+            names = Column(head="", cells=[row.name for row in shown], left=True)
+            values = (text_column(head, (getattr(row, head) for row in shown)) for head in ("this", "other", "change"))
+            yield table([names, *values], wraps=True)
+            yield from _more(len(rows) - _ROWS)
     if regrouped:
         yield heading("stages of other nodes")
         for line in regrouped[:_ROWS]:
@@ -80,28 +91,8 @@ def _more(many: int) -> Iterator[RenderableType]:
         yield Text(f"… {many} more", "dim")
 
 
-def _table(found: Sequence[Change]) -> Table:
-    table = plain_table()
-    table.add_column("")
-    for head in ("this", "other", "change"):
-        table.add_column(head, justify="right")
-    for one in found:
-        table.add_row(Text(one.name), Text(one.this), Text(one.other), Text(one.change))
-    return table
-
-
 def _settings(document: Document, other: Document) -> Iterator[Change]:
-    settings: Sequence[tuple[str, Callable[[Document], str]]] = (
-        ("method", lambda plan: str(plan["method"])),
-        ("schedule", lambda plan: schedule_label(plan["schedule"])),
-        ("accumulation", lambda plan: str(plan["accumulation"])),
-        ("micro-batch", lambda plan: str(plan["micro_batch"])),
-        ("nodes", lambda plan: str(len(plan["nodes"]))),
-        ("stages", lambda plan: str(len(plan["stages"]))),
-        ("devices", lambda plan: str(len(plan["devices"]))),
-        ("parameters", lambda plan: f"{plan['totals']['parameters']:,}"),
-    )
-    for name, read in settings:
+    for name, read in _SETTINGS:
         this, that = read(document), read(other)
         if this != that:
             yield Change(name=name, this=this, other=that)
@@ -109,16 +100,12 @@ def _settings(document: Document, other: Document) -> Iterator[Change]:
 
 def _totals(document: Document, other: Document) -> Iterator[Change]:
     this, that = (plan["totals"]["bytes"] for plan in (document, other))
-    these, those = parts_of(this), parts_of(that)
-    for part in PARTS:
+    these, those = bytes_by_part(this), bytes_by_part(that)
+    for part in MEMORY_PARTS:
         yield from _changed(part.name, these[part.key], those[part.key], memory)
     yield from _changed("memory, all stages", this["total"], that["total"], memory)
-    yield from _changed("memory, fullest device", _fullest(document), _fullest(other), memory)
-
-
-def _fullest(document: Document) -> int:
-    totals: list[int] = [device["bytes"]["total"] for device in document["devices"]]
-    return max(totals)
+    this, that = (max(device["bytes"]["total"] for device in plan["devices"]) for plan in (document, other))
+    yield from _changed("memory, fullest device", this, that, memory)
 
 
 def _timings(document: Document, other: Document) -> Iterator[Change]:
@@ -140,9 +127,9 @@ def _changed(name: str, this: float, other: float, write: Callable[[float], str]
 
 def _regrouped(document: Document, other: Document) -> list[str]:
     """Name the stages whose nodes form no stage in the other plan."""
-    theirs = [{tuple(stage["nodes"]) for stage in plan["stages"]} for plan in (document, other)]
     lines = []
-    for title, plan, known in (("this ", document, theirs[1]), ("other", other, theirs[0])):
+    for title, plan, against in (("this ", document, other), ("other", other, document)):
+        known = {tuple(stage["nodes"]) for stage in against["stages"]}
         for stage in plan["stages"]:
             if tuple(stage["nodes"]) not in known:
                 where = f"{one_line(stage['device'])}, {memory(stage['bytes']['total'])}"
@@ -156,10 +143,10 @@ def _stages(document: Document, other: Document) -> Iterator[Change]:
         same = by_nodes.get(tuple(stage["nodes"]))
         if same is not None:
             label = f"{stage['index']} {bounded(nodes_label(stage['nodes']), _NODES_WIDTH)}"
-            yield from (evolve(one, name=f"{label}: {one.name}") for one in _one_stage(stage, same))
+            yield from (evolve(change, name=f"{label}: {change.name}") for change in _stage(stage, same))
 
 
-def _one_stage(this: Document, other: Document) -> Iterator[Change]:
+def _stage(this: Document, other: Document) -> Iterator[Change]:
     for key in ("device", "depth", "kind"):
         if this[key] != other[key]:
             yield Change(name=key, this=one_line(str(this[key])), other=one_line(str(other[key])))

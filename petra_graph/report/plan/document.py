@@ -1,4 +1,4 @@
-"""The plan's document, and the names for what it holds.
+"""Reading a plan's document, and what several views derive from it.
 
 Bytes are integers and times are seconds. A stage is found by its `index`, which nodes, devices and the timeline name.
 """
@@ -7,43 +7,38 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
 
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError
-
-Document: TypeAlias = Mapping[str, Any]
+from petra_graph.errors import SpecError
+from petra_graph.program.memory import PARTS
+from petra_graph.program.plan_document import Document
 
 _KEYS = frozenset({
     "name", "method", "schedule", "accumulation", "micro_batch", "stages", "totals", "paper_accounting", "timing",
     "devices", "nodes", "edges", "timeline", "assumptions", "warnings",
 })  # fmt: skip
+_OTHER = "other"
+_NAMES = {"graphs": "kept graphs", "working": "working set"}
+_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c")
+"""On light and on dark ground alike; told apart by the colour-blind (Okabe and Ito's, and a grey)."""
 
 
-@frozen(kw_only=True)
-class Part:
-    """What bytes are for."""
+@frozen
+class MemoryPart:
+    """One purpose of a stage's memory, as every view names and draws it."""
 
     key: str
     name: str
     colour: str
-    """On light and on dark ground alike; told apart by the colour-blind (Okabe and Ito's, and a grey)."""
 
 
-PARTS = (
-    Part(key="parameters", name="parameters", colour="#0072b2"),
-    Part(key="gradients", name="gradients", colour="#56b4e9"),
-    Part(key="optimizer", name="optimizer", colour="#009e73"),
-    Part(key="input_buffer", name="input buffer", colour="#e69f00"),
-    Part(key="parameter_buffer", name="parameter buffer", colour="#d55e00"),
-    Part(key="graphs", name="kept graphs", colour="#a6761d"),
-    Part(key="working", name="working set", colour="#cc79a7"),
-    Part(key="channels", name="channels", colour="#f0e442"),
-    Part(key="other", name="other", colour="#8c8c8c"),
+MEMORY_PARTS = tuple(
+    MemoryPart(key, _NAMES.get(key, key.replace("_", " ")), colour)
+    for key, colour in zip((*PARTS, _OTHER), _COLOURS, strict=True)
 )
 
-RARE = frozenset({"graphs", "other"})
+RARE_PARTS = frozenset({"graphs", _OTHER})
 """Parts that are only shown where there are any."""
 
 
@@ -65,14 +60,14 @@ def read_document(text: str, source: str) -> Document:
     if not isinstance(document, dict):
         raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
     if missing := sorted(_KEYS - document.keys()):
-        raise SpecError(Problem(message=f"{source} is no plan: it has no {', '.join(missing)}", hint=hint))
-    return cast(Document, document)
+        raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
+    return document
 
 
-def parts_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return bytes by part, in order; what the total has beyond the known ones is `other`."""
-    known = {part.key: counts.get(part.key, 0) for part in PARTS}
-    known["other"] = max(0, counts["total"] - sum(known.values()) + known["other"])
+def bytes_by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return bytes by part, in order; what the total has beyond the known parts counts as `other`."""
+    known = {part.key: counts.get(part.key, 0) for part in MEMORY_PARTS}
+    known[_OTHER] = max(0, counts["total"] - sum(known.values()) + known[_OTHER])
     return known
 
 
@@ -82,7 +77,7 @@ def stages_by_index(document: Document) -> dict[int, Document]:
 
 
 def stage_edges(document: Document) -> list[tuple[int, int]]:
-    """Return which stage sends to which, each pair once, in the document's order."""
-    home = {node["name"]: node["stage"] for node in document["nodes"]}
-    pairs = ((home[edge["producer"]], home[edge["consumer"]]) for edge in document["edges"])
+    """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order."""
+    stage_of = {node["name"]: node["stage"] for node in document["nodes"]}
+    pairs = ((stage_of[edge["producer"]], stage_of[edge["consumer"]]) for edge in document["edges"])
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))

@@ -1,4 +1,4 @@
-"""The graph in words: runs of nodes that read the one before, and what the others read.
+"""The graph in words: runs of nodes that each read the node before, and the inputs of each run.
 
 stem → left.0-2
 right.0 reads stem
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from petra_graph.report.plan.document import Document
+from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.labels import nodes_label
 from petra_graph.report.plan.units import one_line
 
@@ -30,13 +30,8 @@ def graph_lines(nodes: Sequence[Document]) -> list[str]:
 
 
 def _line(run: Sequence[Document]) -> str:
-    first, *others = run
-    if not first["inputs"]:
-        return _arrows([node["name"] for node in run])
-    reads = ", ".join(map(one_line, first["inputs"]))
-    rest = f" → {_arrows([node['name'] for node in others])}" if others else ""
-    return f"{one_line(first['name'])} reads {reads}{rest}"
-
-
-def _arrows(names: Sequence[str]) -> str:
+    names = [node["name"] for node in run]
+    if inputs := run[0]["inputs"]:
+        reading = one_line(f"{names[0]} reads {', '.join(inputs)}")
+        return " → ".join([reading, *filter(None, [nodes_label(names[1:], " → ")])])
     return nodes_label(names, " → ")

@@ -1,4 +1,4 @@
-"""A plan as one page that needs nothing else: no script, style, font or picture is fetched.
+"""A plan as one page that needs no other file: no script, style, font or picture is fetched.
 
 The page's own policy forbids fetching, so that a hostile name could not make it fetch either.
 """
@@ -11,35 +11,23 @@ from html import escape
 from importlib.resources import files
 
 from petra_graph import __version__
-from petra_graph.report.plan.document import PARTS, Document, parts_of
-from petra_graph.report.plan.figures import memory_rows, paper_rows, timing_rows, title_lines
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.columns import device_columns, edge_columns, node_columns, stage_columns
+from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
 from petra_graph.report.plan.graph_svg import graph_svg
-from petra_graph.report.plan.html_tables import (
-    device_table,
-    field_table,
-    node_table,
-    pair_table,
-    stage_table,
-    wire_table,
-)
+from petra_graph.report.plan.html_table import html_table
 from petra_graph.report.plan.memory_svg import device_bars, stage_bars
+from petra_graph.report.plan.overview import memory_rows, paper_rows, timing_rows, title_lines
 from petra_graph.report.plan.palette import DEVICE_COLOURS, device_colours
 from petra_graph.report.plan.svg import tag
+from petra_graph.report.plan.tables import pair_columns
 from petra_graph.report.plan.timeline_svg import full_timeline, too_thin, whole_timeline
-from petra_graph.report.plan.units import (
-    memory,
-    number,
-    one_line,
-    paper_memory,
-    percent,
-    plural,
-    rate,
-    seconds,
-    times,
-)
+from petra_graph.report.plan.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _SECTIONS = (("graph", "Graph"), ("memory", "Memory"), ("timeline", "Timeline"), ("tables", "Tables"))
+_WIDE = 120
+"""Characters of a table's cell: longer names are cut."""
 _ZOOM = (("0.8", "-"), ("1.25", "+"), ("1", "100 %"), ("fit", "fit"))
 
 
@@ -102,36 +90,21 @@ def _notes(kind: str, heading: str, notes: Sequence[str]) -> str:
 
 
 def _figures(document: Document) -> str:
+    """Return the numbers that a reader looks for first, each with a note."""
     timing, devices = document["timing"], document["devices"]
     fullest = max(devices, key=lambda device: device["bytes"]["total"])
     limit = fullest["memory_bytes"]
     of = f"{fullest['name']}, which has {memory(limit)}" if limit is not None else fullest["name"]
     stalest = max(stage["staleness"] for stage in document["stages"])
-    return _cards(
-        [
-            (
-                "throughput",
-                f"{rate(timing['samples_per_second']).removesuffix(' samples/s')}",
-                f"samples/s; a tick takes {seconds(timing['tick_seconds'])}",
-            ),
-            ("speed-up", times(timing["speedup_over_reversible_backprop"]), "over the same stages in turn"),
-            ("bubble", percent(timing["bubble_fraction"]), "of the devices' time is idle"),
-            ("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}"),
-            ("memory, all stages", memory(document["totals"]["bytes"]["total"]), _paper_note(document)),
-            ("staleness at most", _updates(stalest), f"accumulation {document['accumulation']}"),
-        ]
+    tick, paper = seconds(timing["tick_seconds"]), paper_memory(document["paper_accounting"]["total"])
+    figures = (
+        ("throughput", PLAIN.text(timing["samples_per_second"]), f"samples/s; a tick takes {tick}"),
+        ("speed-up", factor(timing["speedup_over_reversible_backprop"]), "over the same stages in turn"),
+        ("bubble", percent(timing["bubble_fraction"]), "of the devices' time is idle"),
+        ("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}"),
+        ("memory, all stages", memory(document["totals"]["bytes"]["total"]), f"{paper} GB as the paper counts"),
+        ("staleness at most", plural(stalest, "update"), f"accumulation {document['accumulation']}"),
     )
-
-
-def _paper_note(document: Document) -> str:
-    return f"{paper_memory(document['paper_accounting']['total'])} as the paper counts"
-
-
-def _updates(staleness: float) -> str:
-    return f"{number(staleness)} update{'s' * (staleness != 1)}"
-
-
-def _cards(figures: Iterable[tuple[str, str, str]]) -> str:
     cards = (
         tag("div", f"{tag('dt', escape(name))}<dd>{escape(value)}{tag('small', escape(note))}</dd>")
         for name, value, note in figures
@@ -142,44 +115,45 @@ def _cards(figures: Iterable[tuple[str, str, str]]) -> str:
 def _legend(entries: Iterable[tuple[str, str, str]]) -> str:
     """Return a legend of names, colours and classes."""
     items = (
-        tag("li", f"{tag('i', style=f'background:{colour}', class_=kind)}{escape(name)}")
+        tag("li", f"{tag('i', style=f'background:{colour}', class_=kind)}{escape(one_line(name))}")
         for name, colour, kind in entries
     )
     return tag("ul", "".join(items), class_="legend")
 
 
+def _scrolled(drawing: str) -> str:
+    return tag("div", drawing, class_="scroll")
+
+
 def _zoomed(note: str, drawing: str) -> str:
     buttons = "".join(tag("button", label, type="button", data_by=by) for by, label in _ZOOM)
-    return tag("div", tag("div", buttons, class_="zoom") + note + tag("div", drawing, class_="scroll"))
+    return tag("div", tag("div", buttons, class_="zoom") + note + _scrolled(drawing))
 
 
 def _graph(document: Document) -> Iterator[str]:
     colours = device_colours(document)
     shown = list(colours.items())[: len(DEVICE_COLOURS)]
-    kinds = [
-        ("reversible", "transparent", "reversible"),
-        ("buffered", "transparent", "buffered"),
-        ("head", "transparent", "head"),
-    ]
-    legend = _legend([*((one_line(name), colour, "") for name, colour in shown), *kinds])
+    devices = [(name, colour, "") for name, colour in shown]
+    kinds = [(kind, "transparent", kind) for kind in ("reversible", "buffered", "head")]
     yield _heading("graph")
     note = (
-        "Boxes are nodes, coloured by device; grounds are stages; a wire's width is what a micro-batch sends forward."
+        "Boxes are nodes, coloured by device; grounds are stages; an edge's width is the bytes that a micro-batch "
+        "sends forward."
     )
     if len(colours) > len(shown):
         note += f" Colours repeat: {plural(len(colours), 'device')}, {len(shown)} colours."
     yield _paragraph(f"{note} Rest the pointer on anything for its numbers.")
-    yield _zoomed(legend, graph_svg(document))
+    yield _zoomed(_legend([*devices, *kinds]), graph_svg(document))
 
 
 def _memory(document: Document) -> Iterator[str]:
-    counts = [parts_of(stage["bytes"]) for stage in document["stages"]]
-    used = [part for part in PARTS if any(parts[part.key] for parts in counts)]
+    counts = [bytes_by_part(stage["bytes"]) for stage in document["stages"]]
+    used = [part for part in MEMORY_PARTS if any(parts[part.key] for parts in counts)]
     legend = _legend((part.name, part.colour, "") for part in used)
     yield _heading("memory")
-    yield tag("h3", "Stages") + legend + tag("div", stage_bars(document), class_="scroll")
+    yield tag("h3", "Stages") + legend + _scrolled(stage_bars(document))
     if any(len(device["stages"]) > 1 for device in document["devices"]):
-        yield tag("h3", "Devices") + legend + tag("div", device_bars(document), class_="scroll")
+        yield tag("h3", "Devices") + legend + _scrolled(device_bars(document))
 
 
 def _timeline(document: Document) -> Iterator[str]:
@@ -187,13 +161,14 @@ def _timeline(document: Document) -> Iterator[str]:
     if not document["timeline"]:
         yield _paragraph("Nothing was simulated.")
         return
-    legend = _legend((verb, f"var(--{verb})", verb) for verb in ("forward", "backward", "update"))
     yield tag("h3", "From the start")
     if too_thin(document):
         yield _paragraph(
-            "There are too many blocks for one drawing: a row's upper half is where forwards are, its lower half where backwards are."
+            "There are too many blocks for one drawing: a row's upper half shows the times of forwards, its lower half "
+            "the times of backwards."
         )
-    yield legend + tag("div", whole_timeline(document), class_="scroll")
+    yield _legend((verb, f"var(--{verb})", verb) for verb in ("forward", "backward", "update"))
+    yield _scrolled(whole_timeline(document))
     if detail := full_timeline(document):
         yield tag("h3", "Several ticks, once every stage works")
         note = "F and B are the forward and the backward of a micro-batch, by its number."
@@ -202,18 +177,17 @@ def _timeline(document: Document) -> Iterator[str]:
 
 def _tables(document: Document) -> Iterator[str]:
     yield _heading("tables")
-    unit, rows = memory_rows(document)
+    unit, memory_pairs = memory_rows(document)
     pairs = (
-        (f"memory, all stages, {unit}", rows),
+        (f"memory, all stages, {unit}", memory_pairs),
         ("as the paper counts (Table 3), GB", paper_rows(document)),
         ("time", timing_rows(document)),
     )
-    yield tag("div", "".join(pair_table(title, rows) for title, rows in pairs), class_="pairs")
-    for label, table, opened in (
-        ("stages", stage_table(document), True),
-        ("devices", device_table(document), True),
-        ("nodes", node_table(document), False),
-        ("channels", wire_table(document), False),
+    yield tag("div", "".join(html_table(pair_columns("", rows), title) for title, rows in pairs), class_="pairs")
+    for label, columns, opened in (
+        ("Stages", stage_columns(document, _WIDE), True),
+        ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
+        ("Nodes", node_columns(document, _WIDE), False),
+        ("Edges", edge_columns(document, _WIDE), False),
     ):
-        head = f"<details{' open' * opened}>{tag('summary', label.capitalize())}"
-        yield f"{head}{tag('div', field_table(table), class_='scroll')}</details>"
+        yield f"<details{' open' * opened}>{tag('summary', label)}{_scrolled(html_table(columns))}</details>"

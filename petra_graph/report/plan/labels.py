@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from petra_graph.report.plan.document import Document
+from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.units import memory, one_line
 
 _DEPTHS = 12
+_COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 
-def nodes_label(names: Sequence[str], between: str = ", ") -> str:
-    """Name nodes in order, consecutive copies of a repeated one together: stem, down1, layer1.0-2."""
-    runs: list[tuple[str, int, int]] = []
+def nodes_label(names: Iterable[str], between: str = ", ") -> str:
+    """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
+    runs: list[tuple[str, list[int]]] = []
     for name in names:
-        base, copy = _copy(name)
-        if copy >= 0 and runs and runs[-1][0] == base and runs[-1][2] == copy - 1:
-            runs[-1] = (base, runs[-1][1], copy)
+        copy = _COPY.fullmatch(name)
+        if copy and runs and runs[-1][0] == copy[1] and runs[-1][1][-1:] == [int(copy[2]) - 1]:
+            runs[-1][1].append(int(copy[2]))
         else:
-            runs.append((base, copy, copy))
-    return one_line(between.join(_run(*run) for run in runs))
+            runs.append((copy[1], [int(copy[2])]) if copy else (name, []))
+    return one_line(between.join(f"{base}.{ranges_label(copies)}" if copies else base for base, copies in runs))
 
 
 def ranges_label(numbers: Iterable[int]) -> str:
@@ -35,26 +36,24 @@ def ranges_label(numbers: Iterable[int]) -> str:
 
 
 def schedule_label(schedule: str | Sequence[int]) -> str:
-    """Name a schedule, which is a word or the depths themselves."""
+    """Name a schedule, which is a word or a list of depths; of many depths, the first ones."""
     if isinstance(schedule, str):
         return schedule
     shown = ", ".join(map(str, schedule[:_DEPTHS]))
     return f"depths {shown}{', …' * (len(schedule) > _DEPTHS)}"
 
 
+def stage_label(stage: Document) -> str:
+    """Name a stage, its device and its depth."""
+    return f"stage {stage['index']}, {stage['device']}, depth {stage['depth']}"
+
+
 def edge_label(edge: Document) -> str:
-    """Return what an edge carries forward, and its capacity."""
-    slots = "" if edge["capacity"] is None else f", capacity {edge['capacity']}"
-    return f"{memory(edge['forward_bytes'])}{slots}"
+    """Return the bytes that an edge carries forward for a micro-batch, and the capacity of its channel."""
+    capacity = "" if edge["capacity"] is None else f", capacity {edge['capacity']}"
+    return f"{memory(edge['forward_bytes'])}{capacity}"
 
 
-def _copy(name: str) -> tuple[str, int]:
-    """Split layer1.2 into layer1 and 2; a name that is no copy has -1."""
-    match = re.fullmatch(r"(.+)\.(0|[1-9][0-9]*)", name, re.DOTALL)
-    return (match[1], int(match[2])) if match else (name, -1)
-
-
-def _run(base: str, first: int, last: int) -> str:
-    if first < 0:
-        return base
-    return f"{base}.{first}" if first == last else f"{base}.{first}-{last}"
+def shapes_label(node: Document) -> str:
+    """Return the shapes of a node's outputs: 64x56x56, 64x56x56."""
+    return ", ".join("x".join(map(str, shape)) for shape in node["outputs"])

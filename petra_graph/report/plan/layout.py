@@ -1,12 +1,14 @@
-"""Where the graph's nodes are drawn: in layers from left to right, wrapped into bands as text into lines.
+"""Positions for the graph's nodes: in layers from left to right, wrapped into bands as text into lines.
 
-    band 0   stem ── left.0 ── left.1 ──┐         A node's layer is the longest path to it. An edge that passes layers
-               ├──── right.0 ───·───────┤         holds a place in each (the dots), so that no edge crosses a box and
-               └───────·────────·──────┐│         no two boxes share a cell.
+    band 0   stem ── left.0 ── left.1 ──┐         A node's layer is the length of the longest path to it. An edge that
+               ├──── right.0 ───·───────┤         skips layers has a dummy node in each (the dots), so that no edge
+               └───────·────────·──────┐│         crosses a box and no two boxes share a position.
     band 1   ┌─ join ── merge ── head  ││
              ...
 
-Decision: a layout of our own. Chains are what most plans are, and they want wrapping, which graph drawers do not do.
+Layers and dummy nodes are those of Sugiyama, Tagawa and Toda (1981).
+
+Decision: a layout of our own. Most plans are chains, and chains want wrapping, which graph drawers do not do.
 """
 
 from __future__ import annotations
@@ -18,47 +20,47 @@ from itertools import groupby, pairwise
 import networkx as nx
 from attrs import frozen
 
-from petra_graph.report.plan.document import Document
+from petra_graph.program.plan_document import Document
 
 COLUMNS = 8
 
 
 @frozen
-class Passing:
-    """A place that an edge takes up in a layer between its ends."""
+class DummyNode:
+    """A position that an edge takes up in a layer between its ends."""
 
     producer: str
     consumer: str
     layer: int
 
 
-Item = str | Passing
-"""A node, by name, or a place where an edge passes."""
+Item = str | DummyNode
+"""A node, by name, or an edge's dummy node."""
 
 
 @frozen(kw_only=True)
-class Cell:
-    """A place in the drawing."""
+class Position:
+    """A position in the drawing."""
 
     band: int
     column: int
-    lane: int
+    row: int
 
 
 @frozen(kw_only=True)
 class Layout:
-    """Where everything is."""
+    """The positions of all nodes, and the edges between them."""
 
-    cells: Mapping[Item, Cell]
+    positions: Mapping[Item, Position]
     paths: Mapping[tuple[str, str], tuple[Item, ...]]
-    """What each edge passes, its ends included."""
-    lanes: Sequence[int]
-    """How many lanes each band has."""
+    """An edge's producer, dummy nodes and consumer."""
+    rows: Sequence[int]
+    """The number of rows of each band."""
 
     def wrapping(self, band: int) -> int:
         """Return how many edges go on from a band to the next."""
         hops = (hop for path in self.paths.values() for hop in pairwise(path))
-        return sum(self.cells[a].band == band < self.cells[b].band for a, b in hops)
+        return sum(self.positions[a].band == band < self.positions[b].band for a, b in hops)
 
 
 def layout(document: Document) -> Layout:
@@ -72,47 +74,47 @@ def layout(document: Document) -> Layout:
     paths = {
         (producer, consumer): (
             producer,
-            *(Passing(producer, consumer, layer) for layer in range(layer_of[producer] + 1, layer_of[consumer])),
+            *(DummyNode(producer, consumer, layer) for layer in range(layer_of[producer] + 1, layer_of[consumer])),
             consumer,
         )
         for producer, consumer in graph.edges
     }
-    lanes = _lanes(layers, paths, columns)
-    cells = {
-        item: Cell(band=layer // columns, column=layer % columns, lane=lane)
-        for layer, items in enumerate(lanes)
-        for item, lane in items.items()
+    rows = _rows(layers, paths, columns)
+    positions = {
+        item: Position(band=layer // columns, column=layer % columns, row=row)
+        for layer, items in enumerate(rows)
+        for item, row in items.items()
     }
-    bands = groupby(enumerate(lanes), key=lambda numbered: numbered[0] // columns)
-    heights = [max(lane for _, items in band for lane in items.values()) + 1 for _, band in bands]
-    return Layout(cells=cells, paths=paths, lanes=heights)
+    bands = groupby(enumerate(rows), key=lambda numbered: numbered[0] // columns)
+    heights = [max(row for _, items in band for row in items.values()) + 1 for _, band in bands]
+    return Layout(positions=positions, paths=paths, rows=heights)
 
 
-def _lanes(
+def _rows(
     layers: Sequence[Sequence[str]], paths: Mapping[tuple[str, str], Sequence[Item]], columns: int
 ) -> list[dict[Item, int]]:
-    """Give each item of a layer a lane: near what it reads, nodes before passing edges, no two the same.
+    """Return the rows of each layer's items: near the items that they read, nodes before dummy nodes, no two the same.
 
-    A band begins without gaps between its lanes.
+    A band's first layer has no gaps between its rows.
     """
     reads: dict[Item, list[Item]] = {}
-    passing: list[list[Item]] = [[] for _ in layers]
+    dummies: list[list[Item]] = [[] for _ in layers]
     for path in paths.values():
         for before, item in pairwise(path):
             reads.setdefault(item, []).append(before)
-            if isinstance(item, Passing):
-                passing[item.layer].append(item)
-    placed: list[dict[Item, int]] = []
-    lane_of: dict[Item, int] = {}
-    for layer, (names, edges) in enumerate(zip(layers, passing, strict=True)):
-        wishes = {
-            item: min((lane_of[before] for before in reads.get(item, ())), default=0) for item in (*names, *edges)
+            if isinstance(item, DummyNode):
+                dummies[item.layer].append(item)
+    rows: list[dict[Item, int]] = []
+    row_of: dict[Item, int] = {}
+    for layer, items in enumerate(zip(layers, dummies, strict=True)):
+        nearest = {
+            item: min((row_of[before] for before in reads.get(item, ())), default=0)
+            for group in items
+            for item in group
         }
-        lane = -1
-        lanes: dict[Item, int] = {}
-        for item in sorted(wishes, key=lambda item: (wishes[item], isinstance(item, Passing))):
-            lane = max(lane + 1, wishes[item] if layer % columns else 0)
-            lanes[item] = lane
-        placed.append(lanes)
-        lane_of |= lanes
-    return placed
+        row = -1
+        rows.append({})
+        for item in sorted(nearest, key=lambda item: (nearest[item], isinstance(item, DummyNode))):
+            row = max(row + 1, nearest[item] if layer % columns else 0)
+            rows[-1][item] = row_of[item] = row
+    return rows

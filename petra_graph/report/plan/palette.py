@@ -5,12 +5,13 @@ Colours repeat where devices outnumber them; so a picture always names the devic
 
 from __future__ import annotations
 
-from petra_graph.report.plan.document import Document
+from itertools import cycle
+
+from petra_graph.program.plan_document import Document
 
 DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
 
 
 def device_colours(document: Document) -> dict[str, str]:
     """Return each device's colour, in the devices' order."""
-    names = [device["name"] for device in document["devices"]]
-    return {name: DEVICE_COLOURS[place % len(DEVICE_COLOURS)] for place, name in enumerate(names)}
+    return {device["name"]: colour for device, colour in zip(document["devices"], cycle(DEVICE_COLOURS), strict=False)}

@@ -1,22 +1,27 @@
-"""Markup, escaped: what is text goes through `escape`, attributes through `tag`."""
+"""Markup, escaped: texts go through `escape`, attributes through `tag`."""
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 
-from petra_graph.report.plan.units import one_line
+from petra_graph.report.plan.units import Units, one_line
 
+AXIS = 22
+"""Height of a drawing's upper edge, where the values of its axis stand."""
 _LETTER = 0.58
 """A letter's mean width over the font's size, in the page's font; wide scripts take two."""
+_EDGE = 10
+"""A value nearer to the left edge begins there; others are centred."""
+_ROUNDING = 1e-9
 
 
 def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
     """Return an element. `content` is markup; `class_` and `stroke_width` become class and stroke-width."""
-    words = [f'{key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items()]
-    head = " ".join([name, *words])
-    return f"<{head}>{content}</{name}>"
+    pairs = [f'{key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items()]
+    return f"<{' '.join([name, *pairs])}>{content}</{name}>"
 
 
 def svg(content: Iterable[str], width: float, height: float, **attributes: str | float) -> str:
@@ -30,8 +35,37 @@ def words(text: str, x: float, y: float, **attributes: str | float) -> str:
     return tag("text", escape(one_line(text)), x=x, y=y, **attributes)
 
 
+def row_name(text: str, width: float, y: float, size: float) -> str:
+    """Return the name of a row, as much of it as fits into the width on the row's left."""
+    return words(fitted(text, width - 12, size), width - 8, y, class_="row", font_size=size)
+
+
+def line(x: float, top: float, bottom: float, kind: str) -> str:
+    """Return a vertical line."""
+    return tag("line", x1=x, x2=x, y1=top, y2=bottom, class_=kind)
+
+
+def axis(values: Iterable[float], x_of: Callable[[float], float], bottom: float, units: Units) -> Iterator[str]:
+    """Draw grid lines down to `bottom` at some values, and write the values above them."""
+    for value in values:
+        x = x_of(value)
+        yield line(x, AXIS - 4, bottom, "grid")
+        kind = "axis first" if x < _EDGE else "axis"
+        yield words(units.text(value) if value else "0", x, AXIS - 8, class_=kind)
+
+
+def axis_values(start: float, end: float, units: Units, steps: int) -> list[float]:
+    """Return round values between two others, about as many as `steps`."""
+    _, unit = units.fitting(end - start)
+    least = (end - start) / unit / steps
+    power = 10.0 ** math.floor(math.log10(least))
+    step = unit * next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - _ROUNDING))
+    first, last = math.ceil(start / step - _ROUNDING), math.floor(end / step * (1 + _ROUNDING))
+    return [place * step for place in range(first, last + 1)]
+
+
 def title(text: str) -> str:
-    """Return what a pointer's rest shows."""
+    """Return the text that a pointer's rest shows."""
     return tag("title", escape(text))
 
 
@@ -41,7 +75,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def fitted(text: str, width: float, size: float) -> str:
-    """Return as much of a text as fits, what is left out as one character."""
+    """Return as much of a text as fits; an ellipsis stands for the rest."""
     text = one_line(text)
     if text_width(text, size) <= width:
         return text

@@ -1,15 +1,15 @@
 """Tables that fit: wide ones are cut into several below each other, long ones leave out their middle and say so.
 
-Columns come in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table starts again
-with the columns that tell whose row it is.
+Columns come in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table
+starts again with the columns that name the row.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 from rich.box import SIMPLE_HEAD
@@ -19,11 +19,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from petra_graph.report.plan.units import NOTHING, Column, Scale, bounded, column_of, one_line
+from petra_graph.report.plan.units import NOTHING, ColumnUnit, Units, bounded, one_line
 
 _GAP = 2
 _BETWEEN = 4
-"""Columns between a cell and the next, and between a table and the next."""
+"""Characters between two columns, and between two tables beside each other."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _FULL = 40
 """So many rows are shown in full."""
@@ -32,39 +32,60 @@ _ENDS = 8
 
 
 @frozen(kw_only=True)
-class Field:
+class Column:
     """A column of a table, all its cells in order."""
 
     head: str
     cells: Sequence[str]
-    group: str
-    """Columns of one group stay together; those of group "" tell whose row it is."""
+    group: str = ""
+    """Columns of one group stay together; those of group "" name the row."""
     left: bool = False
     styles: Sequence[str] = ()
     """One a row, where cells have colours."""
 
     @property
     def width(self) -> int:
-        """The columns it needs."""
+        """The characters that it needs."""
         return max(map(cell_len, [*self.head.split("\n"), *self.cells]))
 
 
-def numbers_field(
-    head: str, group: str, scales: Sequence[Scale], values: Sequence[float | None], unit: Column | None = None
-) -> Field:
+def number_column(
+    head: str, units: Units, values: Sequence[float | None], group: str = "", unit: ColumnUnit | None = None
+) -> Column:
     """Return a column of numbers in one unit, which its head names; a None is unknown."""
-    unit = unit or column_of(scales, [value for value in values if value is not None])
-    cells = [NOTHING if value is None else unit.digits(value) for value in values]
-    return Field(head=f"{head}\n{unit.unit}".rstrip(), group=group, cells=cells)
+    unit = unit or units.column([value for value in values if value is not None])
+    return text_column(f"{head}\n{unit.name}".rstrip(), values, group, unit.digits)
 
 
-def words_field(head: str, group: str, texts: Sequence[str], width: int) -> Field:
+def direction_columns(
+    heads: str, units: Units, rows: Iterable[dict[str, float]], group: str = "", keys: str = "{}"
+) -> list[Column]:
+    """Return the columns of a forward and of a backward number in one unit; `heads` and `keys` hold a {} for the word."""
+    rows = list(rows)
+    pairs = {verb: [row[keys.format(verb)] for row in rows] for verb in ("forward", "backward")}
+    unit = units.column([value for values in pairs.values() for value in values])
+    return [number_column(heads.format(verb), units, values, group, unit) for verb, values in pairs.items()]
+
+
+def text_column(head: str, values: Iterable[Any], group: str = "", write: Callable[[Any], str] = str) -> Column:
+    """Return a column of short texts; a None is unknown, or does not apply."""
+    return Column(head=head, cells=[NOTHING if value is None else write(value) for value in values], group=group)
+
+
+def name_column(head: str, names: Iterable[str], width: int, group: str = "", styles: Sequence[str] = ()) -> Column:
     """Return a column of names, cut to a width."""
-    return Field(head=head, cells=[bounded(one_line(text), width) for text in texts], group=group, left=True)
+    cells = [bounded(one_line(name), width) for name in names]
+    return Column(head=head, cells=cells, group=group, left=True, styles=styles)
+
+
+def pair_columns(title: str, pairs: Sequence[tuple[str, str]], styles: Sequence[str] = ()) -> list[Column]:
+    """Return a column of names under a title, and a column of their values."""
+    names, values = zip(*pairs, strict=True)
+    return [Column(head=title, cells=names, left=True, styles=styles), Column(head="", cells=values, styles=styles)]
 
 
 def bar(share: float, cells: int) -> str:
-    """Draw a share of 1 as a bar, to an eighth of a cell."""
+    """Draw a share of 1 as a bar, to an eighth of a character."""
     full, rest = divmod(round(8 * cells * min(share, 1.0)), 8)
     return ("█" * full + _EIGHTHS[rest] * (rest > 0)).ljust(cells, "·")
 
@@ -76,46 +97,50 @@ def rows_shown(rows: int, whole: bool, notable: Iterable[int] = ()) -> list[int]
     return sorted({*range(_ENDS), *range(rows - _ENDS, rows), *notable})
 
 
-def packed(fields: Sequence[Field], rows: Sequence[int], width: int) -> Iterator[Table]:
+def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[Table]:
     """Return tables of these rows, each at most `width` wide where that can be."""
-    keys = [field for field in fields if not field.group]
-    taken: list[Field] = []
+    keys = [column for column in columns if not column.group]
+    taken: list[Column] = []
     first = True
-    for _, members in groupby((field for field in fields if field.group), key=lambda field: field.group):
+    for _, members in groupby((column for column in columns if column.group), key=lambda column: column.group):
         group = list(members)
         if taken and _width([*(keys if first else keys[:1]), *taken, *group]) > width:
-            yield _table(_fitting(keys, taken, width), rows)
+            yield table(_fitting(keys, taken, width), rows)
             first, taken = False, []
         taken += group
-    yield _table(_fitting(keys, taken, width), rows)
+    yield table(_fitting(keys, taken, width), rows)
 
 
-def _fitting(keys: Sequence[Field], fields: Sequence[Field], width: int) -> list[Field]:
+def _fitting(keys: Sequence[Column], columns: Sequence[Column], width: int) -> list[Column]:
     """Leave out all keys but the first where there is no room for them."""
-    whole = [*keys, *fields]
-    return whole if _width(whole) <= width else [*keys[:1], *fields]
+    whole = [*keys, *columns]
+    return whole if _width(whole) <= width else [*keys[:1], *columns]
 
 
-def _width(fields: Sequence[Field]) -> int:
-    return sum(field.width + _GAP for field in fields) - _GAP
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width + _GAP for column in columns) - _GAP
 
 
-def _table(fields: Sequence[Field], rows: Sequence[int]) -> Table:
-    table = plain_table()
-    for field in fields:
-        justify: Literal["left", "right"] = "left" if field.left else "right"
-        table.add_column(Text(field.head), justify=justify, vertical="bottom", no_wrap=True)
+def table(columns: Sequence[Column], rows: Sequence[int] | None = None, *, wraps: bool = False) -> Table:
+    """Return a table with a line below its heads.
+
+    Args:
+        columns: at least one.
+        rows: which rows to show; None: all of them.
+        wraps: break cells that are too long for the terminal, instead of cutting them.
+    """
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold", show_edge=False)
+    for column in columns:
+        justify: Literal["left", "right"] = "left" if column.left else "right"
+        made.add_column(Text(column.head), justify=justify, vertical="top" if wraps else "bottom", no_wrap=not wraps)
     before = -1
-    for row in rows:
-        if row - before > 1:
-            _leave_out(table, fields, row - before - 1)
+    for row in range(len(columns[0].cells)) if rows is None else rows:
+        if missing := row - before - 1:
+            named = len(columns) > 1 and columns[1].left
+            made.add_row("⋮", Text(f"… {missing} more" if named else "", "dim"))
         before = row
-        table.add_row(*(Text(field.cells[row], field.styles[row] if field.styles else "") for field in fields))
-    return table
-
-
-def _leave_out(table: Table, fields: Sequence[Field], many: int) -> None:
-    table.add_row("⋮", Text(f"… {many} more" if len(fields) > 1 and fields[1].left else "", "dim"))
+        made.add_row(*(Text(column.cells[row], column.styles[row] if column.styles else "") for column in columns))
+    return made
 
 
 def side_by_side(tables: Sequence[Table], width: int) -> Iterator[Table]:
@@ -123,13 +148,13 @@ def side_by_side(tables: Sequence[Table], width: int) -> Iterator[Table]:
     console = Console(width=10 * width, file=io.StringIO())
     taken: list[Table] = []
     used = 0
-    for table in tables:
-        needed = Measurement.get(console, console.options, table).maximum
+    for one in tables:
+        needed = Measurement.get(console, console.options, one).maximum
         if taken and used + _BETWEEN + needed > width:
             yield _row_of(taken)
             taken, used = [], 0
         used += needed + _BETWEEN * bool(taken)
-        taken.append(table)
+        taken.append(one)
     yield _row_of(taken)
 
 
@@ -137,8 +162,3 @@ def _row_of(tables: Sequence[Table]) -> Table:
     row = Table.grid(padding=(0, _BETWEEN, 0, 0), pad_edge=False)
     row.add_row(*tables)
     return row
-
-
-def plain_table() -> Table:
-    """Return an empty table with a line below its heads."""
-    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold", show_edge=False)

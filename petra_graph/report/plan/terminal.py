@@ -1,4 +1,4 @@
-"""A plan on a terminal: what it is, where it runs, what it costs, and what to do about it.
+"""A plan on a terminal: the network, the stages, the devices, the totals, and advice.
 
 The warnings come last, where a reader's eye is when the prompt returns.
 """
@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from petra_graph.report.plan.document import Document
-from petra_graph.report.plan.figures import Rows, memory_rows, paper_rows, timing_rows, title_lines
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.columns import device_columns, stage_columns
 from petra_graph.report.plan.graph_text import graph_lines
-from petra_graph.report.plan.screen import DEFAULT_WIDTH, heading, render
-from petra_graph.report.plan.stage_tables import device_tables, stage_tables
-from petra_graph.report.plan.tables import plain_table, rows_shown, side_by_side
-from petra_graph.report.plan.units import one_line
+from petra_graph.report.plan.overview import Pairs, memory_rows, paper_rows, timing_rows, title_lines
+from petra_graph.report.plan.screen import DEFAULT_WIDTH, heading, indented, render, spaced
+from petra_graph.report.plan.tables import packed, pair_columns, rows_shown, side_by_side, table
 
-_BARS = "bars: of the limit, or else of the fullest device's memory"
+_OF_LIMIT = "bars: of the limit"
+_OF_FULLEST = "bars: of the limit, or else of the fullest device's memory"
 
 
 def plan_text(document: Document, *, width: int = DEFAULT_WIDTH, colour: bool = False, all_stages: bool = False) -> str:
@@ -36,31 +35,36 @@ def plan_text(document: Document, *, width: int = DEFAULT_WIDTH, colour: bool = 
 
 
 def _sections(document: Document, width: int, whole: bool) -> Iterator[RenderableType]:
+    stages, devices = document["stages"], document["devices"]
     network, training = title_lines(document)
     yield Text(network, "bold")
     yield Text(training)
     yield heading("graph")
-    for line in graph_lines(document["nodes"]):
-        yield _hanging(line)
-    yield heading("stages", _shortened(len(document["stages"]), whole))
-    yield from _spaced(stage_tables(document, width, whole))
-    note = "bars: of the limit" if all(device["memory_bytes"] for device in document["devices"]) else _BARS
-    yield heading("devices", _shortened(len(document["devices"]), whole) or note)
-    yield from _spaced(device_tables(document, width, whole))
+    yield from map(indented, graph_lines(document["nodes"]))
+    yield heading("stages", _shortened(len(stages), whole))
+    heaviest = max(range(len(stages)), key=lambda row: stages[row]["bytes"]["total"])
+    slowest = max(range(len(stages)), key=lambda row: sum(stages[row]["seconds"].values()))
+    rows = rows_shown(len(stages), whole, (heaviest, slowest))
+    yield from spaced(packed(stage_columns(document, max(16, width // 4)), rows, width))
+    note = _OF_LIMIT if all(device["memory_bytes"] for device in devices) else _OF_FULLEST
+    yield heading("devices", _shortened(len(devices), whole) or note)
+    fullest = max(range(len(devices)), key=lambda row: devices[row]["bytes"]["total"])
+    busiest = max(range(len(devices)), key=lambda row: devices[row]["busy_seconds_per_tick"])
+    rows = rows_shown(len(devices), whole, (fullest, busiest))
+    columns = device_columns(document, max(16, width // 5), max(8, min(30, width // 8)))
+    yield from spaced(packed(columns, rows, width))
     yield Text()
-    unit, rows = memory_rows(document)
+    unit, memory = memory_rows(document)
     totals = [
-        _pairs(f"memory, all stages, {unit}", rows, total=True),
+        _pairs(f"memory, all stages, {unit}", memory, total=True),
         _pairs("paper's accounting, GB", paper_rows(document), total=True),
         _pairs("time", timing_rows(document)),
     ]
-    yield from _spaced(side_by_side(totals, width))
-    if document["assumptions"]:
-        yield heading("assumptions")
-        yield from (_hanging(text, "-") for text in document["assumptions"])
-    if document["warnings"]:
-        yield heading("warnings")
-        yield from (_hanging(text, "!", "yellow") for text in document["warnings"])
+    yield from spaced(side_by_side(totals, width))
+    for name, mark, style in (("assumptions", "-", ""), ("warnings", "!", "yellow")):
+        if document[name]:
+            yield heading(name)
+            yield from (indented(text, mark, style) for text in document[name])
 
 
 def _shortened(rows: int, whole: bool) -> str:
@@ -68,28 +72,6 @@ def _shortened(rows: int, whole: bool) -> str:
     return "" if shown == rows else f"the ends of {rows:,}, the heaviest and the slowest: --stages all shows them all"
 
 
-def _spaced(tables: Iterator[Table]) -> Iterator[RenderableType]:
-    for place, table in enumerate(tables):
-        if place:
-            yield Text()
-        yield table
-
-
-def _pairs(title: str, rows: Rows, *, total: bool = False) -> Table:
+def _pairs(title: str, pairs: Pairs, *, total: bool = False) -> Table:
     """Return names and values as a table, the last row emphasised where it is a total."""
-    table = plain_table()
-    table.add_column(Text(title), no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    for place, row in enumerate(rows, start=1):
-        style = "bold" if total and place == len(rows) else ""
-        table.add_row(*(Text(cell, style) for cell in row))
-    return table
-
-
-def _hanging(text: str, mark: str = "", style: str = "") -> RenderableType:
-    """Return a paragraph whose later lines stand below its first word."""
-    if not mark:
-        return Padding(Text(one_line(text)), (0, 0, 0, 2))
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_row(Text(mark, style), Text(one_line(text), style))
-    return Padding(grid, (0, 0, 0, 2))
+    return table(pair_columns(title, pairs, [*[""] * (len(pairs) - 1), "bold"] if total else ()))

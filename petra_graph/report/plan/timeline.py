@@ -1,14 +1,15 @@
-"""What is known of a timeline's blocks before anything is drawn."""
+"""The blocks of a timeline, and the facts about them that drawings and traces share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from petra_graph.report.plan.document import Document
+from petra_graph.program.plan_document import Document
 
 _ROUNDING = 1e-9
-"""Relative to the timeline's length: what is closer does not overlap."""
+"""Relative to the timeline's length: blocks that share less time do not overlap."""
+_LETTERS = {"forward": "F", "backward": "B", "update": "U"}
 
 
 def by_stage(document: Document) -> dict[int, list[Document]]:
@@ -19,8 +20,13 @@ def by_stage(document: Document) -> dict[int, list[Document]]:
     return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
 
 
+def block_label(block: Document) -> str:
+    """Name a block by its operation and its micro-batch: F12."""
+    return f"{_LETTERS[block['verb']]}{block['micro_batch']}"
+
+
 def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
-    """Tell whether a stage computes forward and backward at once, so that they need a row each."""
+    """Return whether a stage computes forward and backward at once, so that they need a row each."""
     slack = _ROUNDING * end_of(blocks)
     return any(after["start"] < before["end"] - slack for mine in blocks.values() for before, after in pairwise(mine))
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from petra_graph.report.plan.document import Document, stage_edges
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.document import stage_edges
 from petra_graph.report.plan.labels import nodes_label
-from petra_graph.report.plan.timeline import by_stage, overlapping
+from petra_graph.report.plan.timeline import block_label, by_stage, overlapping
 
 Event = dict[str, Any]
 
@@ -22,7 +23,6 @@ _DECIMALS = 3
 """Of microseconds: viewers count in nanoseconds."""
 _MOST_WITH_ARROWS = 20_000
 """Two arrows a block are more than viewers stand."""
-_LETTERS = {"forward": "F", "backward": "B", "update": "U"}
 _COLOURS = {"forward": "thread_state_running", "backward": "thread_state_iowait", "update": "thread_state_unknown"}
 """From the format's fixed palette."""
 
@@ -79,7 +79,7 @@ def _blocks(document: Document, apart: int) -> Iterator[Event]:
     processes = _processes(document)
     for block in document["timeline"]:
         yield {
-            "name": f"{_LETTERS[block['verb']]}{block['micro_batch']}",
+            "name": block_label(block),
             "cat": block["verb"],
             "ph": "X",
             "pid": processes[block["device"]],

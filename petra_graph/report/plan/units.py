@@ -1,104 +1,92 @@
-"""Numbers with units, for people: binary prefixes for memory, SI for everything else.
+"""Numbers with units, for people: binary prefixes for memory, SI prefixes for every other quantity.
 
-Three digits tell enough to compare by; the exact numbers are in the JSON. A column of numbers shares one unit, so that
-its digits can be compared by eye: `column_of` finds it.
+Three digits are enough to compare two values; the JSON has the exact numbers. The numbers of a table's column share one
+unit, so that their digits can be compared by eye: `Units.column` chooses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Self
 
 from attrs import frozen
 
 NOTHING = "-"
 
-
-@frozen
-class Scale:
-    """A unit, and how many base units it stands for."""
-
-    unit: str
-    size: float
-
-    def text(self, value: float) -> str:
-        """Write a value in this unit, to three digits."""
-        scaled = value / self.size
-        digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
-        return f"{digits} {self.unit}".rstrip()
+_THREE_DIGITS = 100
+_NEXT_UNIT = 10
+"""A column's largest number has two digits at least, so that its small numbers still show."""
 
 
 @frozen
-class Column:
-    """How the numbers of a column are written: all in one unit, to as many decimals."""
+class ColumnUnit:
+    """How the numbers of a column are written: all in one unit, with as many decimals."""
 
-    unit: str
+    name: str
     size: float
     decimals: int
 
     def digits(self, value: float) -> str:
-        """Write a value without its unit; what is not nothing never reads as 0."""
+        """Write a value without its unit; a value above zero never reads as 0."""
         if value == 0:
             return NOTHING
         scaled, least = value / self.size, 10.0**-self.decimals
         return f"<{least:.{self.decimals}f}" if 0 < scaled < least else f"{scaled:,.{self.decimals}f}"
 
 
-_THREE_DIGITS = 100
-_NEXT_UNIT = 10
-"""A column's largest number has two digits at least, so that its small ones still show."""
+@frozen
+class Units:
+    """The units of a quantity: their names, and how many base units each stands for, the smallest first."""
 
-BINARY = tuple(Scale(unit, 1024.0**power) for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB", "PiB")))
-DECIMAL = tuple(Scale(unit, 1000.0**power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB")))
-SECONDS = tuple(Scale(unit, size) for unit, size in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)))
-FLOPS = tuple(Scale(f"{prefix}FLOP", 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T", "P", "E")))
-COUNT_WORDS = tuple(Scale(word, 1000.0**power) for power, word in enumerate(("", "thousand", "million", "billion")))
-COUNTS = tuple(Scale(prefix, 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T")))
+    names: tuple[str, ...]
+    sizes: tuple[float, ...]
+
+    @classmethod
+    def powers(cls, base: float, names: Iterable[str]) -> Self:
+        """Return units of which each is `base` times the one before."""
+        names = tuple(names)
+        return cls(names, tuple(base**power for power in range(len(names))))
+
+    def fitting(self, value: float) -> tuple[str, float]:
+        """Return the name and the size of the largest unit that a value reaches, or else of the smallest unit."""
+        place = sum(size <= value * (1 + 1e-9) for size in self.sizes[1:])
+        return self.names[place], self.sizes[place]
+
+    def text(self, value: float) -> str:
+        """Write a value with three digits and its unit."""
+        name, size = self.fitting(abs(value))
+        scaled = value / size
+        digits = f"{scaled:,.0f}" if abs(scaled) >= _THREE_DIGITS else f"{scaled:.3g}"
+        return f"{digits} {name}".rstrip()
+
+    def column(self, values: Iterable[float]) -> ColumnUnit:
+        """Return how to write these values below one another."""
+        largest = max(map(abs, values), default=0)
+        name, size = self.fitting(largest / _NEXT_UNIT)
+        exact = size == self.sizes[0] == 1
+        return ColumnUnit(name, size, 0 if exact else 1 if largest / size >= _THREE_DIGITS else 2)
 
 
-def scale_of(scales: Sequence[Scale], values: Iterable[float]) -> Scale:
-    """Return the largest unit in which the largest value is at least 1."""
-    largest = max((abs(value) for value in values), default=0)
-    fitting = [scale for scale in scales if scale.size <= largest * (1 + 1e-9)]
-    return fitting[-1] if fitting else scales[0]
+BINARY = Units.powers(1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+DECIMAL = Units.powers(1000.0, ("B", "kB", "MB", "GB", "TB", "PB"))
+SECONDS = Units(("ns", "µs", "ms", "s"), (1e-9, 1e-6, 1e-3, 1.0))
+FLOPS = Units.powers(1000.0, (f"{prefix}FLOP" for prefix in ("", "k", "M", "G", "T", "P", "E")))
+COUNT_WORDS = Units.powers(1000.0, ("", "thousand", "million", "billion"))
+COUNTS = Units.powers(1000.0, ("", "k", "M", "G", "T"))
+PLAIN = Units.powers(1.0, ("",))
 
-
-def column_of(scales: Sequence[Scale], values: Iterable[float]) -> Column:
-    """Return how to write these values below one another."""
-    largest = max((abs(value) for value in values), default=0)
-    scale = scale_of(scales, [largest / _NEXT_UNIT])
-    exact = scale is scales[0] and scale.size == 1
-    decimals = 0 if exact else 1 if largest / scale.size >= _THREE_DIGITS else 2
-    return Column(scale.unit, scale.size, decimals)
-
-
-def memory(value: float) -> str:
-    """Write bytes as 1.25 GiB."""
-    return scale_of(BINARY, [value]).text(value)
+memory, seconds, flops, count = BINARY.text, SECONDS.text, FLOPS.text, COUNTS.text
+"""Bytes as 1.25 GiB, seconds as 12.5 ms, operations as 4.09 GFLOP, a number of things as 25.6 M."""
 
 
 def paper_memory(value: float) -> str:
-    """Write bytes as the paper does, 20.33 GB: powers of ten, two decimals."""
-    return f"{value / 1e9:,.2f} GB"
-
-
-def seconds(value: float) -> str:
-    """Write seconds as 12.5 ms."""
-    return scale_of(SECONDS, [value]).text(value)
-
-
-def flops(value: float) -> str:
-    """Write operations as 4.09 GFLOP."""
-    return scale_of(FLOPS, [value]).text(value)
-
-
-def count(value: float) -> str:
-    """Write a number of things as 25.6 M."""
-    return scale_of(COUNTS, [value]).text(value)
+    """Write bytes as the paper does, in GB of 10**9 bytes, without the unit: 20.33."""
+    return f"{value / 1e9:,.2f}"
 
 
 def rate(value: float) -> str:
     """Write samples in a second."""
-    return f"{COUNTS[0].text(value)} samples/s"
+    return f"{PLAIN.text(value)} samples/s"
 
 
 def percent(share: float) -> str:
@@ -111,21 +99,21 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
 
 
-def times(factor: float) -> str:
+def factor(value: float) -> str:
     """Write a factor as 1.17 x."""
-    return f"{factor:.2f} x"
+    return f"{value:.2f} x"
 
 
-def plural(many: int, thing: str) -> str:
+def plural(many: float, thing: str) -> str:
     """Write how many things there are: 1 stage, 2 stages."""
-    return f"{many:,} {thing}{'s' * (many != 1)}"
+    return f"{number(many)} {thing}{'s' * (many != 1)}"
 
 
 def bounded(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; what is left out shows as one."""
+    """Return a text of at most `width` characters, cut at any character; an ellipsis stands for the rest."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """Return a text without line breaks and control characters, which would break any drawing."""
+    """Return a text without line breaks and control characters, which would break a drawing."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from petra_graph.report.plan.compare import compare_text, scale_text
 from petra_graph.report.plan.diff import diff_text
-from petra_graph.report.plan.dot import dot
-from petra_graph.report.plan.mermaid import mermaid
+from petra_graph.report.plan.graph_languages import dot, mermaid
 from petra_graph.report.plan.terminal import plan_text
 from petra_graph.report.plan.trace import trace
 from tests.report.plan.documents import branches, comparison, regrouped, revnet50, scaling, three_stages

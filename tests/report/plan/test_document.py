@@ -7,7 +7,7 @@ import json
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.report.plan.document import parts_of, read_document, stage_edges
+from petra_graph.report.plan.document import bytes_by_part, read_document, stage_edges
 from petra_graph.report.plan.terminal import plan_text
 from tests.report.plan.documents import branches, three_stages
 
@@ -43,7 +43,7 @@ def test_what_is_no_plan(expected, text):
 
 def test_what_the_total_has_beyond_the_known_parts_is_other():
     counts = {"parameters": 10, "working": 5, "data": 7, "total": 22}
-    assert parts_of(counts) == {
+    assert bytes_by_part(counts) == {
         "parameters": 10,
         "gradients": 0,
         "optimizer": 0,

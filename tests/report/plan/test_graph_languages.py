@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from petra_graph.report.plan.dot import dot
-from petra_graph.report.plan.mermaid import mermaid
+from petra_graph.report.plan.graph_languages import dot, mermaid
 from tests.report.plan.documents import branches, hostile, revnet50, three_stages
 
 PLANS = [three_stages, branches, revnet50, hostile]

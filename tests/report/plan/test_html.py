@@ -98,7 +98,7 @@ def test_colours_are_defined_for_light_and_dark(page):
 
 
 @pytest.mark.parametrize(
-    ("drawn", "kind"), [("nodes", "box"), ("edges", "wire")], ids=["a box for every node", "a wire for every edge"]
+    ("drawn", "kind"), [("nodes", "box"), ("edges", "edge")], ids=["a box for every node", "a path for every edge"]
 )
 def test_the_graph_is_whole(plan, page, drawn, kind):
     found = [a for tag, a in page.elements if tag in {"rect", "path"} and kind in (a.get("class") or "").split()]

@@ -1,4 +1,4 @@
-"""Where the graph is drawn: nothing on top of anything else, wires from left to right."""
+"""Where the graph is drawn: nothing on top of anything else, edges from left to right."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.plan.graph_svg import BOX_HEIGHT, BOX_WIDTH, places_of
-from petra_graph.report.plan.layout import COLUMNS, Cell, Passing, layout
+from petra_graph.report.plan.graph_svg import BOX_HEIGHT, BOX_WIDTH, coordinates
+from petra_graph.report.plan.layout import COLUMNS, DummyNode, Position, layout
 from tests.report.plan.documents import branches, revnet50, three_stages
 
 
@@ -24,56 +24,62 @@ def graphs(draw):
     }
 
 
-def layer(cell: Cell, columns: int) -> int:
-    return cell.band * columns + cell.column
+def layer(position: Position, columns: int) -> int:
+    return position.band * columns + position.column
 
 
 @given(graphs())
 def test_no_two_things_share_a_place(graph):
     placed = layout(graph)
-    assert len(set(placed.cells.values())) == len(placed.cells)
-    assert {item for item in placed.cells if isinstance(item, str)} == {node["name"] for node in graph["nodes"]}
+    assert len(set(placed.positions.values())) == len(placed.positions)
+    assert {item for item in placed.positions if isinstance(item, str)} == {node["name"] for node in graph["nodes"]}
 
 
 @given(graphs())
-def test_wires_go_on_by_one_layer_and_hold_a_place_in_each(graph):
+def test_edges_go_on_by_one_layer_and_hold_a_place_in_each(graph):
     placed = layout(graph)
-    columns = max(cell.column for cell in placed.cells.values()) + 1
+    columns = max(position.column for position in placed.positions.values()) + 1
     assert columns <= COLUMNS
     assert set(placed.paths) == {(edge["producer"], edge["consumer"]) for edge in graph["edges"]}
     for (producer, consumer), path in placed.paths.items():
         assert (path[0], path[-1]) == (producer, consumer)
-        assert all(isinstance(item, Passing) for item in path[1:-1])
-        layers = [layer(placed.cells[item], columns) for item in path]
+        assert all(isinstance(item, DummyNode) for item in path[1:-1])
+        layers = [layer(placed.positions[item], columns) for item in path]
         assert all(after == before + 1 for before, after in pairwise(layers))
 
 
 @given(graphs())
 def test_boxes_lie_apart_and_within_the_drawing(graph):
     placed = layout(graph)
-    places = places_of(placed)
-    corners = [places.corner(cell) for item, cell in placed.cells.items() if isinstance(item, str)]
+    at = coordinates(placed)
+    corners = [at.corner(position) for item, position in placed.positions.items() if isinstance(item, str)]
     for x, y in corners:
-        assert 0 <= x <= places.width - BOX_WIDTH
-        assert 0 <= y <= places.height - BOX_HEIGHT
+        assert 0 <= x <= at.width - BOX_WIDTH
+        assert 0 <= y <= at.height - BOX_HEIGHT
     for (x, y), (other_x, other_y) in combinations(corners, 2):
         assert abs(x - other_x) >= BOX_WIDTH + 20 or abs(y - other_y) >= BOX_HEIGHT + 20
 
 
 @given(graphs())
-def test_bands_have_room_for_the_wires_between_them(graph):
+def test_bands_have_room_for_the_edges_between_them(graph):
     placed = layout(graph)
-    places = places_of(placed)
-    for band, (top, below) in enumerate(pairwise(places.tops)):
-        lowest = max(places.corner(cell)[1] for cell in placed.cells.values() if cell.band == band) + BOX_HEIGHT
+    at = coordinates(placed)
+    for band, (top, below) in enumerate(pairwise(at.tops)):
+        lowest = (
+            max(at.corner(position)[1] for position in placed.positions.values() if position.band == band) + BOX_HEIGHT
+        )
         assert top < lowest
         assert below - lowest >= 5 * placed.wrapping(band) + 20
 
 
 def test_branches():
     placed = layout(branches())
-    lanes = {item: (cell.band, cell.column, cell.lane) for item, cell in placed.cells.items() if isinstance(item, str)}
-    assert lanes == {
+    rows = {
+        item: (position.band, position.column, position.row)
+        for item, position in placed.positions.items()
+        if isinstance(item, str)
+    }
+    assert rows == {
         "stem": (0, 0, 0),
         "left.0": (0, 1, 0),
         "right.0": (0, 1, 1),
@@ -85,16 +91,16 @@ def test_branches():
         "merge": (1, 2, 0),
         "head": (1, 3, 0),
     }
-    assert placed.lanes == [3, 2]
+    assert placed.rows == [3, 2]
 
 
 @pytest.mark.parametrize(("bands", "plan"), [(1, three_stages), (3, revnet50)])
 def test_a_chain_wraps_like_text(bands, plan):
     placed = layout(plan())
-    assert placed.lanes == [1] * bands
-    order = sorted(placed.cells, key=lambda item: (placed.cells[item].band, placed.cells[item].column))
+    assert placed.rows == [1] * bands
+    order = sorted(placed.positions, key=lambda item: (placed.positions[item].band, placed.positions[item].column))
     assert order == [node["name"] for node in plan()["nodes"]]
 
 
 def test_two_hundred(two_hundred):
-    assert layout(two_hundred).lanes == [1] * 25
+    assert layout(two_hundred).rows == [1] * 25

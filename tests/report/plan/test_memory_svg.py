@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from petra_graph.report.plan.document import PARTS
-from petra_graph.report.plan.memory_svg import Row, bars, grid_steps
+from petra_graph.report.plan.memory_svg import Bar, bars
 
 MIB = 2**20
 
 
-def row(total: int, limit: int | None = None) -> Row:
-    return Row(
-        name="x", parts=dict.fromkeys([part.key for part in PARTS], 0) | {"working": total}, total=total, limit=limit
-    )
-
-
-@given(st.integers(1, 2**50))
-def test_the_grid_has_a_few_even_steps_within_the_span(span):
-    steps = grid_steps(span)
-    assert steps[0] == 0
-    assert 2 <= len(steps) <= 7
-    assert steps[-1] <= span * (1 + 1e-9)
-
-
-def test_grid_steps_are_round():
-    assert grid_steps(300 * MIB) == [0, 100 * MIB, 200 * MIB, 300 * MIB]
+def row(total: int, limit: int | None = None) -> Bar:
+    return Bar(name="x", counts={"working": total, "total": total}, limit=limit)
 
 
 def test_a_limit_within_reach_is_a_line():

@@ -1,25 +1,22 @@
-"""What every view tells of a plan first: names and values, written for people."""
+"""The overview of a plan that every view begins with: names and values, written for people."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from petra_graph.report.plan.document import PARTS, RARE, Document, parts_of
+from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.document import MEMORY_PARTS, RARE_PARTS, bytes_by_part
 from petra_graph.report.plan.labels import schedule_label
-from petra_graph.report.plan.units import BINARY, column_of, count, one_line, percent, plural, rate, seconds, times
+from petra_graph.report.plan.units import BINARY, count, factor, one_line, paper_memory, percent, plural, rate, seconds
 
-Rows = list[tuple[str, str]]
+Pairs = list[tuple[str, str]]
+"""Names and values."""
 
-_PAPER = (
-    ("model", "model"),
-    ("input_buffer", "input buffer"),
-    ("parameter_buffer", "parameter buffer"),
-    ("total", "total"),
-)
+_PAPER = ("model", "input_buffer", "parameter_buffer", "total")
 
 
 def title_lines(document: Document) -> tuple[str, str]:
-    """Return what the network is, and how it is trained, a line each."""
+    """Return a line on the network, and a line on its training."""
     kinds = Counter(node["kind"] for node in document["nodes"])
     of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
     network = (
@@ -36,13 +33,13 @@ def title_lines(document: Document) -> tuple[str, str]:
     return network, training
 
 
-def timing_rows(document: Document) -> Rows:
-    """Return what the simulation predicts, as names and values."""
+def timing_rows(document: Document) -> Pairs:
+    """Return the simulation's predictions."""
     timing = document["timing"]
     busy = timing["utilisation"]
     return [
         ("throughput", rate(timing["samples_per_second"])),
-        ("speed-up over stages in turn", times(timing["speedup_over_reversible_backprop"])),
+        ("speed-up over stages in turn", factor(timing["speedup_over_reversible_backprop"])),
         ("tick", seconds(timing["tick_seconds"])),
         ("bubble", percent(timing["bubble_fraction"])),
         ("devices busy, least, most", f"{percent(min(busy))}, {percent(max(busy))}" if busy else "unknown"),
@@ -51,15 +48,16 @@ def timing_rows(document: Document) -> Rows:
     ]
 
 
-def memory_rows(document: Document) -> tuple[str, Rows]:
-    """Return the memory of all stages by what it is for, the total last, and the unit that it is in."""
+def memory_rows(document: Document) -> tuple[str, Pairs]:
+    """Return the memory of all stages by part, the total last, and the unit of the numbers."""
     counts = document["totals"]["bytes"]
-    parts = parts_of(counts)
-    unit = column_of(BINARY, [counts["total"]])
-    rows = [(part.name, unit.digits(parts[part.key])) for part in PARTS if parts[part.key] or part.key not in RARE]
-    return unit.unit, [*rows, ("total", unit.digits(counts["total"]))]
+    parts = bytes_by_part(counts)
+    unit = BINARY.column([counts["total"]])
+    shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
+    rows = [(part.name, unit.digits(parts[part.key])) for part in shown]
+    return unit.name, [*rows, ("total", unit.digits(counts["total"]))]
 
 
-def paper_rows(document: Document) -> Rows:
+def paper_rows(document: Document) -> Pairs:
     """Return the memory as the paper counts it in Table 3, in its GB of 10**9 bytes, the total last."""
-    return [(name, f"{document['paper_accounting'][key] / 1e9:,.2f}") for key, name in _PAPER]
+    return [(key.replace("_", " "), paper_memory(document["paper_accounting"][key])) for key in _PAPER]
