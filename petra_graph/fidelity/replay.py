@@ -1,7 +1,7 @@
-"""Plain backpropagation of one micro-batch through all stages, at any parameters, leaving no trace.
+"""Plain backpropagation of one micro-batch through all stages, at any parameters, without side effects.
 
-The network is the stages' own: their modules, random keys, normalisation, precision and devices, with other parameters in
-place of the modules' own and running statistics frozen.
+The network is the stages' own: their modules, random keys, normalisation, precision and devices. Other parameters take
+the place of the modules' own, and running statistics are frozen.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from petra_graph.program.channels import Edge
 from petra_graph.runtime.transport.local import moved
 
 Gradient = Mapping[nn.Parameter, Tensor]
-"""By a module's own parameter; one that nothing depends on is not there."""
+"""By a module's own parameter; a parameter that the loss does not depend on is missing."""
 
 
 @frozen(kw_only=True)
 class Example:
-    """A training micro-batch as the first and the last stage had it."""
+    """A training micro-batch: the samples of the first stage, the targets of the last."""
 
     micro_batch: int
     samples: Tensor
@@ -33,18 +33,18 @@ class Example:
 
 
 def gradients(
-    executors: Sequence[StageExecutor], example: Example, parameters: Sequence[Parameters], wanted: Collection[int]
+    executors: Sequence[StageExecutor], example: Example, parameters: Sequence[Parameters], stages: Collection[int]
 ) -> Mapping[int, Gradient]:
-    """Return the loss's gradient in the stages `wanted`, all stages at the given parameters.
+    """Return the loss's gradient in some stages, with all stages at the given parameters.
 
     Args:
         executors: all stages.
         example: the micro-batch.
         parameters: of each stage.
-        wanted: places in `executors`; only what lies between them and the loss is differentiated.
+        stages: indices of `executors`; only the stages between them and the loss are differentiated.
     """
     edges: dict[Edge, EncodedTensors] = {}
-    leaves: dict[int, dict[nn.Parameter, Tensor]] = {}
+    leaves: dict[tuple[int, nn.Parameter], Tensor] = {}
     loss: Tensor | None = None
     for index, executor in enumerate(executors):
         device = torch.device(executor.program.device)
@@ -53,35 +53,22 @@ def gradients(
             for edge in executor.program.receives
         }
         target = example.target if executor.program.holds_head else None
-        at, asked = _leaves(executor, parameters[index], wanted=index in wanted)
-        leaves |= {index: asked} if index in wanted else {}
-        replayed = executor.replay(example.micro_batch, received, target, at)
+        detached = {
+            name: {key: value.detach() for key, value in of_node.items()} for name, of_node in parameters[index].items()
+        }
+        if index in stages:
+            for name, module in executor.modules.items():
+                for key, live in module.named_parameters():
+                    if live.requires_grad:
+                        leaves[index, live] = detached[name][key].requires_grad_()
+        replayed = executor.replay(example.micro_batch, received, target, detached)
         edges.update(replayed.sent)
         loss = replayed.loss if replayed.loss is not None else loss
     assert loss is not None
-    return _differentiated(loss, leaves)
-
-
-def _leaves(
-    executor: StageExecutor, parameters: Parameters, *, wanted: bool
-) -> tuple[Parameters, dict[nn.Parameter, Tensor]]:
-    """Return stand-ins over the same memory, and those that gradients are asked of, by the parameter they stand for."""
-    at: dict[str, dict[str, Tensor]] = {}
-    asked: dict[nn.Parameter, Tensor] = {}
-    for name, module in executor.modules.items():
-        at[name] = {}
-        for key, live in module.named_parameters():
-            at[name][key] = stand_in = parameters[name][key].detach()
-            if wanted and live.requires_grad:
-                asked[live] = stand_in.requires_grad_()
-    return at, asked
-
-
-def _differentiated(loss: Tensor, leaves: Mapping[int, Mapping[nn.Parameter, Tensor]]) -> Mapping[int, Gradient]:
-    asked = [stand_in for of_stage in leaves.values() for stand_in in of_stage.values()]
-    found = torch.autograd.grad(loss, asked, allow_unused=True) if asked and loss.requires_grad else [None] * len(asked)
-    by_leaf = dict(zip(asked, found, strict=True))
-    return {
-        index: {live: g for live, stand_in in of_stage.items() if (g := by_leaf[stand_in]) is not None}
-        for index, of_stage in leaves.items()
-    }
+    found: dict[int, dict[nn.Parameter, Tensor]] = {index: {} for index in stages}
+    if leaves and loss.requires_grad:
+        made = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        for (index, live), gradient in zip(leaves, made, strict=True):
+            if gradient is not None:
+                found[index][live] = gradient
+    return found

@@ -1,7 +1,7 @@
 """Parameters of all stages as they were after given numbers of updates.
 
-A version is copied when an update is about to overwrite it, if somebody has asked for it, and forgotten with the last
-who did.
+A version is copied when an update is about to overwrite it while a request for it is open. The copy is dropped when the
+last request for it is closed.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ class Snapshots:
     def __init__(self, executors: Sequence[StageExecutor]) -> None:
         self._executors = executors
         self._updates = [0] * len(executors)
-        self._wanted: Counter[tuple[int, int]] = Counter()
+        self._requests: Counter[tuple[int, int]] = Counter()
+        """Open requests by stage and version."""
         self._copies: dict[tuple[int, int], Parameters] = {}
 
-    def want(self, versions: Versions) -> None:
-        """Ask for one version of each stage, none of them overwritten yet."""
-        self._wanted.update(enumerate(versions))
+    def request(self, versions: Versions) -> None:
+        """Request one version of each stage, before any of them is overwritten."""
+        self._requests.update(enumerate(versions))
 
     def release(self, versions: Versions) -> None:
-        """Take the question back."""
-        for stage_version in enumerate(versions):
-            self._wanted[stage_version] -= 1
-            if not self._wanted[stage_version]:
-                del self._wanted[stage_version]
-                self._copies.pop(stage_version, None)
+        """Close a request."""
+        for key in enumerate(versions):
+            self._requests[key] -= 1
+            if not self._requests[key]:
+                del self._requests[key]
+                self._copies.pop(key, None)
 
     def before_update(self, stage: int) -> None:
-        """Copy a stage's parameters if somebody wants them: they change next."""
-        now = stage, self._updates[stage]
-        if now in self._wanted:
-            self._copies[now] = copied(self._executors[stage].modules)
+        """Copy a stage's parameters where their version is requested, since the update overwrites them."""
+        key = stage, self._updates[stage]
+        if key in self._requests:
+            self._copies[key] = copied(self._executors[stage].modules)
 
-    def updated(self, stage: int) -> None:
-        """Count an update."""
+    def after_update(self, stage: int) -> None:
+        """Count a stage's update."""
         self._updates[stage] += 1
 
     def reached(self, versions: Versions) -> bool:
-        """Whether every stage has come as far."""
-        return all(made >= asked for made, asked in zip(self._updates, versions, strict=True))
+        """Return whether every stage has made at least as many updates."""
+        return all(made >= version for made, version in zip(self._updates, versions, strict=True))
 
     def at(self, versions: Versions) -> list[Parameters]:
-        """Return each stage's parameters: a copy, or what the modules hold until their next update."""
+        """Return each stage's parameters: a copy, or the modules' own until their next update."""
         return [self._copies.get(key) or self._live(key[0]) for key in enumerate(versions)]
 
     def _live(self, stage: int) -> Parameters:

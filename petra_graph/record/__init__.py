@@ -1,1 +1,1 @@
-"""What a run leaves: its directory, events, weights and environment."""
+"""The files of a run: its directory, events, weights and environment."""

@@ -1,4 +1,4 @@
-"""What a run's numbers depend on beside its specification."""
+"""The environment of a run, on which its numbers depend beside its specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How true a stage's gradient is, and the names under which metrics hold it.
+"""How close a stage's gradients are to the exact ones, and the names under which metrics hold these measurements.
 
     probe/cosine_to_delayed/stage-03                the gradient that trains stage 3, against the delayed one
     probe/ratio_to_delayed/stage-03
@@ -9,39 +9,51 @@
     probe/reconstruction_error/stage-03             of a stage that reconstructs
 
 A cosine is <a, b> / (|a| |b|), a ratio |a| / |b| with the gradient that is named first above (PETRA appendix B). A
-reconstruction's error is |x~ - x| / |x| over all inputs that the stage reconstructs, x being what the forward read.
+reconstruction's error is |x~ - x| / |x| over all inputs that the stage reconstructs, x being the input of the forward.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-PREFIX = "probe/"
 _STAGE = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
 @frozen(kw_only=True)
-class Likeness:
-    """One gradient against another."""
+class Similarity:
+    """One gradient compared with another."""
 
     cosine: float
     ratio: float
-    """Norm of the one over norm of the other."""
+    """Norm of the first over norm of the second."""
 
 
 @frozen(kw_only=True)
 class StageFidelity:
-    """One stage at one micro-batch; None where nothing can be said: no parameters, or a gradient of zero."""
+    """One stage at one micro-batch; None where a quantity is undefined: no parameters, or a gradient of zero."""
 
     stage: int
     """From 1 to J."""
-    to_delayed: Likeness | None
-    to_end_to_end: Likeness | None
-    delayed_to_end_to_end: Likeness | None
+    to_delayed: Similarity | None
+    to_end_to_end: Similarity | None
+    delayed_to_end_to_end: Similarity | None
     reconstruction_error: float | None
+
+    def quantities(self) -> Iterator[tuple[str, float]]:
+        """Yield the name and the value of each quantity that is defined."""
+        for name, similarity in (
+            ("{}_to_delayed", self.to_delayed),
+            ("{}_to_end_to_end", self.to_end_to_end),
+            ("delayed_{}_to_end_to_end", self.delayed_to_end_to_end),
+        ):
+            if similarity is not None:
+                yield name.format("cosine"), similarity.cosine
+                yield name.format("ratio"), similarity.ratio
+        if self.reconstruction_error is not None:
+            yield "reconstruction_error", self.reconstruction_error
 
 
 @frozen(kw_only=True)
@@ -52,25 +64,15 @@ class Fidelity:
     stages: tuple[StageFidelity, ...]
 
     def values(self) -> Mapping[str, float]:
-        """Return everything by the name of its metric."""
-        values: dict[str, float] = {}
-        for found in self.stages:
-            quantities = {
-                **_named("cosine_to_delayed", "ratio_to_delayed", found.to_delayed),
-                **_named("cosine_to_end_to_end", "ratio_to_end_to_end", found.to_end_to_end),
-                **_named("delayed_cosine_to_end_to_end", "delayed_ratio_to_end_to_end", found.delayed_to_end_to_end),
-            }
-            if found.reconstruction_error is not None:
-                quantities["reconstruction_error"] = found.reconstruction_error
-            values |= {f"{PREFIX}{name}/stage-{found.stage:02d}": value for name, value in quantities.items()}
-        return values
+        """Return all measurements by the names of their metrics."""
+        return {
+            f"probe/{name}/stage-{stage.stage:02d}": value
+            for stage in self.stages
+            for name, value in stage.quantities()
+        }
 
 
 def quantity_and_stage(name: str) -> tuple[str, int] | None:
-    """Return what a metric says and of which stage; None for a metric that no probe writes."""
+    """Return a metric's quantity and stage; None for a metric that no probe writes."""
     matched = _STAGE.fullmatch(name)
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
-
-
-def _named(cosine: str, ratio: str, likeness: Likeness | None) -> dict[str, float]:
-    return {} if likeness is None else {cosine: likeness.cosine, ratio: likeness.ratio}

@@ -1,10 +1,9 @@
-"""Who watches a run: what the session tells, as it happens. Terminal output is one listener."""
+"""Observing a run: the calls that the session makes as the run goes on. Terminal output is one listener."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from attrs import frozen
 
@@ -41,44 +40,20 @@ class EpochEnded:
     learning_rate: float
 
 
-class Listener(Protocol):
-    """What the session calls."""
+class Listener:
+    """Observes a run and does nothing: override the calls of interest."""
 
     def started(self, run: Started) -> None:
-        """Tell what is about to train."""
-        ...
+        """Begin to observe a run that is about to train."""
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Tell that so many micro-batches of an epoch are done; `means` are the epoch's so far."""
-        ...
+        """Observe that so many micro-batches of an epoch are done; `means` are those of the epoch so far."""
 
     def evaluating(self, epoch: int) -> None:
-        """Tell that the evaluation after an epoch begins."""
-        ...
+        """Observe that the evaluation after an epoch begins."""
 
     def epoch_ended(self, report: EpochEnded) -> None:
-        """Tell that an epoch and its evaluation are over."""
-        ...
+        """Observe that an epoch and its evaluation are over."""
 
     def stopped(self) -> None:
-        """Tell that nothing more comes, whatever the reason."""
-        ...
-
-
-class Silence:
-    """A listener that does nothing."""
-
-    def started(self, run: Started) -> None:
-        """Ignore it."""
-
-    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Ignore it."""
-
-    def evaluating(self, epoch: int) -> None:
-        """Ignore it."""
-
-    def epoch_ended(self, report: EpochEnded) -> None:
-        """Ignore it."""
-
-    def stopped(self) -> None:
-        """Ignore it."""
+        """Stop observing: the run makes no further call, whatever ended it."""

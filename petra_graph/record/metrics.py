@@ -1,4 +1,4 @@
-"""What happened during a run, one event a line: time, epoch, step, name, value.
+"""The events of a run, one a line: time, epoch, step, name, value.
 
 `step` counts micro-batches from the run's start. A line is written whole or not at all, so that a killed run leaves a
 readable file, and so does one whose disk is full.
@@ -10,24 +10,13 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from petra_graph.errors import RunFailed
-
-
-class Sink(Protocol):
-    """Somewhere that events go."""
-
-    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
-        """Take one event."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
+from petra_graph.record.run_directory import cannot_write
 
 
 class JsonLines:
@@ -58,7 +47,7 @@ class JsonLines:
         except OSError as error:
             with suppress(OSError):
                 self._file.truncate(end)
-            raise _refused(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -73,15 +62,13 @@ class TensorBoard:
         self._path = path
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
-        """Hand one scalar over.
+        """Write one scalar.
 
         Raises:
-            RunFailed: the disk refused this event or one before.
+            RunFailed: the disk refused this event or an earlier one.
         """
-        try:
+        with _writing(self._path):
             self._writer.add_scalar(name, value, step)
-        except OSError as error:
-            raise _refused(self._path, error) from error
 
     def close(self) -> None:
         """Flush and close.
@@ -89,17 +76,15 @@ class TensorBoard:
         Raises:
             RunFailed: the disk refuses.
         """
-        try:
+        with _writing(self._path):
             self._writer.close()
-        except OSError as error:
-            raise _refused(self._path, error) from error
 
 
 class Metrics:
-    """All sinks of a run."""
+    """A run's events, as lines and, where it is installed, for TensorBoard."""
 
     def __init__(self, directory: Path) -> None:
-        self._sinks: list[Sink] = [JsonLines(directory / "metrics.jsonl")]
+        self._sinks: list[JsonLines | TensorBoard] = [JsonLines(directory / "metrics.jsonl")]
         writer = _tensorboard(directory)
         if writer is not None:
             self._sinks.append(TensorBoard(writer, directory / "tensorboard"))
@@ -114,7 +99,7 @@ class Metrics:
         """Close all sinks; a second time does nothing.
 
         Raises:
-            RunFailed: the disk refuses what a sink held back.
+            RunFailed: the disk refuses the events that a sink held back.
         """
         sinks, self._sinks = self._sinks, []
         with ExitStack() as closing:
@@ -127,7 +112,7 @@ class Metrics:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What ended the run is the first cause; a disk that refuses once more would only hide it.
+        # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
         with suppress(RunFailed) if error else nullcontext():
             self.close()
 
@@ -141,8 +126,12 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
                 yield event
 
 
-def _refused(path: Path, error: OSError) -> RunFailed:
-    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def _tensorboard(directory: Path) -> Any:

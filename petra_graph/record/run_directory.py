@@ -2,7 +2,7 @@
 
 runs/20260131T120000Z-NAME-3f9a1c/
     spec.toml          as given
-    resolved.toml      with everything decided; running it repeats the run
+    resolved.toml      with every default and choice written out; running it repeats the run
     env.json           versions, devices, command line
     metrics.jsonl      one event a line
     summary.json       how it ended, written last
@@ -54,6 +54,11 @@ def create_run_directory(parent: str, name: str) -> Path:
             return directory
 
 
+def cannot_write(path: Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
+    """Return the failure of a run that cannot write a file."""
+    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file, and put it in place of `path` in one step.
 
@@ -68,23 +73,23 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="free space on that disk") from error
+        raise cannot_write(path, error) from error
 
 
 def make_folder_of(path: Path) -> None:
-    """Make the folder of a file that somebody asked for.
+    """Make the folder of a file that the caller asked for.
 
     Raises:
-        RunFailed: the disk refuses, or what should be a folder is a file.
+        RunFailed: the disk refuses, or a file stands where the folder should be.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="choose another path") from error
+        raise cannot_write(path, error, "choose another path") from error
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a file that somebody asked for, with its folder; whole, unless it is a device or a pipe.
+    """Write a file that the caller asked for, with its folder; whole, unless it is a device or a pipe.
 
     Raises:
         RunFailed: it cannot be written.
@@ -96,7 +101,7 @@ def write_output(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RunFailed(f"cannot write {path}: {error.strerror or error}", hint="choose another path") from error
+        raise cannot_write(path, error, "choose another path") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,1 +1,1 @@
-"""What people see of a run."""
+"""The views of plans and of runs, for people."""

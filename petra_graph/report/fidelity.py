@@ -32,7 +32,7 @@ class Point:
 
 
 @frozen(kw_only=True)
-class Course:
+class FidelityHistory:
     """A run's fidelity from its first epoch to its latest."""
 
     points: Mapping[str, Mapping[int, Sequence[Point]]]
@@ -75,7 +75,7 @@ class Course:
         return tuple(sorted({max(1, self.epochs * quarter // 4) for quarter in (1, 2, 3, 4)}))
 
 
-def course(events: Iterable[Mapping[str, Any]]) -> Course | None:
+def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | None:
     """Gather what a probe recorded among a run's events; None where there is nothing.
 
     Args:
@@ -105,7 +105,7 @@ def course(events: Iterable[Mapping[str, Any]]) -> Course | None:
     for (quantity, stage, epoch, at), values in sorted(grouped.items()):
         point = Point(epoch=epoch, at=at, value=fmean(values))
         points.setdefault(quantity, {}).setdefault(stage, []).append(point)
-    return Course(points=points, learning_rates=rates, epochs=epochs, averaged=averaged)
+    return FidelityHistory(points=points, learning_rates=rates, epochs=epochs, averaged=averaged)
 
 
 def smoothed(points: Sequence[Point], window: int) -> list[float]:
@@ -115,17 +115,17 @@ def smoothed(points: Sequence[Point], window: int) -> list[float]:
     return [fmean(values[max(0, at - before) : at + after + 1]) for at in range(len(values))]
 
 
-def numbers(course: Course) -> dict[str, Any]:
+def history_numbers(history: FidelityHistory) -> dict[str, Any]:
     """Return the means of every epoch as JSON holds them: by quantity and stage, one value an epoch."""
-    epochs = range(1, course.epochs + 1)
+    epochs = range(1, history.epochs + 1)
     return {
-        "epochs": course.epochs,
-        "stages": list(course.stages),
-        "learning rate": {str(epoch): rate for epoch, rate in course.learning_rates.items()},
+        "epochs": history.epochs,
+        "stages": list(history.stages),
+        "learning rate": {str(epoch): rate for epoch, rate in history.learning_rates.items()},
         "means by epoch": {
             quantity: {
-                str(stage): [course.at_epoch(quantity, epoch).get(stage) for epoch in epochs] for stage in of_quantity
+                str(stage): [history.at_epoch(quantity, epoch).get(stage) for epoch in epochs] for stage in of_quantity
             }
-            for quantity, of_quantity in course.points.items()
+            for quantity, of_quantity in history.points.items()
         },
     }

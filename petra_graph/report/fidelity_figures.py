@@ -10,7 +10,7 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import write_whole
-from petra_graph.report.fidelity import Course, smoothed
+from petra_graph.report.fidelity import FidelityHistory, smoothed
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "viridis"
@@ -24,7 +24,7 @@ _DPI = 150
 
 
 @frozen(kw_only=True)
-class Subject:
+class ProbedRun:
     """What was probed."""
 
     name: str
@@ -36,7 +36,7 @@ class Subject:
     """Stages that reconstruct an input."""
 
 
-def draw_over_training(course: Course, subject: Subject, path: Path) -> None:
+def draw_over_training(history: FidelityHistory, run: ProbedRun, path: Path) -> None:
     """Draw Figure 5, with the reconstruction's error beside it, as PNG.
 
     Raises:
@@ -44,8 +44,8 @@ def draw_over_training(course: Course, subject: Subject, path: Path) -> None:
     """
     figure = _figure(figsize=(12.5, 6.6))
     axes = figure.subplots(2, 3, sharex=True, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
-    colours = _by_stage(course.stages)
-    own, window = subject.method, max(1, course.epochs // _EPOCHS_A_WINDOW) if course.averaged else 1
+    colours = _by_stage(history.stages)
+    own, window = run.method, max(1, history.epochs // _EPOCHS_A_WINDOW) if history.averaged else 1
     panels = (
         (axes[0][0], f"cosine: {own} and delayed", ("cosine_to_delayed",)),
         (axes[0][1], f"cosine to end-to-end: {own} (full), delayed (dashed)", _pair("cosine")),
@@ -55,56 +55,56 @@ def draw_over_training(course: Course, subject: Subject, path: Path) -> None:
     )
     for axis, title, quantities in panels:
         for quantity, dash in zip(quantities, ("-", "--"), strict=False):
-            for stage, points in course.points.get(quantity, {}).items():
+            for stage, points in history.points.get(quantity, {}).items():
                 times = [point.at for point in points]
                 faint = {"linewidth": 1.0, "alpha": 0.75} if dash == "--" else {"linewidth": 1.5}
                 axis.plot(times, smoothed(points, window), dash, color=colours[stage], **faint)
         _finish(axis, title)
-        for epoch in course.drops:
-            axis.axvline(epoch - 0.5 if course.averaged else epoch - 1, color="#999999", linewidth=0.8, linestyle=":")
+        for epoch in history.drops:
+            axis.axvline(epoch - 0.5 if history.averaged else epoch - 1, color="#999999", linewidth=0.8, linestyle=":")
     for axis, quantities in ((axes[1][0], ("ratio_to_delayed",)), (axes[1][1], _pair("ratio"))):
         axis.axhline(1.0, color="#999999", linewidth=0.8)
-        if not all(1 / _WIDE < value < _WIDE for value in _values(course, quantities)):
+        if not all(1 / _WIDE < value < _WIDE for value in _values(history, quantities)):
             _logarithmic(axis)
-    if any(value > 0 for value in _values(course, ("reconstruction_error",))):
+    if any(value > 0 for value in _values(history, ("reconstruction_error",))):
         axes[1][2].set_yscale("log")
     for axis in axes[1]:
         axis.set_xlabel("epoch")
         _whole_ticks(axis)
-    _legend(axes[0][2], course, subject, colours)
-    figure.suptitle(f"{subject.name}: fidelity of gradients over training ({own}, {subject.settings})", fontsize=11)
+    _legend(axes[0][2], history, run, colours)
+    figure.suptitle(f"{run.name}: fidelity of gradients over training ({own}, {run.settings})", fontsize=11)
     _save(figure, path)
 
 
-def draw_over_stages(course: Course, subject: Subject, path: Path) -> None:
+def draw_over_stages(history: FidelityHistory, run: ProbedRun, path: Path) -> None:
     """Draw Figure 6, cosines by stage at some epochs, as PNG.
 
     Raises:
         SpecError: matplotlib is not installed.
     """
-    epochs = course.chosen_epochs()
+    epochs = history.chosen_epochs()
     figure = _figure(figsize=(3.3 * max(len(epochs), 2), 3.6))
     axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
     lines = (
-        ("cosine_to_delayed", f"{subject.method} and delayed", _DELAYED, "o-"),
-        ("cosine_to_end_to_end", f"{subject.method} and end-to-end", _END_TO_END, "s-"),
+        ("cosine_to_delayed", f"{run.method} and delayed", _DELAYED, "o-"),
+        ("cosine_to_end_to_end", f"{run.method} and end-to-end", _END_TO_END, "s-"),
         ("delayed_cosine_to_end_to_end", "delayed and end-to-end", _BOTH, "^--"),
     )
     for axis, epoch in zip(axes, epochs, strict=True):
         for quantity, label, colour, style in lines:
-            found = course.at_epoch(quantity, epoch)
+            found = history.at_epoch(quantity, epoch)
             axis.plot(found.keys(), found.values(), style, color=colour, label=label, markersize=4, linewidth=1.4)
-        rate = course.learning_rates.get(epoch)
+        rate = history.learning_rates.get(epoch)
         _finish(axis, f"epoch {epoch}" + (f", learning rate {rate:.3g}" if rate is not None else ""))
         axis.set_xlabel("stage (grey: reconstructs nothing)")
-        for stage in set(course.stages) - subject.reconstructing:
+        for stage in set(history.stages) - run.reconstructing:
             axis.axvspan(stage - 0.5, stage + 0.5, color="#000000", alpha=0.05, linewidth=0)
-        axis.set_xlim(course.stages[0] - 0.5, course.stages[-1] + 0.5)
+        axis.set_xlim(history.stages[0] - 0.5, history.stages[-1] + 0.5)
         _whole_ticks(axis)
     axes[0].set_ylabel("cosine")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.suptitle(f"{subject.name}: fidelity of gradients by stage ({subject.settings})", fontsize=11)
+    figure.suptitle(f"{run.name}: fidelity of gradients by stage ({run.settings})", fontsize=11)
     _save(figure, path)
 
 
@@ -140,8 +140,8 @@ def _whole_ticks(axis: Any) -> None:
     axis.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _values(course: Course, quantities: Sequence[str]) -> list[float]:
-    of_stages = [points for quantity in quantities for points in course.points.get(quantity, {}).values()]
+def _values(history: FidelityHistory, quantities: Sequence[str]) -> list[float]:
+    of_stages = [points for quantity in quantities for points in history.points.get(quantity, {}).values()]
     return [point.value for points in of_stages for point in points]
 
 
@@ -155,13 +155,13 @@ def _logarithmic(axis: Any) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(axis: Any, course: Course, subject: Subject, colours: Mapping[int, Any]) -> None:
+def _legend(axis: Any, history: FidelityHistory, run: ProbedRun, colours: Mapping[int, Any]) -> None:
     """Use an empty panel for the stages' colours."""
     from matplotlib.lines import Line2D
 
     axis.axis("off")
     entries = [
-        Line2D([], [], color=colour, linewidth=3, label=f"{stage}" + " *" * (stage not in subject.reconstructing))
+        Line2D([], [], color=colour, linewidth=3, label=f"{stage}" + " *" * (stage not in run.reconstructing))
         for stage, colour in colours.items()
     ]
     axis.legend(
@@ -173,13 +173,13 @@ def _legend(axis: Any, course: Course, subject: Subject, colours: Mapping[int, A
         fontsize=9,
         title_fontsize=9,
     )
-    window = max(1, course.epochs // _EPOCHS_A_WINDOW)
+    window = max(1, history.epochs // _EPOCHS_A_WINDOW)
     points = "means over an epoch" + f", smoothed over {window}" * (window > 1)
-    dropped = "\ndotted: the learning rate drops" if course.drops else ""
+    dropped = "\ndotted: the learning rate drops" if history.drops else ""
     axis.text(
         0.5,
         0.02,
-        f"points: {points if course.averaged else 'single measurements'}{dropped}",
+        f"points: {points if history.averaged else 'single measurements'}{dropped}",
         ha="center",
         fontsize=8.5,
         transform=axis.transAxes,

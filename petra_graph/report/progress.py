@@ -1,4 +1,4 @@
-"""A run as it goes: a live bar on a terminal, one plain line an epoch elsewhere. Both go to stderr."""
+"""The progress of a run: a live bar on a terminal, one plain line an epoch elsewhere, both on stderr."""
 
 from __future__ import annotations
 
@@ -22,38 +22,25 @@ def progress(stream: TextIO | None = None) -> Listener:
     return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
 
 
-class PlainProgress:
-    """Lines for logs."""
+class PlainProgress(Listener):
+    """Lines for logs: the run, and each of its epochs."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._epochs = 0
 
     def started(self, run: Started) -> None:
-        """Say what runs, and where its results go."""
+        """Describe the run, and name its directory."""
         self._epochs = run.epochs
-        self._say(heading(run))
-        self._say(f"run directory: {run.directory}")
-
-    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Say nothing: a log is no terminal."""
-
-    def evaluating(self, epoch: int) -> None:
-        """Say nothing."""
+        print(heading(run), file=self._stream, flush=True)
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Write the epoch's line."""
-        self._say(epoch_line(report, self._epochs))
-
-    def stopped(self) -> None:
-        """Say nothing."""
-
-    def _say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(epoch_line(report, self._epochs), file=self._stream, flush=True)
 
 
-class LiveProgress:
-    """A bar for the epoch under way, and a line for each that is over."""
+class LiveProgress(Listener):
+    """A bar for the epoch under way, and a line for each finished epoch."""
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream)
@@ -70,10 +57,9 @@ class LiveProgress:
         self._drawn = self._began = self._began_epoch = 0.0
 
     def started(self, run: Started) -> None:
-        """Show what runs, and begin."""
+        """Describe the run, name its directory, and begin."""
         self._run = run
-        self._say(heading(run))
-        self._say(f"run directory: {run.directory}")
+        self._print(heading(run))
         self._began = time.monotonic()
         self._bar.start()
 
@@ -95,7 +81,7 @@ class LiveProgress:
         self._bar.update(self._epoch, completed=micro_batches, numbers=text)
 
     def evaluating(self, epoch: int) -> None:
-        """Say that the evaluation runs."""
+        """Show that the evaluation runs."""
         if self._epoch is not None:
             self._bar.update(self._epoch, description=f"evaluating after epoch {epoch}")
 
@@ -105,23 +91,24 @@ class LiveProgress:
             self._bar.remove_task(self._epoch)
             self._epoch = None
         assert self._run is not None
-        self._say(epoch_line(report, self._run.epochs))
+        self._print(epoch_line(report, self._run.epochs))
 
     def stopped(self) -> None:
         """Leave the terminal as it was."""
         self._bar.stop()
 
-    def _say(self, line: str) -> None:
-        """Write a line as it is; where it is too long, the terminal breaks it."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+    def _print(self, text: str) -> None:
+        """Write lines as they are; where one is too long, the terminal breaks it."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def heading(run: Started) -> str:
-    """Describe a run in a line."""
+    """Describe a run in a line, and name its directory in another."""
     shared = f" on {run.processes} processes" if run.processes > 1 else ""
     return (
         f"{run.name}: {run.parameters:,} parameters in {run.stages} stages{shared}; {run.method}, {run.schedule}, "
-        f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}"
+        f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}\n"
+        f"run directory: {run.directory}"
     )
 
 

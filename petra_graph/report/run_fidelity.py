@@ -10,8 +10,8 @@ from typing import Any
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.metrics import read_events
-from petra_graph.report.fidelity import course, numbers
-from petra_graph.report.fidelity_figures import Subject, draw_over_stages, draw_over_training
+from petra_graph.report.fidelity import fidelity_history, history_numbers
+from petra_graph.report.fidelity_figures import ProbedRun, draw_over_stages, draw_over_training
 
 
 def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
@@ -22,32 +22,32 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
         output: path of both figures without "-training.png"; None: "fidelity" in the run's directory.
 
     Returns:
-        the figures' paths, and the numbers that they show.
+        the figures' paths, and the history_numbers that they show.
 
     Raises:
         SpecError: there is no such run, it was not probed, or matplotlib is not installed.
         RunFailed: the disk refuses.
     """
     resolved = _resolved(run)
-    found = course(read_events(run))
+    found = fidelity_history(read_events(run))
     if found is None:
         message = f"{run} holds no measurement of a probe"
         raise SpecError(message, hint="train with a probe: petra-graph run SPEC --set probe.per_epoch=15")
-    subject = _subject(resolved)
+    probed = _probed_run(resolved)
     base = output or run / "fidelity"
     base.parent.mkdir(parents=True, exist_ok=True)
     paths = {
         "training": base.with_name(f"{base.name}-training.png"),
         "stages": base.with_name(f"{base.name}-stages.png"),
     }
-    draw_over_training(found, subject, paths["training"])
-    draw_over_stages(found, subject, paths["stages"])
+    draw_over_training(found, probed, paths["training"])
+    draw_over_stages(found, probed, paths["stages"])
     return {
         "run": str(run),
-        "method": subject.method,
-        "settings": subject.settings,
+        "method": probed.method,
+        "settings": probed.settings,
         "figures": {name: str(path) for name, path in paths.items()},
-        **numbers(found),
+        **history_numbers(found),
     }
 
 
@@ -69,11 +69,11 @@ def _resolved(run: Path) -> Mapping[str, Any]:
     return tomllib.loads(text)
 
 
-def _subject(resolved: Mapping[str, Any]) -> Subject:
+def _probed_run(resolved: Mapping[str, Any]) -> ProbedRun:
     method = resolved["method"]
     schedule = method["schedule"]
     keeps = {node["name"]: method.get(node["kind"]) for node in resolved["graph"]["node"]}
-    return Subject(
+    return ProbedRun(
         name=resolved["name"],
         method=method["name"],
         settings=f"{schedule_text(tuple(schedule) if isinstance(schedule, list) else schedule)}, "

@@ -1,4 +1,4 @@
-"""What a run came to, for people."""
+"""The summary of a run, for people."""
 
 from __future__ import annotations
 

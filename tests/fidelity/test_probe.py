@@ -1,4 +1,4 @@
-"""What a probe says: exact where theory knows the answer, and checked against gradients that were made without it."""
+"""The measurements of a probe: exact where theory knows the answer, and checked against gradients that were made without it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def built_for(graph, case, **options):
     return pipeline(GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, settings=settings, **options)
 
 
-def looked_at(built, data, chosen, start=0):
+def probed_stages(built, data, chosen, start=0):
     """Train, and return what the probe found by micro-batch."""
     found = []
     probe = Probe(built.executors, found.append)
@@ -51,7 +51,7 @@ def looked_at(built, data, chosen, start=0):
     built.train(data, start)
     assert not probe.probed, "every probed micro-batch is compared before the drain ends"
     assert not probe.snapshots._copies
-    assert not probe.snapshots._wanted
+    assert not probe.snapshots._requests
     assert sorted(fidelity.micro_batch for fidelity in found) == sorted(chosen)
     return {fidelity.micro_batch: fidelity.stages for fidelity in found}
 
@@ -64,8 +64,8 @@ def parameters_of(executor):
     return ((f"{name}/{key}", p) for name, module in executor.modules.items() for key, p in module.named_parameters())
 
 
-def is_one(likeness):
-    return abs(likeness.cosine - 1) < ROUNDING and abs(likeness.ratio - 1) < ROUNDING
+def is_one(similarity):
+    return abs(similarity.cosine - 1) < ROUNDING and abs(similarity.ratio - 1) < ROUNDING
 
 
 # --- what theory knows -----------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def is_one(likeness):
 @pytest.mark.parametrize("case", SYNCHRONOUS)
 def test_without_delay_all_gradients_are_one(graph, case, accumulation):
     built = built_for(graph, SYNCHRONOUS[case], accumulation=accumulation)
-    for stages in looked_at(built, batches(SHAPES[graph], 8), [0, 3, 4, 7]).values():
+    for stages in probed_stages(built, batches(SHAPES[graph], 8), [0, 3, 4, 7]).values():
         for stage in with_parameters(built, stages):
             assert is_one(stage.to_delayed)
             assert is_one(stage.to_end_to_end)
@@ -88,7 +88,7 @@ def test_without_delay_all_gradients_are_one(graph, case, accumulation):
 @pytest.mark.parametrize("case", DELAYED)
 def test_with_learning_rate_zero_all_gradients_are_one(graph, case):
     built = built_for(graph, DELAYED[case], rate=lambda _: 0.0)
-    for stages in looked_at(built, batches(SHAPES[graph], 14), [0, 6, 13]).values():
+    for stages in probed_stages(built, batches(SHAPES[graph], 14), [0, 6, 13]).values():
         for stage in with_parameters(built, stages):
             assert is_one(stage.to_delayed)
             assert is_one(stage.to_end_to_end)
@@ -102,7 +102,7 @@ def test_with_learning_rate_zero_all_gradients_are_one(graph, case):
 def test_pipedream_computes_the_delayed_gradient(graph, case, accumulation):
     """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
     built = built_for(graph, DELAYED[case], accumulation=accumulation, momentum=0.9)
-    found = looked_at(built, batches(SHAPES[graph], 14), [0, 5, 6, 13])
+    found = probed_stages(built, batches(SHAPES[graph], 14), [0, 5, 6, 13])
     for stages in found.values():
         assert all(is_one(stage.to_delayed) for stage in with_parameters(built, stages))
     assert not is_one(found[6][0].to_end_to_end)
@@ -113,7 +113,7 @@ def test_pipedream_computes_the_delayed_gradient(graph, case, accumulation):
 def test_delay_is_seen(schedule, accumulation):
     """The identities above would hold for a probe that compared a gradient with itself."""
     built = pipeline(CHAIN, (8,), schedule=schedule, accumulation=accumulation)
-    (stages,) = looked_at(built, batches((8,), 20), [12]).values()
+    (stages,) = probed_stages(built, batches((8,), 20), [12]).values()
     assert all(s.to_end_to_end.cosine < 1 - 1e-6 for s in stages[:-1])
     assert all(s.to_delayed.cosine < 1 - 1e-6 for s in stages[:-1])
     assert is_one(stages[-1].to_delayed), "the last stage has no delay"
@@ -123,7 +123,7 @@ def test_delay_is_seen(schedule, accumulation):
 
 def test_reconstruction_on_a_grid_is_exact_where_parameters_stand_still():
     built = pipeline(CHAIN, (8,), schedule="lockstep", precision={"streams": "grid", "grid_bits": 12}, rate=lambda _: 0)
-    (stages,) = looked_at(built, batches((8,), 12), [8]).values()
+    (stages,) = probed_stages(built, batches((8,), 12), [8]).values()
     assert [s.reconstruction_error for s in stages] == [None, 0.0, 0.0, 0.0, None]
 
 
@@ -138,7 +138,7 @@ def test_end_to_end_gradients_are_those_of_equation_5s_tick(graph, accumulation)
     built, other = (
         pipeline(GRAPHS[graph], SHAPES[graph], schedule="lockstep", accumulation=accumulation) for _ in range(2)
     )
-    (stages,) = looked_at(built, data, [m]).values()
+    (stages,) = probed_stages(built, data, [m]).values()
     own, network_at = by_the_clock(other, data, m, accumulation)
     for stage in with_parameters(built, stages):
         nodes = built.executors[stage.stage - 1].program.nodes
@@ -204,7 +204,7 @@ def test_a_reconstruction_is_compared_with_what_the_forward_read():
     read, reconstructed = {}, {}
     for segment, cell in built.executors[1]._steps:
         watch_cell(cell, segment.nodes, read, reconstructed)
-    (found,) = looked_at(built, batches((8,), 12), [6]).values()
+    (found,) = probed_stages(built, batches((8,), 12), [6]).values()
     wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]
     right = [a.square().sum() for streams in read.values() for a in streams]
     assert len(read) == 2
@@ -246,7 +246,7 @@ def test_numbers_go_on_after_a_drain():
 
 def test_a_stage_without_parameters_has_no_gradient_to_compare():
     built = pipeline(GRAPHS["skip"], SHAPES["skip"])
-    (stages,) = looked_at(built, batches(SHAPES["skip"], 14), [6]).values()
+    (stages,) = probed_stages(built, batches(SHAPES["skip"], 14), [6]).values()
     join = stages[3]
     assert built.executors[3].program.nodes == ("join",)
     assert (join.to_delayed, join.to_end_to_end, join.delayed_to_end_to_end) == (None, None, None)
@@ -256,7 +256,7 @@ def test_what_is_frozen_is_not_compared():
     built = pipeline(CHAIN, (8,), schedule="lockstep")
     for p in built.executors[1].modules["rev0"].parameters():
         p.requires_grad_(False)
-    (stages,) = looked_at(built, batches((8,), 12), [6]).values()
+    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
     assert stages[1].to_delayed is None
     assert stages[0].to_delayed is not None
 
@@ -271,7 +271,7 @@ def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypat
 
     monkeypatch.setattr(probe, "gradients", leaves_the_grid)
     built = pipeline(CHAIN, (8,), schedule="lockstep")
-    (stages,) = looked_at(built, batches((8,), 12), [6]).values()
+    (stages,) = probed_stages(built, batches((8,), 12), [6]).values()
     assert {(s.to_delayed, s.to_end_to_end) for s in stages} == {(None, None)}
 
 
@@ -295,5 +295,5 @@ def test_as_many_as_asked_for(start, count, data):
 def test_buffered_anchors_have_no_reconstruction_error():
     nodes = [evolve(table, kind="buffered") if table.name == "a1" else table for table in REVNET]
     built = pipeline(nodes, SHAPES["revnet"])
-    (stages,) = looked_at(built, batches(SHAPES["revnet"], 14), [6]).values()
+    (stages,) = probed_stages(built, batches(SHAPES["revnet"], 14), [6]).values()
     assert [s.reconstruction_error is not None for s in stages] == [False, True, False, False, True, False]

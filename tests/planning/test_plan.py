@@ -10,7 +10,7 @@ import pytest
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning import measure as costs
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
-from petra_graph.record.listener import Silence
+from petra_graph.record.listener import Listener
 from petra_graph.report.plan.document import read_document
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord
@@ -124,7 +124,7 @@ def test_auto_becomes_depths(spec):
 def test_a_run_is_of_the_plan_s_stages(spec):
     overrides = (*TWO, "method.schedule=auto", "run.epochs=1")
     document = planned(spec, *overrides)
-    run(spec, overrides, Silence())
+    run(spec, overrides, Listener())
     kept = json.loads((only_run() / "plan.json").read_text())
     assert [stage["nodes"] for stage in kept["stages"]] == [stage["nodes"] for stage in document["stages"]]
     assert kept["schedule"] == document["schedule"]
@@ -136,7 +136,7 @@ def test_a_run_is_of_the_plan_s_stages(spec):
 
 
 def test_a_run_s_summary_puts_predicted_beside_measured(spec):
-    run(spec, ["run.epochs=1"], Silence())
+    run(spec, ["run.epochs=1"], Listener())
     summary = summary_of(only_run())
     kept = json.loads((only_run() / "plan.json").read_text())
     assert summary["predicted"] == {
@@ -147,17 +147,17 @@ def test_a_run_s_summary_puts_predicted_beside_measured(spec):
 
 
 def test_planning_does_not_change_a_run_s_bits(spec, monkeypatch):
-    run(spec, ["run.epochs=1", "run.directory=with"], Silence())
+    run(spec, ["run.epochs=1", "run.directory=with"], Listener())
     monkeypatch.setattr(RunRecord, "_write_plan", lambda _: None)
-    run(spec, ["run.epochs=1", "run.directory=without"], Silence())
+    run(spec, ["run.epochs=1", "run.directory=without"], Listener())
     assert weights_bytes(only_run("with")) == weights_bytes(only_run("without"))
 
 
 def test_what_was_said_of_planned_devices_is_left_out_where_a_run_has_others(spec):
     lists = ('partition.device_type=["h100", "t4"]', 'partition.memory=["1GiB", "2GiB"]')
-    run(spec, ["partition.stages=2", "partition.devices=2", *lists, "run.epochs=1", "run.directory=first"], Silence())
+    run(spec, ["partition.stages=2", "partition.devices=2", *lists, "run.epochs=1", "run.directory=first"], Listener())
     resolved = str(only_run("first") / "resolved.toml")
-    run(resolved, ["run.directory=second"], Silence())
+    run(resolved, ["run.directory=second"], Listener())
     assert weights_bytes(only_run("first")) == weights_bytes(only_run("second"))
     assert json.loads((only_run("first") / "plan.json").read_text())["devices"][0]["type"] == "cpu"
 
@@ -196,7 +196,7 @@ def test_mistakes_are_located(spec, overrides, key):
 def test_a_plan_is_read_back_from_a_file_a_run_or_a_spec(spec, here):
     document = planned(spec)
     (here / "saved.json").write_text(json.dumps(document))
-    run(spec, ["run.epochs=1"], Silence())
+    run(spec, ["run.epochs=1"], Listener())
     for source in ("saved.json", str(only_run()), spec):
         assert saved_or_planned(source)["totals"] == document["totals"]
     with pytest.raises(SpecError, match=r"cannot read the plan nothing\.json"):

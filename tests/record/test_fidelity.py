@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from petra_graph.record.fidelity import Fidelity, Likeness, StageFidelity, quantity_and_stage
+from petra_graph.record.fidelity import Fidelity, Similarity, StageFidelity, quantity_and_stage
 
 
 def test_names():
     one = StageFidelity(
         stage=3,
-        to_delayed=Likeness(cosine=0.9, ratio=1.1),
-        to_end_to_end=Likeness(cosine=0.8, ratio=1.2),
-        delayed_to_end_to_end=Likeness(cosine=0.7, ratio=1.3),
+        to_delayed=Similarity(cosine=0.9, ratio=1.1),
+        to_end_to_end=Similarity(cosine=0.8, ratio=1.2),
+        delayed_to_end_to_end=Similarity(cosine=0.7, ratio=1.3),
         reconstruction_error=0.01,
     )
     nothing = StageFidelity(

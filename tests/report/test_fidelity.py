@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.report.fidelity import Point, course, numbers, smoothed
-from petra_graph.report.fidelity_figures import Subject, draw_over_stages, draw_over_training
+from petra_graph.report.fidelity import Point, fidelity_history, history_numbers, smoothed
+from petra_graph.report.fidelity_figures import ProbedRun, draw_over_stages, draw_over_training
 
 QUANTITIES = (
     "cosine_to_delayed",
@@ -18,7 +18,7 @@ QUANTITIES = (
     "delayed_cosine_to_end_to_end",
     "delayed_ratio_to_end_to_end",
 )
-SUBJECT = Subject(name="tiny", method="petra", settings="lockstep, accumulation 1", reconstructing=frozenset({2}))
+RUN = ProbedRun(name="tiny", method="petra", settings="lockstep, accumulation 1", reconstructing=frozenset({2}))
 
 
 def events(epochs, *, stages=(1, 2, 3), rates=None, each=2, micro_batches=10):
@@ -35,7 +35,7 @@ def events(epochs, *, stages=(1, 2, 3), rates=None, each=2, micro_batches=10):
 
 
 def test_points_are_means_over_an_epoch():
-    found = course(events(12))
+    found = fidelity_history(events(12))
     assert (found.epochs, found.stages, found.averaged) == (12, (1, 2, 3), True)
     assert list(found.points["reconstruction_error"]) == [2]
     points = found.points["cosine_to_delayed"][3]
@@ -46,7 +46,7 @@ def test_points_are_means_over_an_epoch():
 
 
 def test_few_epochs_have_each_measurement():
-    found = course(events(2))
+    found = fidelity_history(events(2))
     assert not found.averaged
     points = found.points["ratio_to_delayed"][1]
     assert [(point.epoch, point.at) for point in points] == [(1, 0.5), (1, 1.0), (2, 1.5), (2, 2.0)]
@@ -54,13 +54,13 @@ def test_few_epochs_have_each_measurement():
 
 
 def test_a_run_in_its_first_epoch():
-    found = course(event for event in events(1) if event["name"] != "learning_rate")
+    found = fidelity_history(event for event in events(1) if event["name"] != "learning_rate")
     assert [point.at for point in found.points["ratio_to_delayed"][1]] == [0.5, 1.0]
     assert found.chosen_epochs() == (1,)
 
 
 def test_nothing_measured():
-    assert course([{"epoch": 1, "step": 9, "name": "train/loss", "value": 1.0}]) is None
+    assert fidelity_history([{"epoch": 1, "step": 9, "name": "train/loss", "value": 1.0}]) is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_nothing_measured():
 )
 def test_epochs_to_look_at(epochs, drops, chosen):
     rates = {epoch: 0.1 ** (1 + sum(epoch >= drop for drop in drops)) for epoch in range(1, epochs + 1)}
-    found = course(events(epochs, rates=rates, stages=(1,), each=1))
+    found = fidelity_history(events(epochs, rates=rates, stages=(1,), each=1))
     assert found.drops == drops
     assert found.chosen_epochs() == chosen
 
@@ -88,7 +88,7 @@ def test_rolling_means():
 
 
 def test_numbers():
-    found = numbers(course(events(2, stages=(1,), rates={1: 0.1, 2: 0.01})))
+    found = history_numbers(fidelity_history(events(2, stages=(1,), rates={1: 0.1, 2: 0.01})))
     assert found["learning rate"] == {"1": 0.1, "2": 0.01}
     assert set(found["means by epoch"]) == set(QUANTITIES)
     assert found["means by epoch"]["cosine_to_delayed"]["1"] == pytest.approx([1.12, 2.12])
@@ -97,10 +97,10 @@ def test_numbers():
 @pytest.mark.parametrize("epochs", [1, 12])
 def test_pictures(tmp_path, epochs):
     """Both are PNG files of a sensible size, also where ratios run far apart and where there is little to draw."""
-    found = course(events(epochs, rates={epoch: 0.1 / epoch**2 for epoch in range(1, epochs + 1)}))
+    found = fidelity_history(events(epochs, rates={epoch: 0.1 / epoch**2 for epoch in range(1, epochs + 1)}))
     for draw in (draw_over_training, draw_over_stages):
         path = tmp_path / "figure.png"
-        draw(found, SUBJECT, path)
+        draw(found, RUN, path)
         png = path.read_bytes()
         assert png.startswith(b"\x89PNG")
         assert all(int.from_bytes(png[at : at + 4]) >= 500 for at in (16, 20))
@@ -110,7 +110,7 @@ def test_pictures(tmp_path, epochs):
 def test_matplotlib_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SpecError) as raised:
-        draw_over_training(course(events(1)), SUBJECT, tmp_path / "figure.png")
+        draw_over_training(fidelity_history(events(1)), RUN, tmp_path / "figure.png")
     assert str(raised.value) == (
         "figures need matplotlib, which is not installed\n    help: pip install 'petra-graph[plot]'"
     )

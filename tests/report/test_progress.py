@@ -42,7 +42,7 @@ LINE = "epoch  3/10   train loss 0.5123 top1 81.25 %   test loss 0.2500 top1 90.
 
 
 def test_the_heading():
-    assert heading(STARTED) == HEADING
+    assert heading(STARTED) == f"{HEADING}\nrun directory: runs/x[red]y"
 
 
 def test_an_epochs_line():
@@ -67,7 +67,7 @@ def test_numbers(means, expected):
     assert numbers(means) == expected
 
 
-def tell(listener, draw=lambda: None) -> None:
+def observe(listener, draw=lambda: None) -> None:
     listener.started(STARTED)
     for done in range(1, 45):
         listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
@@ -80,7 +80,7 @@ def tell(listener, draw=lambda: None) -> None:
 
 def test_a_log_gets_plain_lines():
     stream = io.StringIO()
-    tell(PlainProgress(stream))
+    observe(PlainProgress(stream))
     assert stream.getvalue() == f"{HEADING}\nrun directory: runs/x[red]y\n{LINE}\n"
 
 
@@ -90,7 +90,7 @@ def test_the_stream_decides():
 
 def test_stderr_is_looked_up_when_it_is_needed(capsys):
     """As a default value it was the stream of whoever imported the module first."""
-    tell(progress())
+    observe(progress())
     assert capsys.readouterr().err.endswith(f"{LINE}\n")
 
 
@@ -153,7 +153,7 @@ def shown(written: str) -> list[str]:
 def test_a_terminal_gets_a_bar_and_is_left_as_it_was(terminal):
     listener = progress(terminal.stream)
     assert isinstance(listener, LiveProgress)
-    tell(listener, listener._bar.refresh)
+    observe(listener, listener._bar.refresh)
     written = terminal.close()
     assert "epoch 3/10" in written
     assert "44/44" in written

@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.record.fidelity import quantity_and_stage
-from petra_graph.record.listener import Silence
+from petra_graph.record.listener import Listener
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
@@ -18,8 +18,8 @@ def probes(directory):
 
 def test_a_probe_changes_nothing_and_records_what_it_saw(write):
     spec = write("small.toml", SPEC)
-    run(spec, ["run.directory=plain"], Silence())
-    run(spec, ["run.directory=probed", "probe.per_epoch=2"], Silence())
+    run(spec, ["run.directory=plain"], Listener())
+    run(spec, ["run.directory=probed", "probe.per_epoch=2"], Listener())
     plain, probed = only_run("plain"), only_run("probed")
     assert weights_bytes(plain) == weights_bytes(probed)
     untimed = [
@@ -43,7 +43,7 @@ def test_a_probe_changes_nothing_and_records_what_it_saw(write):
 
 
 def test_the_resolved_spec_has_the_probe(write):
-    run(write("small.toml", SPEC), ["probe.per_epoch=1", "run.epochs=1"], Silence())
+    run(write("small.toml", SPEC), ["probe.per_epoch=1", "run.epochs=1"], Listener())
     assert "[probe]\nper_epoch = 1\n" in (only_run() / "resolved.toml").read_text()
 
 

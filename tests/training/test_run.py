@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
-from petra_graph.record.listener import Silence
+from petra_graph.record.listener import Listener
 from petra_graph.registry import building
 from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.training.run import run
@@ -40,14 +40,14 @@ def spec(write):
 
 
 def directory_of(path, *overrides):
-    return run(path, overrides, Silence()).summary["directory"]
+    return run(path, overrides, Listener()).summary["directory"]
 
 
 # --- what a run leaves -----------------------------------------------------------------------------------------------
 
 
 def test_a_run_leaves_a_directory(spec):
-    ended = run(spec, (), Silence())
+    ended = run(spec, (), Listener())
     directory = only_run()
     assert re.fullmatch(r"\d{8}T\d{6}Z-small-[0-9a-f]{6}", directory.name)
     assert files_of(directory) == FILES
@@ -58,7 +58,7 @@ def test_a_run_leaves_a_directory(spec):
 
 
 def test_the_summary(spec):
-    summary = run(spec, (), Silence()).summary
+    summary = run(spec, (), Listener()).summary
     seconds, rate = summary["seconds"], summary["samples_per_second"]
     assert 0 < seconds["training"] <= seconds["total"]
     assert rate > 0
@@ -98,7 +98,7 @@ SCORES = tuple(f"{part}/{name}" for part in ("train", "test") for name in ("loss
 
 
 def test_the_events(spec):
-    run(spec, (), Silence())
+    run(spec, (), Listener())
     found = events(only_run())
     assert {tuple(event) for event in found} == {("time", "epoch", "step", "name", "value")}
     assert [(e["epoch"], e["step"], e["name"]) for e in found] == [
@@ -123,14 +123,14 @@ def test_tensorboard_sees_the_same_events(spec):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run(spec, ["run.epochs=1"], Silence())
+    run(spec, ["run.epochs=1"], Listener())
     read = EventAccumulator(str(only_run() / "tensorboard")).Reload()
     expected = {e["step"]: e["value"] for e in events(only_run()) if e["name"] == "train/micro_batch_loss"}
     assert {e.step: e.value for e in read.Scalars("train/micro_batch_loss")} == pytest.approx(expected)
 
 
 def test_training_learns_something(spec):
-    test = run(spec, ["optimizer.options.lr=0.1", "run.epochs=3"], Silence()).summary["test"]
+    test = run(spec, ["optimizer.options.lr=0.1", "run.epochs=3"], Listener()).summary["test"]
     assert test["top1"] > 0.5
     assert test["top5"] > 0.9
 
@@ -157,7 +157,7 @@ def test_the_listener_is_told_everything_in_order(spec):
 
 def test_nothing_is_left_by_a_spec_that_is_wrong(spec, here):
     with pytest.raises(SpecError):
-        run(spec, ["data.batch=100000"], Silence())
+        run(spec, ["data.batch=100000"], Listener())
     assert not (here / "runs").exists()
 
 
@@ -269,7 +269,7 @@ def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
 
     monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
     with pytest.raises(RunFailed, match="MemoryError: no room") as caught:
-        run(spec, (), Silence())
+        run(spec, (), Listener())
     summary = summary_of(only_run())
     assert (summary["status"], summary["micro_batches"], summary["weights"]) == ("failed", 0, None)
     assert caught.value.summary == summary
@@ -288,7 +288,7 @@ def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypat
 
     monkeypatch.setattr(RevMlp, "residual", training_only)
     with pytest.raises(RunFailed, match=r"stage 2 \(rev\.0\) failed in the evaluation of batch 0: ValueError: not now"):
-        run(spec, (), Silence())
+        run(spec, (), Listener())
     assert summary_of(only_run())["train"]["loss"] > 0
 
 
@@ -303,14 +303,16 @@ def test_a_plugin_that_cannot_be_built_is_told_before_anything_is_written(spec, 
 
     monkeypatch.setattr(building, "load", broken)
     with pytest.raises(PluginError, match="cannot be built: KeyError"):
-        run(spec, (), Silence())
+        run(spec, (), Listener())
     assert not (here / "runs").exists()
 
 
 @pytest.mark.parametrize(("size", "file"), [(8000, "metrics.jsonl"), (8000, "weights.safetensors")])
 def test_a_full_disk_fails_the_run_and_still_leaves_a_summary(spec, size, file):
     with pytest.raises(RunFailed) as caught, small_files(size):
-        run(spec, ["run.log_every=1", "run.epochs=9"] if file == "metrics.jsonl" else ["run.log_every=1000"], Silence())
+        run(
+            spec, ["run.log_every=1", "run.epochs=9"] if file == "metrics.jsonl" else ["run.log_every=1000"], Listener()
+        )
     directory = only_run()
     assert str(caught.value).startswith(f"cannot write {directory / file}: ")
     assert "File too large" in str(caught.value)
