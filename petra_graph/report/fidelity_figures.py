@@ -1,4 +1,4 @@
-"""The paper's Figures 5 and 6 of a run: how like the three gradients are, over training and over the stages."""
+"""The paper's Figures 5 and 6 of a run: the similarity of the three gradients, over training and over the stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import write_whole
-from petra_graph.report.fidelity import FidelityHistory, smoothed
+from petra_graph.report.fidelity_history import FidelityHistory, smoothed
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "viridis"
@@ -25,10 +25,9 @@ _DPI = 150
 
 @frozen(kw_only=True)
 class ProbedRun:
-    """What was probed."""
+    """A run with a probe."""
 
     name: str
-    """Of the run."""
     method: str
     settings: str
     """Schedule and accumulation, for people."""
@@ -70,7 +69,6 @@ def draw_over_training(history: FidelityHistory, run: ProbedRun, path: Path) -> 
         axes[1][2].set_yscale("log")
     for axis in axes[1]:
         axis.set_xlabel("epoch")
-        _whole_ticks(axis)
     _legend(axes[0][2], history, run, colours)
     figure.suptitle(f"{run.name}: fidelity of gradients over training ({own}, {run.settings})", fontsize=11)
     _save(figure, path)
@@ -100,7 +98,6 @@ def draw_over_stages(history: FidelityHistory, run: ProbedRun, path: Path) -> No
         for stage in set(history.stages) - run.reconstructing:
             axis.axvspan(stage - 0.5, stage + 0.5, color="#000000", alpha=0.05, linewidth=0)
         axis.set_xlim(history.stages[0] - 0.5, history.stages[-1] + 0.5)
-        _whole_ticks(axis)
     axes[0].set_ylabel("cosine")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
@@ -134,9 +131,6 @@ def _finish(axis: Any, title: str) -> None:
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(labelsize=8.5)
-
-
-def _whole_ticks(axis: Any) -> None:
     axis.xaxis.get_major_locator().set_params(integer=True)
 
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.report.fidelity import Point, fidelity_history, history_numbers, smoothed
 from petra_graph.report.fidelity_figures import ProbedRun, draw_over_stages, draw_over_training
+from petra_graph.report.fidelity_history import Point, fidelity_history, history_numbers, smoothed
 
 QUANTITIES = (
     "cosine_to_delayed",

@@ -1,4 +1,4 @@
-"""What a run's probe saw, over the epochs and over the stages (the paper's Figures 5 and 6, as numbers).
+"""The measurements of a run's probe, over the epochs and over the stages (the paper's Figures 5 and 6, as numbers).
 
 A point is the mean of an epoch's measurements, as in the paper; in a run of few epochs, each measurement is one.
 """
@@ -14,10 +14,10 @@ from attrs import frozen
 
 from petra_graph.record.fidelity import quantity_and_stage
 
-FEW_EPOCHS = 10
+_FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""
 _DROP = 0.5
-"""A learning rate below this share of the epoch's before has dropped."""
+"""A learning rate below this share of the previous epoch's has dropped."""
 
 
 @frozen(kw_only=True)
@@ -38,7 +38,7 @@ class FidelityHistory:
     points: Mapping[str, Mapping[int, Sequence[Point]]]
     """By quantity, as in `petra_graph.record.fidelity`, and stage."""
     learning_rates: Mapping[int, float]
-    """By epoch that is over."""
+    """By finished epoch."""
     epochs: int
     """The latest with a measurement."""
     averaged: bool
@@ -46,7 +46,7 @@ class FidelityHistory:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """All stages of which something is known."""
+        """All stages with a measurement."""
         return tuple(sorted({stage for of_quantity in self.points.values() for stage in of_quantity}))
 
     @property
@@ -76,7 +76,7 @@ class FidelityHistory:
 
 
 def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | None:
-    """Gather what a probe recorded among a run's events; None where there is nothing.
+    """Gather a probe's measurements from a run's events; None where there are none.
 
     Args:
         events: as `petra_graph.record.metrics` writes them, those without a value left out.
@@ -86,16 +86,15 @@ def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | N
     length = 0.0
     for event in events:
         epoch, step, name, value = event["epoch"], event["step"], event["name"], event["value"]
-        known = quantity_and_stage(name)
-        if known is not None:
-            measured.append((*known, epoch, step, value))
+        if (probed := quantity_and_stage(name)) is not None:
+            measured.append((*probed, epoch, step, value))
         elif name == "learning_rate":  # recorded where an epoch ends
             rates[epoch] = value
             length = step / epoch
     if not measured:
         return None
     epochs = max(epoch for _, _, epoch, _, _ in measured)
-    averaged = epochs >= FEW_EPOCHS
+    averaged = epochs >= _FEW_EPOCHS
     length = length or max(step for *_, step, _ in measured)
     grouped: dict[tuple[str, int, int, float], list[float]] = {}
     for quantity, stage, epoch, step, value in measured:
@@ -109,7 +108,7 @@ def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | N
 
 
 def smoothed(points: Sequence[Point], window: int) -> list[float]:
-    """Return the rolling mean of values over `window` points around each; less of them at the ends."""
+    """Return the rolling mean of values over `window` points around each; of fewer at the ends."""
     before, after = (window - 1) // 2, window // 2
     values = [point.value for point in points]
     return [fmean(values[max(0, at - before) : at + after + 1]) for at in range(len(values))]
