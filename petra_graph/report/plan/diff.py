@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from attrs import evolve, frozen
 from rich.console import RenderableType
@@ -18,24 +18,8 @@ from petra_graph.report.plan.units import bounded, factor, memory, number, one_l
 
 _ROWS = 40
 _NODES_WIDTH = 24
-_SETTINGS: Sequence[tuple[str, Callable[[Document], str]]] = (
-    ("method", lambda plan: str(plan["method"])),
-    ("schedule", lambda plan: schedule_label(plan["schedule"])),
-    ("accumulation", lambda plan: str(plan["accumulation"])),
-    ("micro-batch", lambda plan: str(plan["micro_batch"])),
-    ("nodes", lambda plan: str(len(plan["nodes"]))),
-    ("stages", lambda plan: str(len(plan["stages"]))),
-    ("devices", lambda plan: str(len(plan["devices"]))),
-    ("parameters", lambda plan: f"{plan['totals']['parameters']:,}"),
-)
-_TIMES: Sequence[tuple[str, str, Callable[[float], str]]] = (
-    ("samples_per_second", "throughput", rate),
-    ("speedup_over_reversible_backprop", "speed-up over stages in turn", factor),
-    ("tick_seconds", "tick", seconds),
-    ("bubble_fraction", "bubble", percent),
-    ("fill_seconds", "to fill the pipeline", seconds),
-    ("drain_seconds", "to drain it", seconds),
-)
+Value = tuple[str, float | str, Callable[[float], str]]
+"""A name, a number and how it is written; or a name and a setting, which is compared as text."""
 
 
 @frozen(kw_only=True)
@@ -62,7 +46,7 @@ def diff_text(document: Document, other: Document, *, width: int = DEFAULT_WIDTH
 
 def changes(document: Document, other: Document) -> list[Change]:
     """Return the settings, totals and times that differ."""
-    return [*_settings(document, other), *_totals(document, other), *_timings(document, other)]
+    return list(_changed(_values(document), _values(other)))
 
 
 def _sections(document: Document, other: Document, width: int) -> Iterator[RenderableType]:
@@ -91,38 +75,48 @@ def _more(many: int) -> Iterator[RenderableType]:
         yield Text(f"… {many} more", "dim")
 
 
-def _settings(document: Document, other: Document) -> Iterator[Change]:
-    for name, read in _SETTINGS:
-        this, that = read(document), read(other)
-        if this != that:
-            yield Change(name=name, this=this, other=that)
+def _values(plan: Document) -> Iterator[Value]:
+    """Yield a plan's settings, totals and times."""
+    yield "method", plan["method"], str
+    yield "schedule", schedule_label(plan["schedule"]), str
+    yield "accumulation", str(plan["accumulation"]), str
+    yield "micro-batch", str(plan["micro_batch"]), str
+    for key in ("nodes", "stages", "devices"):
+        yield key, str(len(plan[key])), str
+    yield "parameters", f"{plan['totals']['parameters']:,}", str
+    parts = bytes_by_part(plan["totals"]["bytes"])
+    yield from ((part.name, parts[part.key], memory) for part in MEMORY_PARTS)
+    yield "memory, all stages", plan["totals"]["bytes"]["total"], memory
+    yield "memory, fullest device", max(device["bytes"]["total"] for device in plan["devices"]), memory
+    timing = plan["timing"]
+    yield "throughput", timing["samples_per_second"], rate
+    yield "speed-up over stages in turn", timing["speedup_over_reversible_backprop"], factor
+    yield "tick", timing["tick_seconds"], seconds
+    yield "bubble", timing["bubble_fraction"], percent
+    yield "to fill the pipeline", timing["fill_seconds"], seconds
+    yield "to drain it", timing["drain_seconds"], seconds
 
 
-def _totals(document: Document, other: Document) -> Iterator[Change]:
-    this, that = (plan["totals"]["bytes"] for plan in (document, other))
-    these, those = bytes_by_part(this), bytes_by_part(that)
-    for part in MEMORY_PARTS:
-        yield from _changed(part.name, these[part.key], those[part.key], memory)
-    yield from _changed("memory, all stages", this["total"], that["total"], memory)
-    this, that = (max(device["bytes"]["total"] for device in plan["devices"]) for plan in (document, other))
-    yield from _changed("memory, fullest device", this, that, memory)
+def _stage_values(stage: Document) -> Iterator[Value]:
+    for key in ("device", "depth", "kind"):
+        yield key, one_line(str(stage[key])), str
+    yield "staleness", stage["staleness"], number
+    yield "memory", stage["bytes"]["total"], memory
+    for verb in ("forward", "backward"):
+        yield verb, stage["seconds"][verb], seconds
 
 
-def _timings(document: Document, other: Document) -> Iterator[Change]:
-    for key, name, write in _TIMES:
-        yield from _changed(name, document["timing"][key], other["timing"][key], write)
-
-
-def _changed(name: str, this: float, other: float, write: Callable[[float], str]) -> Iterator[Change]:
-    """Yield a change that is more than rounding; shares change by points, all else by percent."""
-    if abs(this - other) <= 1e-9 * max(abs(this), abs(other)):
-        return
-    change = ""
-    if write is percent:
-        change = f"{100 * (other - this):+.1f} points"
-    elif this:
-        change = f"{100 * (other / this - 1):+.1f} %"
-    yield Change(name=name, this=write(this), other=write(other), change=change)
+def _changed(these: Iterable[Value], those: Iterable[Value]) -> Iterator[Change]:
+    """Yield the changes that are more than rounding; shares change by points, all other numbers by percent."""
+    for (name, this, write), (_, other, _) in zip(these, those, strict=True):
+        if isinstance(this, str) or isinstance(other, str):
+            if this != other:
+                yield Change(name=name, this=str(this), other=str(other))
+        elif abs(this - other) > 1e-9 * max(abs(this), abs(other)):
+            change = f"{100 * (other / this - 1):+.1f} %" if this else ""
+            if write is percent:
+                change = f"{100 * (other - this):+.1f} points"
+            yield Change(name=name, this=write(this), other=write(other), change=change)
 
 
 def _regrouped(document: Document, other: Document) -> list[str]:
@@ -143,14 +137,5 @@ def _stages(document: Document, other: Document) -> Iterator[Change]:
         same = by_nodes.get(tuple(stage["nodes"]))
         if same is not None:
             label = f"{stage['index']} {bounded(nodes_label(stage['nodes']), _NODES_WIDTH)}"
-            yield from (evolve(change, name=f"{label}: {change.name}") for change in _stage(stage, same))
-
-
-def _stage(this: Document, other: Document) -> Iterator[Change]:
-    for key in ("device", "depth", "kind"):
-        if this[key] != other[key]:
-            yield Change(name=key, this=one_line(str(this[key])), other=one_line(str(other[key])))
-    yield from _changed("staleness", this["staleness"], other["staleness"], number)
-    yield from _changed("memory", this["bytes"]["total"], other["bytes"]["total"], memory)
-    for verb in ("forward", "backward"):
-        yield from _changed(verb, this["seconds"][verb], other["seconds"][verb], seconds)
+            for change in _changed(_stage_values(stage), _stage_values(same)):
+                yield evolve(change, name=f"{label}: {change.name}")

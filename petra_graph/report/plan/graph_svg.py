@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import stages_by_index
 from petra_graph.report.plan.labels import shapes_label
 from petra_graph.report.plan.layout import Layout, Position, layout
 from petra_graph.report.plan.palette import device_colours
+from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.svg import fitted, svg, tag, title, words
 from petra_graph.report.plan.units import count, flops, memory
 
@@ -73,15 +74,9 @@ def coordinates(placed: Layout) -> Coordinates:
 def _grounds(document: Document, placed: Layout, at: Coordinates) -> Iterator[str]:
     """Draw the grounds below a stage's boxes: one ground for neighbours in a row."""
     for stage in document["stages"]:
-        runs: list[list[Position]] = []
         positions = (placed.positions[name] for name in stage["nodes"])
-        for position in sorted(positions, key=lambda p: (p.band, p.row, p.column)):
-            last = runs[-1][-1] if runs else None
-            if last and (position.band, position.row, position.column - 1) == (last.band, last.row, last.column):
-                runs[-1].append(position)
-            else:
-                runs.append([position])
-        for run in runs:
+        in_order = sorted(positions, key=lambda position: (position.band, position.row, position.column))
+        for run in runs(in_order, lambda position, after: evolve(position, column=position.column + 1) == after):
             x, y = at.corner(run[0])
             width = at.corner(run[-1])[0] + BOX_WIDTH - x + 2 * _PAD
             top, height = y - _LABEL - 2, BOX_HEIGHT + _LABEL + _PAD + 2

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.labels import nodes_label
+from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.units import one_line
 
 _LINES = 12
@@ -19,13 +20,7 @@ _LINES = 12
 
 def graph_lines(nodes: Sequence[Document]) -> list[str]:
     """Return the graph's lines; of many, the first ones and how many more there are."""
-    runs: list[list[Document]] = []
-    for place, node in enumerate(nodes):
-        if place and list(node["inputs"]) == [nodes[place - 1]["name"]]:
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    lines = [_line(run) for run in runs]
+    lines = [_line(run) for run in runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]])]
     return lines if len(lines) <= _LINES else [*lines[:_LINES], f"… {len(lines) - _LINES} more lines"]
 
 

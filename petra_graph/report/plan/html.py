@@ -5,7 +5,7 @@ The page's own policy forbids fetching, so that a hostile name could not make it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -25,7 +25,7 @@ from petra_graph.report.plan.timeline_svg import full_timeline, too_thin, whole_
 from petra_graph.report.plan.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_SECTIONS = (("graph", "Graph"), ("memory", "Memory"), ("timeline", "Timeline"), ("tables", "Tables"))
+_SECTIONS = ("graph", "memory", "timeline", "tables")
 _WIDE = 120
 """Characters of a table's cell: longer names are cut."""
 _ZOOM = (("0.8", "-"), ("1.25", "+"), ("1", "100 %"), ("fit", "fit"))
@@ -33,16 +33,14 @@ _ZOOM = (("0.8", "-"), ("1.25", "+"), ("1", "100 %"), ("fit", "fit"))
 
 def html(document: Document) -> str:
     """Write a plan as a page."""
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            f"<head>{''.join(_head(document))}</head>",
-            f"<body>{''.join(_body(document))}<script>{_resource('page.js')}</script></body>",
-            "</html>",
-            "",
-        ]
-    )
+    head, body, script = "".join(_head(document)), "".join(_body(document)), _resource("page.js")
+    return f"""\
+<!doctype html>
+<html lang="en">
+<head>{head}</head>
+<body>{body}<script>{script}</script></body>
+</html>
+"""
 
 
 @cache
@@ -63,10 +61,10 @@ def _body(document: Document) -> Iterator[str]:
     yield tag("h1", escape(one_line(document["name"])))
     yield _paragraph(network.removeprefix(f"{one_line(document['name'])}: "), "soft")
     yield _paragraph(training, "soft")
-    yield tag("nav", "".join(tag("a", label, href=f"#{name}") for name, label in _SECTIONS))
-    yield _notes("warnings", "Warnings", document["warnings"])
+    yield tag("nav", "".join(tag("a", name.capitalize(), href=f"#{name}") for name in _SECTIONS))
+    yield _notes("warnings", document)
     yield _figures(document)
-    yield _notes("assumptions", "Assumptions", document["assumptions"])
+    yield _notes("assumptions", document)
     yield from _graph(document)
     yield from _memory(document)
     yield from _timeline(document)
@@ -79,14 +77,12 @@ def _paragraph(text: str, kind: str = "note") -> str:
 
 
 def _heading(name: str) -> str:
-    return tag("h2", dict(_SECTIONS)[name], id=name)
+    return tag("h2", name.capitalize(), id=name)
 
 
-def _notes(kind: str, heading: str, notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    items = "".join(tag("li", escape(note)) for note in notes)
-    return tag("section", f"<strong>{heading}</strong>{tag('ul', items)}", class_=kind)
+def _notes(kind: str, document: Document) -> str:
+    items = "".join(tag("li", escape(note)) for note in document[kind])
+    return items and tag("section", f"<strong>{kind.capitalize()}</strong>{tag('ul', items)}", class_=kind)
 
 
 def _figures(document: Document) -> str:

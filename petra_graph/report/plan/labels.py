@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.units import memory, one_line
 
 _DEPTHS = 12
@@ -14,25 +15,21 @@ _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 def nodes_label(names: Iterable[str], between: str = ", ") -> str:
     """Name nodes in order, consecutive copies of a repeated node together: stem, down1, layer1.0-2."""
-    runs: list[tuple[str, list[int]]] = []
-    for name in names:
-        copy = _COPY.fullmatch(name)
-        if copy and runs and runs[-1][0] == copy[1] and runs[-1][1][-1:] == [int(copy[2]) - 1]:
-            runs[-1][1].append(int(copy[2]))
-        else:
-            runs.append((copy[1], [int(copy[2])]) if copy else (name, []))
-    return one_line(between.join(f"{base}.{ranges_label(copies)}" if copies else base for base, copies in runs))
+    shown = [
+        run[0] if len(run) == 1 else f"{run[0]}-{run[-1].rpartition('.')[2]}" for run in runs(names, _is_next_copy)
+    ]
+    return one_line(between.join(shown))
+
+
+def _is_next_copy(name: str, after: str) -> bool:
+    one, other = _COPY.fullmatch(name), _COPY.fullmatch(after)
+    return one is not None and other is not None and (one[1], int(one[2]) + 1) == (other[1], int(other[2]))
 
 
 def ranges_label(numbers: Iterable[int]) -> str:
     """Name whole numbers, consecutive ones together: 1-4, 7."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    found = runs(sorted(numbers), lambda number, after: after == number + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
 
 
 def schedule_label(schedule: str | Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from attrs import frozen
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import stages_by_index
 from petra_graph.report.plan.labels import nodes_label
+from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.svg import AXIS, axis, axis_values, row_name, svg, tag, text_width, title, words
 from petra_graph.report.plan.timeline import block_label, by_stage, end_of, full_from, overlapping
 from petra_graph.report.plan.units import SECONDS, seconds
@@ -125,26 +126,18 @@ def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[st
         label = block_label(block)
         fits = view.labels and verb != "update" and height > _SIZE and text_width(label, _SIZE) < width - 2
         text = words(label, x + width / 2, y + height / 2 + 3.5, class_="label") if fits else ""
-        about = title(f"{verb} of {block['micro_batch']}, stage {block['stage']}\n{_when(block)}")
+        when = f"{seconds(block['start'])} to {seconds(block['end'])}: {seconds(block['end'] - block['start'])}"
+        about = title(f"{verb} of {block['micro_batch']}, stage {block['stage']}\n{when}")
         yield tag("g", about + tag("rect", x=x, y=y, width=width, height=height, class_=verb) + text)
-
-
-def _when(block: Document) -> str:
-    return f"{seconds(block['start'])} to {seconds(block['end'])}: {seconds(block['end'] - block['start'])}"
 
 
 def _presence(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[str]:
     """Draw the times of forwards and of backwards, each in its half of the row, neighbours joined."""
     for verb, part in (("forward", 0.0), ("backward", 0.5)):
-        runs: list[list[float]] = []
-        for block in (block for block in mine if block["verb"] == verb):
-            start, end = view.x(block["start"]), view.x(block["end"])
-            if runs and start - runs[-1][1] < _JOINED:
-                runs[-1][1] = end
-            else:
-                runs.append([start, end])
+        spans = [(view.x(block["start"]), view.x(block["end"])) for block in mine if block["verb"] == verb]
         y, height = top + view.row * part, view.row / 2 - 0.2
-        path = "".join(
-            f"M{start:.1f} {y:.1f}H{max(end, start + 0.5):.1f}v{height:.1f}H{start:.1f}z" for start, end in runs
-        )
+        path = ""
+        for run in runs(spans, lambda span, after: after[0] - span[1] < _JOINED):
+            start, end = run[0][0], run[-1][1]
+            path += f"M{start:.1f} {y:.1f}H{max(end, start + 0.5):.1f}v{height:.1f}H{start:.1f}z"
         yield tag("path", d=path, class_=verb)
