@@ -275,7 +275,7 @@ def test_a_mixture_of_parameters_that_leaves_the_grid_ends_no_training(monkeypat
     assert {(s.to_delayed, s.to_end_to_end) for s in stages} == {(None, None)}
 
 
-# --- where to look ---------------------------------------------------------------------------------------------------
+# --- which micro-batches -----------------------------------------------------------------------------------------------
 
 
 def test_micro_batches_are_the_middles_of_equal_parts():

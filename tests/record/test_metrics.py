@@ -80,7 +80,7 @@ def test_a_device_that_is_always_full():
 
 
 class FakeWriter:
-    """A TensorBoard writer that fails as told."""
+    """A TensorBoard writer that fails in one of its calls."""
 
     def __init__(self, *, fails: str = "") -> None:
         self.fails = fails

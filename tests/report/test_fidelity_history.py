@@ -1,4 +1,4 @@
-"""What is gathered from a probe's events, and the pictures of it."""
+"""The history of a probe's measurements, and the pictures of it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_the_stream_decides():
 
 
 def test_stderr_is_looked_up_when_it_is_needed(capsys):
-    """As a default value it was the stream of whoever imported the module first."""
+    """As a default value, the stream was the stderr at the module's first import."""
     observe(progress())
     assert capsys.readouterr().err.endswith(f"{LINE}\n")
 
@@ -179,7 +179,7 @@ def test_stopping_what_never_started_does_nothing(terminal):
     assert shown(terminal.close()) == []
 
 
-def test_the_bar_tells_throughput_and_the_time_that_remains(terminal, monkeypatch):
+def test_the_bar_shows_throughput_and_the_time_that_remains(terminal, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     listener = progress(terminal.stream)

@@ -14,7 +14,7 @@ _KIND_WIDTH, _TYPE_WIDTH, _RANGES_WIDTH, _DEVICE_WIDTH = 16, 16, 16, 18
 
 
 def stage_columns(document: Document, node_width: int) -> list[Column]:
-    """Return a stage's place, its work, the bytes that it sends, and the bytes that it holds."""
+    """Return a stage's nodes and device, its work, the bytes that it sends, and the bytes that it holds."""
     stages = document["stages"]
     kinds = [stage["kind"] for stage in stages]
     return [
@@ -76,7 +76,7 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
 
 
 def node_columns(document: Document, width: int) -> list[Column]:
-    """Return what a node is, reads, gives and computes."""
+    """Return a node's kind, block and stage, its inputs and outputs, its parameters and its work."""
     nodes = document["nodes"]
     return [
         name_column("node", (node["name"] for node in nodes), width),

@@ -37,7 +37,7 @@ _BAR_CELLS = 12
 
 
 def compare_text(comparison: Document, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
-    """Write what each method costs on one network and the same devices; the best of a column is bold."""
+    """Write the costs of each method on one network and the same devices; the best of a column is bold."""
     rows = comparison["rows"]
     values = partial(_values, rows)
     unit = BINARY.column([value or 0 for value in values("memory_total")])
@@ -60,7 +60,7 @@ def compare_text(comparison: Document, *, width: int = DEFAULT_WIDTH, colour: bo
 
 
 def scale_text(scaling: Document, *, width: int = DEFAULT_WIDTH, colour: bool = False) -> str:
-    """Write what a network gains from more devices."""
+    """Write the throughput and the costs of a network on more and more devices."""
     rows = scaling["rows"]
     values = partial(_values, rows)
     bars = [bar(share or 0.0, _BAR_CELLS) for share in values("efficiency")]

@@ -1,4 +1,4 @@
-"""Reading a plan's document, and what several views derive from it.
+"""The plan's document as views read it: its parts of memory, its stages, the edges between them.
 
 Bytes are integers and times are seconds. A stage is found by its `index`, which nodes, devices and the timeline name.
 """

@@ -7,7 +7,7 @@ both languages read many characters as syntax.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.labels import edge_label, stage_label
@@ -31,70 +31,57 @@ def mermaid(document: Document) -> str:
     """
     colours = device_colours(document)
     classes = {device: f"d{place}" for place, device in enumerate(colours)}
-
-    def box(stage: Document) -> str:
-        return f'  subgraph s{stage["index"]}["{_mermaid_escaped(stage_label(stage))}"]'
-
-    def node(key: str, made: Document, device: str) -> str:
-        opening, closing = _MERMAID_SHAPES[made["kind"]]
-        return f"    {key}{opening}{_mermaid_escaped(made['name'])}{closing}:::{classes[device]}"
-
-    def edge(producer: str, consumer: str, label: str) -> str:
+    lines = ["flowchart LR"]
+    for stage, nodes in _stages(document):
+        lines.append(f'  subgraph s{stage["index"]}["{_mermaid_escaped(stage_label(stage))}"]')
+        for key, node in nodes:
+            opening, closing = _MERMAID_SHAPES[node["kind"]]
+            lines.append(f"    {key}{opening}{_mermaid_escaped(node['name'])}{closing}:::{classes[stage['device']]}")
+        lines.append("  end")
+    for producer, consumer, label in _edges(document):
         labelled = f'|"{_mermaid_escaped(label)}"|' if label else ""
-        return f"  {producer} -->{labelled} {consumer}"
-
-    styles = [
+        lines.append(f"  {producer} -->{labelled} {consumer}")
+    lines += [
         f"  classDef {classes[device]} fill:{colour},stroke:#444,color:#000" for device, colour in colours.items()
     ]
-    return "\n".join(["flowchart LR", *_graph(document, box, node, "  end", edge), *styles, ""])
+    return "\n".join([*lines, ""])
 
 
 def dot(document: Document) -> str:
     """Write a plan's graph for `dot -Tsvg`."""
     colours = device_colours(document)
-
-    def box(stage: Document) -> str:
-        label = f'    label={_dot_quoted(stage_label(stage))}; fontsize=10; style=rounded; color="#999999";'
-        return f"  subgraph cluster_{stage['index']} {{\n{label}"
-
-    def node(key: str, made: Document, device: str) -> str:
-        tooltip = f"{made['kind']}, {made['block']}, {count(made['parameters'])} parameters"
-        return (
-            f"    {key} [label={_dot_quoted(made['name'])}, {_DOT_SHAPES[made['kind']]}, "
-            f"fillcolor={_dot_quoted(colours[device])}, tooltip={_dot_quoted(tooltip)}];"
-        )
-
-    def edge(producer: str, consumer: str, label: str) -> str:
-        return f"  {producer} -> {consumer}{f' [label={_dot_quoted(label)}]' if label else ''};"
-
-    head = f"digraph {_dot_quoted(document['name'])} {{"
-    return "\n".join([head, _DOT_DEFAULTS, *_graph(document, box, node, "  }", edge), "}", ""])
+    lines = [f"digraph {_dot_quoted(document['name'])} {{", _DOT_DEFAULTS]
+    for stage, nodes in _stages(document):
+        lines.append(f"  subgraph cluster_{stage['index']} {{")
+        lines.append(f'    label={_dot_quoted(stage_label(stage))}; fontsize=10; style=rounded; color="#999999";')
+        for key, node in nodes:
+            tooltip = f"{node['kind']}, {node['block']}, {count(node['parameters'])} parameters"
+            lines.append(
+                f"    {key} [label={_dot_quoted(node['name'])}, {_DOT_SHAPES[node['kind']]}, "
+                f"fillcolor={_dot_quoted(colours[stage['device']])}, tooltip={_dot_quoted(tooltip)}];"
+            )
+        lines.append("  }")
+    for producer, consumer, label in _edges(document):
+        lines.append(f"  {producer} -> {consumer}{f' [label={_dot_quoted(label)}]' if label else ''};")
+    return "\n".join([*lines, "}", ""])
 
 
-def _graph(
-    document: Document,
-    box: Callable[[Document], str],
-    node: Callable[[str, Document, str], str],
-    end: str,
-    edge: Callable[[str, str, str], str],
-) -> Iterator[str]:
-    """Write each stage with its nodes, then the edges.
+def _keys(document: Document) -> dict[str, str]:
+    return {node["name"]: f"n{place}" for place, node in enumerate(document["nodes"])}
 
-    Args:
-        document: the plan.
-        box: begins a stage.
-        node: writes a node from its key, itself and its device.
-        end: ends a stage.
-        edge: writes an edge from the keys of its ends and its label, which is empty within a stage.
-    """
-    keys = {made["name"]: f"n{place}" for place, made in enumerate(document["nodes"])}
-    nodes = {made["name"]: made for made in document["nodes"]}
+
+def _stages(document: Document) -> Iterator[tuple[Document, list[tuple[str, Document]]]]:
+    """Yield each stage with its nodes and their keys."""
+    keys, nodes = _keys(document), {node["name"]: node for node in document["nodes"]}
     for stage in document["stages"]:
-        yield box(stage)
-        yield from (node(keys[name], nodes[name], stage["device"]) for name in stage["nodes"])
-        yield end
-    for made in document["edges"]:
-        yield edge(keys[made["producer"]], keys[made["consumer"]], edge_label(made) if made["cut"] else "")
+        yield stage, [(keys[name], nodes[name]) for name in stage["nodes"]]
+
+
+def _edges(document: Document) -> Iterator[tuple[str, str, str]]:
+    """Yield the keys of each edge's ends, and its label, which is empty within a stage."""
+    keys = _keys(document)
+    for edge in document["edges"]:
+        yield keys[edge["producer"]], keys[edge["consumer"]], edge_label(edge) if edge["cut"] else ""
 
 
 def _mermaid_escaped(text: str) -> str:

@@ -1,6 +1,6 @@
 """A plan as one page that needs no other file: no script, style, font or picture is fetched.
 
-The page's own policy forbids fetching, so that a hostile name could not make it fetch either.
+The page's own policy forbids fetching, so that a hostile name cannot make it fetch either.
 """
 
 from __future__ import annotations

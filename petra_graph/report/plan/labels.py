@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from petra_graph.program.plan_document import Document
+from petra_graph.program.schedule import schedule_text
 from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.units import memory, one_line
 
@@ -36,8 +37,7 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     """Name a schedule, which is a word or a list of depths; of many depths, the first ones."""
     if isinstance(schedule, str):
         return schedule
-    shown = ", ".join(map(str, schedule[:_DEPTHS]))
-    return f"depths {shown}{', …' * (len(schedule) > _DEPTHS)}"
+    return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
 
 
 def stage_label(stage: Document) -> str:

@@ -70,7 +70,7 @@ def bars(rows: Sequence[Bar]) -> str:
     parts = [*axis(values, lambda value: _NAMES + _BARS * value / span, bottom, BINARY)]
     for place, row in enumerate(rows):
         parts += _bar(row, AXIS + height * place, height, span, size)
-    label = "memory by what it is for"
+    label = "memory by part"
     return svg(parts, _NAMES + _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label=label)
 
 

@@ -112,7 +112,7 @@ def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterat
 
 
 def _fitting(keys: Sequence[Column], columns: Sequence[Column], width: int) -> list[Column]:
-    """Leave out all keys but the first where there is no room for them."""
+    """Return the columns of a table: of the keys only the first, where there is no room for all."""
     whole = [*keys, *columns]
     return whole if _width(whole) <= width else [*keys[:1], *columns]
 

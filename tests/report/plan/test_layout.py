@@ -1,4 +1,4 @@
-"""Where the graph is drawn: nothing on top of anything else, edges from left to right."""
+"""The layout of the graph: no two items at one position, edges from left to right."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def layer(position: Position, columns: int) -> int:
 
 
 @given(graphs())
-def test_no_two_things_share_a_place(graph):
+def test_no_two_items_share_a_position(graph):
     placed = layout(graph)
     assert len(set(placed.positions.values())) == len(placed.positions)
     assert {item for item in placed.positions if isinstance(item, str)} == {node["name"] for node in graph["nodes"]}
 
 
 @given(graphs())
-def test_edges_go_on_by_one_layer_and_hold_a_place_in_each(graph):
+def test_edges_go_on_by_one_layer_and_have_a_position_in_each(graph):
     placed = layout(graph)
     columns = max(position.column for position in placed.positions.values()) + 1
     assert columns <= COLUMNS

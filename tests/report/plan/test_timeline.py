@@ -1,4 +1,4 @@
-"""What is known of a timeline before it is drawn."""
+"""The blocks of a timeline, and the facts about them."""
 
 from __future__ import annotations
 

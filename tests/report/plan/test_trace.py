@@ -1,4 +1,4 @@
-"""The trace: what viewers ask of it, and that it tells what the timeline tells."""
+"""The trace: the format's keys, and the same blocks as the timeline."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_events_have_the_formats_keys(plan):
 def test_every_block_is_there_once_in_microseconds(plan):
     document = plan()
     blocks = of(trace_document(document)["traceEvents"], "X")
-    told = [(e["args"]["verb"], e["args"]["stage"], e["args"]["micro_batch"]) for e in blocks]
-    assert told == [(b["verb"], b["stage"], b["micro_batch"]) for b in document["timeline"]]
+    traced = [(e["args"]["verb"], e["args"]["stage"], e["args"]["micro_batch"]) for e in blocks]
+    assert traced == [(b["verb"], b["stage"], b["micro_batch"]) for b in document["timeline"]]
     for event, block in zip(blocks, document["timeline"], strict=True):
         assert event["ts"] == pytest.approx(block["start"] * 1e6, abs=1e-3)
         assert event["dur"] == pytest.approx((block["end"] - block["start"]) * 1e6, abs=1e-3)
