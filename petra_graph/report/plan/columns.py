@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
+from petra_graph.report.plan.document import parts_held
 from petra_graph.report.plan.labels import nodes_label, ranges_label, shapes_label
 from petra_graph.report.plan.tables import Column, bar, direction_columns, name_column, number_column, text_column
 from petra_graph.report.plan.units import BINARY, COUNT_WORDS, FLOPS, SECONDS, memory, number, percent
@@ -17,6 +17,8 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
     """Return a stage's nodes and device, its work, the bytes that it sends, and the bytes that it holds."""
     stages = document["stages"]
     kinds = [stage["kind"] for stage in stages]
+    totals = [stage["bytes"]["total"] for stage in stages]
+    unit = BINARY.column(totals)
     return [
         text_column("stage", (stage["index"] for stage in stages)),
         name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), node_width),
@@ -28,21 +30,12 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
         *direction_columns("{}", SECONDS, [stage["seconds"] for stage in stages], "work"),
         *direction_columns("{}", FLOPS, [stage["flops"] for stage in stages], "work"),
         *direction_columns("sent\n{}", BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
-        *_memory_columns([stage["bytes"] for stage in stages]),
+        *(
+            number_column(part.name.replace(" ", "\n"), BINARY, values, "memory", unit)
+            for part, values in parts_held(stage["bytes"] for stage in stages).items()
+        ),
+        number_column("memory\ntotal", BINARY, totals, "memory", unit),
     ]
-
-
-def _memory_columns(counts: list[dict[str, int]]) -> list[Column]:
-    """Return a column for each part that a stage has; the totals name the other parts."""
-    totals = [count["total"] for count in counts]
-    unit = BINARY.column(totals)
-    by_part = [bytes_by_part(count) for count in counts]
-    columns = []
-    for part in MEMORY_PARTS:
-        values = [parts[part.key] for parts in by_part]
-        if any(values):
-            columns.append(number_column(part.name.replace(" ", "\n"), BINARY, values, "memory", unit))
-    return [*columns, number_column("memory\ntotal", BINARY, totals, "memory", unit)]
 
 
 def device_columns(document: Document, name_width: int, bar_cells: int) -> list[Column]:

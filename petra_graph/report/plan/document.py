@@ -6,7 +6,7 @@ Bytes are integers and times are seconds. A stage is found by its `index`, which
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
@@ -69,6 +69,13 @@ def bytes_by_part(counts: Mapping[str, int]) -> dict[str, int]:
     known = {part.key: counts.get(part.key, 0) for part in MEMORY_PARTS}
     known[_OTHER] = max(0, counts["total"] - sum(known.values()) + known[_OTHER])
     return known
+
+
+def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[MemoryPart, list[int]]:
+    """Return the bytes of several stages or devices by part; a part that none of them has is left out."""
+    by_part = [bytes_by_part(count) for count in counts]
+    held = {part: [parts[part.key] for parts in by_part] for part in MEMORY_PARTS}
+    return {part: values for part, values in held.items() if any(values)}
 
 
 def stages_by_index(document: Document) -> dict[int, Document]:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from petra_graph import __version__
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.columns import device_columns, edge_columns, node_columns, stage_columns
-from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
+from petra_graph.report.plan.document import parts_held
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.html_table import html_table
 from petra_graph.report.plan.memory_svg import device_bars, stage_bars
@@ -143,9 +143,8 @@ def _graph(document: Document) -> Iterator[str]:
 
 
 def _memory(document: Document) -> Iterator[str]:
-    counts = [bytes_by_part(stage["bytes"]) for stage in document["stages"]]
-    used = [part for part in MEMORY_PARTS if any(parts[part.key] for parts in counts)]
-    legend = _legend((part.name, part.colour, "") for part in used)
+    held = parts_held(stage["bytes"] for stage in document["stages"])
+    legend = _legend((part.name, part.colour, "") for part in held)
     yield _heading("memory")
     yield tag("h3", "Stages") + legend + _scrolled(stage_bars(document))
     if any(len(device["stages"]) > 1 for device in document["devices"]):
