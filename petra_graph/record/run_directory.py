@@ -32,7 +32,7 @@ def create_run_directory(parent: str, name: str) -> Path:
         root = Path(os.path.expandvars(parent)).expanduser()
     except RuntimeError as error:
         raise RunFailed(
-            f"cannot create a run directory: nobody knows the home in {parent!r}",
+            f"cannot create a run directory: no home directory is known for {parent!r}",
             hint="set run.directory to another folder, or set HOME",
         ) from error
     while True:

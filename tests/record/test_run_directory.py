@@ -39,7 +39,9 @@ def test_home_and_variables_are_expanded(tmp_path, monkeypatch):
 
 
 def test_a_home_that_nobody_has():
-    with pytest.raises(RunFailed, match="cannot create a run directory: nobody knows the home in '~of-nobody/runs'"):
+    with pytest.raises(
+        RunFailed, match="cannot create a run directory: no home directory is known for '~of-nobody/runs'"
+    ):
         create_run_directory("~of-nobody/runs", "a")
 
 

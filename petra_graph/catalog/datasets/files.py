@@ -16,7 +16,7 @@ def expanded(root: str) -> Path:
     """Return `root` as an absolute path, with ~ and $NAME expanded.
 
     Raises:
-        SpecError: nobody knows the home that ~ stands for.
+        SpecError: no home directory is known for ~.
     """
     try:
         return Path(os.path.expandvars(root)).expanduser().absolute()

@@ -80,7 +80,7 @@ def test_missing_files_are_named_with_a_remedy(tmp_path):
 
 
 def test_a_home_that_nobody_has():
-    assert refused(cifar10, Cifar10Options(root="~of-nobody")).message == "nobody knows the home in '~of-nobody'"
+    assert refused(cifar10, Cifar10Options(root="~of-nobody")).message == "no home directory is known for '~of-nobody'"
 
 
 def test_a_missing_batch_is_named(imagenet32_root):
