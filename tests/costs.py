@@ -13,10 +13,11 @@ from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
+from petra_graph.program.encoding import encoded_dtype
 from petra_graph.program.memory import StageBytes
-from petra_graph.program.message_layout import StreamType
+from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.model import NodeSpec, PrecisionSpec
+from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
 
 UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
@@ -35,6 +36,12 @@ def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd"
         optimizer_options=chosen.optimizer_options,
     )
     return attrs.evolve(usual, **changes)
+
+
+def encoded_bytes(shape: tuple[int, ...], stored: StoredDtype, own: str) -> int:
+    """Bytes of an encoded tensor of type `own` as messages are planned, its scale included."""
+    tensor = TensorLayout(shape=shape, dtype=own, stored=encoded_dtype(stored, own), channels_last=False)
+    return MessageLayout(tensors=(tensor,), samples=1).payload_bytes
 
 
 def messages_of(table: CostTable) -> MessageTypes:

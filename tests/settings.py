@@ -13,7 +13,15 @@ from petra_graph.spec.model import AskedSchedule
 from tests.costs import costs, messages_of
 from tests.pipelines import CHAIN, built_graph
 
-UNITS = {"forward": 1.0, "reverse": 3.0, "rerun": 3.0, "record": 1.0, "replay": 2.0, "invert": 1.0, "learn": 3.0}
+UNITS = {
+    "forward": 1.0,
+    "reverse": 3.0,
+    "recompute": 3.0,
+    "record": 1.0,
+    "replay": 2.0,
+    "invert": 1.0,
+    "forward_backward": 3.0,
+}
 """Of work, as the paper counts them; updates take nothing."""
 
 

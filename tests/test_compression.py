@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 from petra_graph.errors import SpecError
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
 from petra_graph.executor.segment_runners import Recompute
-from petra_graph.program.encoding import encoded_bytes
 from petra_graph.training.run import run
+from tests.costs import encoded_bytes
 from tests.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
 from tests.runs import SPEC, FakeListener
 from tests.test_identities import recorded_gradients, run_by_clock
@@ -50,22 +50,22 @@ def trained(graph, data, **more):
     "precision", [{}, {"buffer_dtype": "float32", "channel_dtype": "float32", "buffer_device": "cpu"}]
 )
 def test_by_default_and_where_nothing_would_shrink_not_one_tensor_is_copied(precision):
-    """What leaves a stage and what waits in it are the very tensors that its cell gave and got."""
+    """What leaves a stage and what waits in it are the very tensors that its runner gave and got."""
     built = pipeline(REVNET, (3, 6, 6), compute="float32", precision=precision)
     ((samples, _),) = batches((3, 6, 6), 1)
     received = {edge: (samples.float(),) for edge in built.executors[0].program.receives}
     for executor in built.executors[:-1]:
-        ((_, cell),) = executor._steps
+        ((_, runner),) = executor._runners
         given, emitted = next(iter(received.values())), []
-        forward = cell.forward
-        cell.forward = lambda m, inputs, forward=forward, emitted=emitted: (
+        forward = runner.forward
+        runner.forward = lambda m, inputs, forward=forward, emitted=emitted: (
             emitted.append(forward(m, inputs)) or emitted[0]
         )
         received = dict(executor.forward(0, received, None).sent)
         ((sent),) = received.values()
         assert [id(stream) for stream in sent] == [id(stream) for stream in emitted[0]]
-        if isinstance(cell, Recompute):
-            assert [id(stream) for stream in cell.buffer[0][1]] == [id(stream) for stream in given]
+        if isinstance(runner, Recompute):
+            assert [id(stream) for stream in runner.buffer[0][1]] == [id(stream) for stream in given]
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -82,7 +82,7 @@ def test_where_nothing_would_shrink_the_bits_are_the_same(graph):
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_in_one_stage_there_are_no_wires(graph):
+def test_in_one_stage_there_are_no_channels(graph):
     data = batches(SHAPES[graph], 6)
     whole = (tuple(table.name for table in GRAPHS[graph]),)
     plain, wired, cut = (
@@ -136,7 +136,7 @@ def planned_bytes(carried, stored) -> int:
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
-def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
+def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
     """int8: a quarter of float32 and four bytes a tensor; the stem's samples, of the data set, are floating here."""
     precision = WHERE["both"](stored)
     built = pipeline(REVNET, (3, 6, 6), compute="float32", precision=precision, schedule="lockstep")
@@ -144,10 +144,10 @@ def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
 
     def observe(_):
         for executor in built.executors:
-            for _, cell in executor._steps:
-                if isinstance(cell, Recompute):
-                    check("buffer", (held for _, held in cell.buffer))
-        for key, channel in built.runtime._channels.receivers.items():
+            for _, runner in executor._runners:
+                if isinstance(runner, Recompute):
+                    check("buffer", (held for _, held in runner.buffer))
+        for key, channel in built.runtime._channels.senders.items():
             check(key.direction, channel._queue)
 
     def check(kind, held):
@@ -163,7 +163,7 @@ def test_buffers_and_wires_hold_what_was_planned_to_the_byte(stored):
 
 def test_images_wait_as_they_came():
     built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", precision=WHERE["both"]("int8"))
-    ((_, stem),) = built.executors[0]._steps
+    ((_, stem),) = built.executors[0]._runners
     images = torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8)
     stem.forward(0, (images,))
     assert stem.buffer[0][1][0] is images

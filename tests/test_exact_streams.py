@@ -26,10 +26,10 @@ def reconstruction_errors(built, data):
     """The largest difference, over nodes and micro-batches, between what went in and what came back."""
     sent, worst = {}, 0.0
     for executor in built.executors:
-        for segment, cell in executor._steps:
+        for segment, runner in executor._runners:
             if segment.kind != "reversible":
                 continue
-            forward, backward = cell.forward, cell.backward
+            forward, backward = runner.forward, runner.backward
 
             def watched_forward(m, inputs, forward=forward, name=segment.nodes[0]):
                 sent[name, m] = [stream.clone() for stream in inputs]
@@ -42,7 +42,7 @@ def reconstruction_errors(built, data):
                     worst = max(worst, float((stream - expected).abs().max()))
                 return found
 
-            cell.forward, cell.backward = watched_forward, watched_backward
+            runner.forward, runner.backward = watched_forward, watched_backward
     built.train(data)
     assert not sent
     return worst

@@ -1,4 +1,4 @@
-"""Who updates running statistics: once a micro-batch, in the evaluation whose graph is differentiated.
+"""Running statistics follow each micro-batch once, in the evaluation whose graph is differentiated.
 
 A training forward without a graph normalises with batch statistics, as always, but must leave the running ones alone;
 otherwise each micro-batch would count twice (once more in the recomputation).
@@ -15,17 +15,17 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
 @contextmanager
-def frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Let `module` run without updating running statistics.
+def frozen_statistics(*modules: nn.Module) -> Iterator[None]:
+    """Let `modules` run without updating running statistics.
 
-    It reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
+    The context reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
     batch normalisation uses the same batch statistics and writes nothing. A block with statistics of its own gives
-    the submodule that holds them this attribute, and updates them only where it is true.
+    the submodule that holds them this attribute, and updates them only while it is true.
 
     Instance normalisation writes to its buffers whatever the switch says; in training mode, where it does not read
-    them, they are taken away instead.
+    them, the context takes them away instead.
     """
-    tracking = [part for part in module.modules() if getattr(part, "track_running_stats", False)]
+    tracking = [part for module in modules for part in module.modules() if getattr(part, "track_running_stats", False)]
     switched = [part for part in tracking if not isinstance(part, _INSTANCE_NORMS)]
     hidden = [
         (part, part.running_mean, part.running_var)

@@ -4,10 +4,10 @@ What a segment does for a micro-batch follows from what it keeps (see `executor.
 
     keeps     parameters   forward   backward
     nothing   current      forward   reverse           4 units where a forward is 1 and a backward 2
-    nothing   stored       forward   invert, rerun     5
-    input     either       forward   rerun             4
+    nothing   stored       forward   invert, recompute 5
+    input     either       forward   recompute         4
     graph     either       record    replay            3
-    (head)                 learn                       3
+    (head)                 forward_backward            3
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OperationSeconds(Protocol):
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:
     """Return what a segment's nodes do in the forward."""
     if segment.kind == "head":
-        return ("learn",)
+        return ("forward_backward",)
     return ("record",) if segment.keeps == "graph" else ("forward",)
 
 
@@ -49,9 +49,9 @@ def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, 
         case "graph":
             return ("replay",)
         case "input":
-            return ("rerun",)
+            return ("recompute",)
         case "nothing":
-            return ("invert", "rerun") if segment.backward == "stored" and delayed else ("reverse",)
+            return ("invert", "recompute") if segment.backward == "stored" and delayed else ("reverse",)
 
 
 def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSeconds:

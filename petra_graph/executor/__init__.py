@@ -1,1 +1,1 @@
-"""One stage: forward, backward, update."""
+"""The operations of one stage: forward, backward, update."""

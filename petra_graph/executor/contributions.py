@@ -1,9 +1,10 @@
-"""What is added to gradients, heard while it is added: one micro-batch's share of a window's sum, exactly.
+"""The gradients that backwards add to parameters, recorded while they are added: one micro-batch's share of a window's sum.
 
-Autograd tells by the parameters' own hooks. Where the backward ran at other parameters than the modules' own, `credit`
-tells. Neither changes a bit of the sum.
+The record is exact: parameter hooks of autograd report what autograd adds, and `report_contribution` what a backward at
+older parameters adds. Neither changes a bit of the sum.
 
-Decision: who listens is a context variable, since `credit` is reached through cells, which have nobody to tell.
+Decision: the record is a context variable, since `report_contribution` is reached through segment runners, which take no
+listener.
 """
 
 from __future__ import annotations
@@ -16,34 +17,34 @@ from functools import partial
 from torch import Tensor, nn
 
 Contributions = dict[nn.Parameter, Tensor]
-"""By parameter, what its `grad` grew by; a parameter that nothing reached is not there."""
+"""By parameter, the increase of its `grad`; parameters without a contribution are absent."""
 
-_listening: ContextVar[Contributions | None] = ContextVar("petra_graph_contributions", default=None)
+_record: ContextVar[Contributions | None] = ContextVar("petra_graph_contributions", default=None)
 
 
 @contextmanager
 def contributions(parameters: Iterable[nn.Parameter]) -> Iterator[Contributions]:
-    """Collect what is added to the `grad` of `parameters` inside."""
-    found: Contributions = {}
-    token = _listening.set(found)
+    """Record the gradients that are added to `parameters` inside the context."""
+    record: Contributions = {}
+    token = _record.set(record)
     with ExitStack() as hooks:
         for parameter in parameters:
             if parameter.requires_grad:
-                handle = parameter.register_hook(partial(_add, found, parameter))  # type: ignore[no-untyped-call]
+                handle = parameter.register_hook(partial(_add, record, parameter))  # type: ignore[no-untyped-call]
                 hooks.callback(handle.remove)
         try:
-            yield found
+            yield record
         finally:
-            _listening.reset(token)
+            _record.reset(token)
 
 
 def report_contribution(parameter: nn.Parameter, gradient: Tensor) -> None:
-    """Say that `gradient` is added to a parameter's `grad` by other hands than autograd's."""
-    found = _listening.get()
-    if found is not None:
-        _add(found, parameter, gradient)
+    """Record that code other than autograd adds `gradient` to a parameter's `grad`."""
+    record = _record.get()
+    if record is not None:
+        _add(record, parameter, gradient)
 
 
-def _add(found: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
+def _add(record: Contributions, parameter: nn.Parameter, gradient: Tensor) -> None:
     # Copied, since autograd may make this very tensor the parameter's `grad`, and add to it later.
-    found[parameter] = found[parameter] + gradient if parameter in found else gradient.detach().clone()
+    record[parameter] = record[parameter] + gradient if parameter in record else gradient.detach().clone()

@@ -1,20 +1,22 @@
-"""Tensors in fewer bytes, for inputs that wait for their backward and for what crosses between stages.
+"""Tensors in fewer bytes, for inputs that wait for their backward and for messages between stages.
 
 `float32`, `bfloat16` and `float16` are casts. `int8` is symmetric, with one scale a tensor:
 
     scale = max |x| / 127    in float32
     q     = round(x / scale)    half to even, in int8; decoded as q * scale, at most scale / 2 away from x
 
-The arithmetic is done in the tensor's own type (float64 under `precision.compute = "float64"`), layouts are kept, and
-`program.encoding` says the bytes: a message has the same layout for every micro-batch.
+The arithmetic is done in the tensor's own type (float64 under `precision.compute = "float64"`), and memory formats are kept.
+`program.message_layout` gives the bytes: a message has the same layout for every micro-batch.
 
 Decision: nothing breaks in silence. A tensor with an infinity or a NaN has a NaN for its int8 scale and decodes to NaN
-everywhere; what float16 cannot hold becomes an infinity and stays one. Both reach the loss, where a run stops. What is
-too small becomes zero: below 6e-8 in float16, which has no loss scaling here, below scale / 2 in int8; bfloat16 keeps
-float32's range. Zeros are zeros in all of them.
+everywhere; a value beyond the range of float16 becomes an infinity and stays one. Both reach the loss, where a run stops.
+Values that are too small become zero: below 6e-8 in float16, which has no loss scaling here, below scale / 2 in int8;
+bfloat16 keeps float32's range. Zeros are zeros in all of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import attrs
 import torch
@@ -38,15 +40,10 @@ class EncodedTensor:
     scale: Tensor | None
     """float32, without dimensions; only for int8."""
     dtype: torch.dtype
-    """What it is decoded to."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory."""
-        return self.payload.nbytes + (0 if self.scale is None else self.scale.nbytes)
+    """The type after decoding."""
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> EncodedTensor:
-        """Move it; what is there is not copied."""
+        """Return the tensor on `device`; a tensor that is there already is not copied."""
         scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
         return attrs.evolve(self, payload=self.payload.to(device, non_blocking=non_blocking), scale=scale)
 
@@ -55,14 +52,37 @@ EncodedTensors = tuple[Tensor | EncodedTensor, ...]
 """Streams of which some may be encoded."""
 
 
+def payload(value: Tensor | EncodedTensor) -> Tensor:
+    """Return the tensor that holds the elements, encoded or not."""
+    return value.payload if isinstance(value, EncodedTensor) else value
+
+
+def map_payloads(function: Callable[[Tensor], Tensor], tensors: EncodedTensors) -> EncodedTensors:
+    """Apply a function to the payload of each tensor; int8 scales stay as they are."""
+    return tuple(
+        attrs.evolve(value, payload=function(value.payload)) if isinstance(value, EncodedTensor) else function(value)
+        for value in tensors
+    )
+
+
+def copied(tensors: EncodedTensors) -> EncodedTensors:
+    """Return copies, scales included, that share no memory with the originals."""
+    return tuple(
+        attrs.evolve(value, scale=value.scale.clone())
+        if isinstance(value, EncodedTensor) and value.scale is not None
+        else value
+        for value in map_payloads(Tensor.clone, tensors)
+    )
+
+
 def encode(streams: Streams, stored: StoredDtype) -> EncodedTensors:
-    """Encode those streams that become smaller by it; the others are the same tensors, not copies."""
+    """Encode the streams that become smaller; the others are the same tensors, not copies."""
     return streams if stored == "as-streams" else tuple(_encoded(stream, stored) for stream in streams)
 
 
-def decode(carried: EncodedTensors) -> Streams:
-    """Return streams in their own type; those that were not encoded are the same tensors, not copies."""
-    return tuple(_decoded(value) if isinstance(value, EncodedTensor) else value for value in carried)
+def decode(tensors: EncodedTensors) -> Streams:
+    """Return the streams in their own type; tensors that were not encoded are the same, not copies."""
+    return tuple(_decoded(value) if isinstance(value, EncodedTensor) else value for value in tensors)
 
 
 def total(value: Tensor | EncodedTensor) -> Tensor:

@@ -2,8 +2,8 @@
 
     lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
 
-warm-up(u) is (u+1)/W for u < W, and goyal is batch * k * replicas / 256 where asked (Goyal et al. 2017,
-https://arxiv.org/abs/1706.02677): the only place that scales, so it cannot happen twice.
+warm-up(u) is (u+1)/W for u < W. With `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017,
+https://arxiv.org/abs/1706.02677), else 1; no other module scales the rate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LearningRate = Callable[[int], float]
 
 
 def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
-    """Count a run's updates: an epoch makes ceil(micro-batches / k)."""
+    """Return a run's numbers of updates: an epoch makes ceil(micro-batches / k)."""
     per_epoch = -(-micro_batches_per_epoch // spec.method.accumulation)
     return Horizon(
         updates=per_epoch * spec.run.epochs,

@@ -1,7 +1,6 @@
-"""How nodes are evaluated: random keys, precision, memory layout.
+"""The numerics of a stage's nodes: random keys, precision, memory format.
 
-The one place that fixes what a node computes, so that a forward and its recomputation agree in everything but the
-parameters.
+This module alone fixes them, so that a forward and its recomputation agree in everything but the parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
-"""What streams and parameters are kept in, by `precision.compute`."""
+"""The type of streams and parameters, by `precision.compute`."""
 _IMAGES = 4
 """Dimensions: samples, channels, height, width."""
 
@@ -44,9 +43,9 @@ class Normalisation:
 
 @frozen(kw_only=True)
 class NumericsContext:
-    """How one stage evaluates its nodes.
+    """The numerics with which one stage evaluates its nodes.
 
-    Streams between nodes are dense, in one floating-point type and one memory format; what a block returns is brought
+    Streams between nodes are dense, in one floating-point type and one memory format; the outputs of a block are brought
     to that form (under bfloat16 autocast, or where a block returns views).
     """
 
@@ -63,58 +62,58 @@ class NumericsContext:
 
     @contextmanager
     def node(self, name: str, micro_batch: int) -> Iterator[None]:
-        """Evaluate node `name` on a training micro-batch: its random key, autocast where asked."""
+        """Set the random key and the arithmetic of node `name` on a training micro-batch."""
         key = random_key(self.seed, name, micro_batch, self.replica)
         with fork_rng(key, self.device), self.arithmetic():
             yield
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Run blocks in bfloat16 and their sums on a grid where the precision says so."""
+        """Set autocast to bfloat16, and the grid of sums, as the precision says."""
         mixed = self.precision.compute == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed), grid(self.grid_bits):
             yield
 
     @property
     def grid_bits(self) -> int | None:
-        """The grid of the streams; None: no grid."""
+        """The streams' grid is the multiples of 2^-grid_bits; None: no grid."""
         return self.precision.grid_bits if self.precision.streams == "grid" else None
 
     def canonicalize(self, streams: Sequence[Tensor]) -> Streams:
-        """Bring streams to their common type and layout; what is there already is not copied."""
-        return tuple(self._settle(stream) for stream in streams)
+        """Return the streams in their common type and memory format; those that have it already are not copied."""
+        return tuple(self._canonical(stream) for stream in streams)
 
-    def _settle(self, stream: Tensor) -> Tensor:
+    def _canonical(self, stream: Tensor) -> Tensor:
         if stream.is_floating_point():
             stream = stream.to(self.dtype)
-        wanted = self.memory_format(stream.dim())
-        dense = stream.contiguous(memory_format=wanted)
+        layout = self.memory_format(stream.dim())
+        dense = stream.contiguous(memory_format=layout)
         if 1 not in dense.shape:
             return dense
         # Any stride is dense where a dimension has one element, and kernels are chosen by strides.
-        strides = dense_strides(tuple(dense.shape), channels_last=wanted == torch.channels_last)
+        strides = dense_strides(tuple(dense.shape), channels_last=layout == torch.channels_last)
         return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides)
 
     def finalize(self, name: str, module: Block, streams: Sequence[Tensor]) -> Streams:
-        """Settle what a node returns; on a grid, round what no coupling has, and check the range.
+        """Canonicalize the outputs of a node; on a grid, round those that no coupling has rounded, and check the range.
 
         Raises:
             RunFailed: a stream has left the range in which sums on the grid are exact.
         """
-        settled = self.canonicalize(streams)
+        found = self.canonicalize(streams)
         bits = self.grid_bits
         if bits is None or isinstance(module, Head):
-            return settled
+            return found
         if not isinstance(module, Reversible):
-            settled = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in settled)
-        self.check_range(name, settled, bits)
-        return settled
+            found = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in found)
+        self.check_range(name, found, bits)
+        return found
 
     def check_range(self, name: str, streams: Streams, bits: int) -> None:
         """Check that streams are in the range of the grid.
 
         Raises:
-            RunFailed: one has left it.
+            RunFailed: a stream has left it.
         """
         limit = grid_limit(self.dtype, bits)
         largest = largest_magnitude(streams)
@@ -129,7 +128,7 @@ class NumericsContext:
         return memory_format(self.precision, dimensions)
 
     def prepare(self, sample: Tensor) -> Tensor:
-        """Turn stored samples into what the first node reads: images normalised, others cast.
+        """Return stored samples as the first node reads them: images normalised, others cast.
 
         uint8 [n, c, h, w] becomes (sample / 255 - mean) / std in the streams' type; integers that are no images
         (tokens) stay as they are.
@@ -142,7 +141,7 @@ class NumericsContext:
             mean = scaled.new_tensor(self.normalisation.mean).view(per_channel)
             std = scaled.new_tensor(self.normalisation.std).view(per_channel)
             return scaled.sub_(mean).div_(std)
-        return self._settle(sample)
+        return self._canonical(sample)
 
 
 def largest_magnitude(streams: Streams) -> Tensor | float:
@@ -157,9 +156,9 @@ def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_for
     return torch.channels_last if last else torch.contiguous_format
 
 
-def place(block: Block, evaluation: NumericsContext) -> Block:
+def place(block: Block, numerics: NumericsContext) -> Block:
     """Move a module to the stage's device, type and layout, in training mode."""
-    block.to(device=evaluation.device, dtype=evaluation.dtype)
-    if evaluation.precision.memory_format == "channels-last":
+    block.to(device=numerics.device, dtype=numerics.dtype)
+    if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
     return block.train()

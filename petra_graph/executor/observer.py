@@ -1,4 +1,4 @@
-"""Somebody who looks on while a stage works."""
+"""The hooks of a stage's operations, for code that observes a stage at work."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from petra_graph.program.stage_program import Segment
 
 
 class StageObserver:
-    """Is told what one stage does, and does nothing: override what is of interest.
+    """Receives the operations of one stage. Every hook here does nothing: a subclass overrides the hooks that it needs.
 
-    Tensors are the stage's own: a watcher may keep them, and changes none.
+    Tensors are the stage's own: an observer may keep them, and must not change them.
     """
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
-        """Return what surrounds a forward; `target` is the head's."""
+        """Return the context of a forward; `target` is the head's."""
         return nullcontext()
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return what surrounds a backward."""
+        """Return the context of a backward."""
         return nullcontext()
 
     def update(self) -> AbstractContextManager[None]:
-        """Return what surrounds an update."""
+        """Return the context of an update."""
         return nullcontext()
 
-    def entered(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
-        """Hear what a segment reads in its forward, samples as the data set has them."""
+    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Receive the inputs of a segment before its forward, samples as the data set stores them."""
 
-    def left(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
-        """Hear what a segment's backward gives."""
+    def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
+        """Receive the result of a segment's backward."""

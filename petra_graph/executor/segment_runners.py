@@ -1,7 +1,7 @@
-"""What a segment keeps between its forward and its backward: one class a choice.
+"""The runner of a segment between its forward and its backward: one class for each way to keep the forward's input.
 
-All but the head have the same two passes. `forward` maps input streams to output streams; `backward` takes the gradient of the
-output (and the output itself, where it is to be reconstructed from) and returns the gradient of the input, with the
+All but the head have the same two passes. `forward` maps input streams to output streams; `backward` takes the gradient of
+the output (and the output itself, where the runner reconstructs from it) and returns the gradient of the input, with the
 input itself for a producer that reconstructs. Parameter gradients are added to `grad`.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import torch
@@ -21,24 +20,27 @@ from torch.func import functional_call
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.executor.activation_store import ActivationStore, StashedInput, fetch, restore
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.weight_versions import Parameters, ParameterVersions, accumulate_grad, leaves
+from petra_graph.executor.weight_versions import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.stage_program import Segment
 from petra_graph.registry.contracts import Loss
+from petra_graph.spec.model import Keeps, Uses
 
 T = TypeVar("T")
 
 
 class InFlight(deque[tuple[int, T]]):
-    """What micro-batches leave between their forward and their backward, first in, first out."""
+    """Values of the micro-batches between their forward and their backward, first in, first out."""
 
-    def put(self, micro_batch: int, left: T) -> None:
-        """Keep what a forward leaves."""
-        self.append((micro_batch, left))
+    def put(self, micro_batch: int, value: T) -> None:
+        """Append the value of a micro-batch whose forward is done."""
+        self.append((micro_batch, value))
 
     def take(self, micro_batch: int) -> T:
-        """Give it to the backward; both passes go in micro-batch order."""
-        oldest, left = self.popleft()
+        """Remove the value for the backward; both passes go in micro-batch order."""
+        oldest, value = self.popleft()
         assert oldest == micro_batch, (oldest, micro_batch)
-        return left
+        return value
 
 
 @define(eq=False, slots=False)
@@ -47,62 +49,73 @@ class SegmentRunner(ABC):
 
     modules: Mapping[str, Block]
     """By node, in order."""
-    evaluation: NumericsContext
+    numerics: NumericsContext
     reads_samples: bool = field(kw_only=True)
     versions: ParameterVersions | None = field(default=None, kw_only=True)
-    """Given where the backward uses the forward's parameters."""
+    """Set where the backward uses the forward's parameters."""
 
     @abstractmethod
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Differentiate the segment at micro-batch `micro_batch`, whose forward came first of those still open.
+        """Differentiate the segment at micro-batch `micro_batch`, the oldest one in flight.
 
         Args:
             micro_batch: counted from the run's start.
-            outputs: the output streams, where this cell reconstructs; else None.
+            outputs: the output streams, where this runner reconstructs; else None.
             gradients: the loss's gradient with respect to each output stream.
         """
 
-    def run(self, micro_batch: int, streams: Streams, parameters: Parameters | None = None) -> Streams:
-        """Evaluate the modules in training mode, with other parameters than their own where some are given."""
+    def run(self, micro_batch: int | None, streams: Streams, parameters: Parameters | None = None) -> Streams:
+        """Evaluate the modules in the mode that they are in.
+
+        Args:
+            micro_batch: whose random numbers are drawn; None in an evaluation, which draws none.
+            streams: the inputs.
+            parameters: to use in place of the modules' own.
+        """
         if self.reads_samples:
-            streams = (self.evaluation.prepare(streams[0]),)
+            streams = (self.numerics.prepare(streams[0]),)
         for name, module in self.modules.items():
-            with self.evaluation.node(name, micro_batch):
+            with self.numerics.arithmetic() if micro_batch is None else self.numerics.node(name, micro_batch):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
-            streams = self.evaluation.finalize(name, module, streams)
-        return streams
-
-    def evaluate(self, streams: Streams) -> Streams:
-        """Evaluate the modules as they stand (in evaluation mode, as the caller set them)."""
-        if self.reads_samples:
-            streams = (self.evaluation.prepare(streams[0]),)
-        for name, module in self.modules.items():
-            with self.evaluation.arithmetic():
-                streams = module(*streams)
-            streams = self.evaluation.finalize(name, module, streams)
+            streams = self.numerics.finalize(name, module, streams)
         return streams
 
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
-        """Evaluate the modules in training mode; neither a graph nor running statistics remember it."""
-        with torch.no_grad(), ExitStack() as frozen:
-            for module in self.modules.values():
-                frozen.enter_context(frozen_statistics(module))
+        """Evaluate the modules in training mode, without a graph or a change of running statistics."""
+        with torch.no_grad(), frozen_statistics(*self.modules.values()):
             return self.run(micro_batch, inputs)
+
+    def differentiate(
+        self, outputs: Sequence[Tensor], gradients: Streams, leaves: Streams, parameters: Parameters | None = None
+    ) -> Streams:
+        """Return the gradient of each leaf; those of `parameters`, where given, go to the modules' own."""
+        found = self.numerics.canonicalize(backpropagate(outputs, gradients, leaves))
+        if parameters is not None:
+            accumulate_grad(parameters, self.modules)
+        return found
 
 
 class BodyRunner(SegmentRunner):
     """A segment that is not the head."""
 
-    def stored(self, micro_batch: int) -> Parameters | None:
-        """Return the parameters that the backward must use, where they are not the modules' present ones."""
-        seen = None if self.versions is None else self.versions.seen(micro_batch)
-        return None if seen is None else leaves(seen, self.modules)
-
     @abstractmethod
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run the segment on a training micro-batch; the outputs have no graph."""
+
+    def older_parameters(self, micro_batch: int) -> Parameters | None:
+        """Return the parameters that the backward must use, None where they are the modules' current ones."""
+        older = None if self.versions is None else self.versions.older(micro_batch)
+        return None if older is None else parameter_leaves(older, self.modules)
+
+    def recompute(
+        self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
+    ) -> Reversed:
+        """Run the modules again from their inputs, and differentiate."""
+        leaves = tuple(map(leaf, inputs))
+        outputs = self.run(micro_batch, leaves, parameters)
+        return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
 
 
 class Reconstruct(BodyRunner):
@@ -114,62 +127,58 @@ class Reconstruct(BodyRunner):
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Reconstruct, and differentiate there with the current parameters."""
+        name, module = self._reversible()
         assert outputs is not None
+        with self.numerics.node(name, micro_batch):
+            reverse = module.reverse_vjp(outputs, gradients)
+        canonicalize = self.numerics.canonicalize
+        return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
+
+    def invert(self, micro_batch: int, outputs: Streams) -> Streams:
+        """Reconstruct the input alone, without a graph."""
+        name, module = self._reversible()
+        with torch.no_grad(), frozen_statistics(module), self.numerics.node(name, micro_batch):
+            return self.numerics.canonicalize(module.inverse(*outputs))
+
+    def _reversible(self) -> tuple[str, Reversible]:
         ((name, module),) = self.modules.items()
         assert isinstance(module, Reversible)
-        with self.evaluation.node(name, micro_batch):
-            reverse = module.reverse_vjp(outputs, gradients)
-        canonicalize = self.evaluation.canonicalize
-        return Reversed(canonicalize(reverse.inputs), canonicalize(reverse.gradients))
+        return name, module
 
 
 class ReconstructThenRecompute(Reconstruct):
     """A reversible node that reconstructs with the current parameters, and differentiates at the forward's."""
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Invert, then run again with the parameters that the forward saw: 5 units, where petra has 4."""
-        parameters = self.stored(micro_batch)
+        """Invert, then recompute with the parameters of the forward: 5 units, where petra has 4."""
+        parameters = self.older_parameters(micro_batch)
         if parameters is None:
             return super().backward(micro_batch, outputs, gradients)
         assert outputs is not None
-        ((name, module),) = self.modules.items()
-        assert isinstance(module, Reversible)
-        with torch.no_grad(), frozen_statistics(module), self.evaluation.node(name, micro_batch):
-            inputs = self.evaluation.canonicalize(module.inverse(*outputs))
-        at = tuple(leaf(stream) for stream in inputs)
-        again = self.run(micro_batch, at, parameters)
-        through = self.evaluation.canonicalize(backpropagate(again, gradients, at))
-        accumulate_grad(parameters, self.modules)
-        return Reversed(inputs, through)
+        return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
 
 
 @define(eq=False, slots=False)
 class Recompute(BodyRunner):
     """Nodes whose input waits in a FIFO, and which run again in the backward (PETRA algorithm 1, lines 15 to 17)."""
 
-    storage: ActivationStore = field(
-        default=Factory(lambda cell: ActivationStore.of(cell.evaluation), takes_self=True), init=False
+    store: ActivationStore = field(
+        default=Factory(lambda runner: ActivationStore.of(runner.numerics), takes_self=True), init=False
     )
     buffer: InFlight[StashedInput] = field(factory=InFlight, init=False)
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph; the input goes into the FIFO."""
-        self.buffer.put(micro_batch, self.storage.keep(inputs))
+        self.buffer.put(micro_batch, self.store.keep(inputs))
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Run again, with the current parameters or those of the forward, and differentiate."""
         inputs = restore(self.buffer.take(micro_batch))
-        parameters = self.stored(micro_batch)
-        at = tuple(leaf(stream) for stream in inputs)
-        again = self.run(micro_batch, at, parameters)
-        through = self.evaluation.canonicalize(backpropagate(again, gradients, at))
-        if parameters is not None:
-            accumulate_grad(parameters, self.modules)
-        return Reversed(inputs, through)
+        return self.recompute(micro_batch, inputs, gradients, self.older_parameters(micro_batch))
 
     def fetch(self) -> None:
-        """Begin to bring back, from wherever it waits, what the next backward will take."""
+        """Begin to bring back the input of the next backward."""
         if self.buffer:
             fetch(self.buffer[0][1])
 
@@ -182,19 +191,18 @@ class StashGraph(BodyRunner):
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
-        parameters = None if self.versions is None else leaves(self.versions.kept(micro_batch), self.modules)
-        at = tuple(leaf(stream) for stream in inputs)
-        outputs = self.run(micro_batch, at, parameters)
-        self.graphs.put(micro_batch, _Graph(at, outputs, parameters))
+        versions = self.versions
+        parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
+        leaves = tuple(map(leaf, inputs))
+        outputs = self.run(micro_batch, leaves, parameters)
+        self.graphs.put(micro_batch, _Graph(leaves, outputs, parameters))
         return tuple(stream.detach() for stream in outputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Differentiate the kept graph."""
+        """Differentiate the stashed graph."""
         graph = self.graphs.take(micro_batch)
-        through = self.evaluation.canonicalize(backpropagate(graph.outputs, gradients, graph.inputs))
-        if graph.parameters is not None:
-            accumulate_grad(graph.parameters, self.modules)
-        return Reversed(tuple(stream.detach() for stream in graph.inputs), through)
+        found = self.differentiate(graph.outputs, gradients, graph.inputs, graph.parameters)
+        return Reversed(tuple(stream.detach() for stream in graph.inputs), found)
 
 
 @frozen
@@ -209,7 +217,7 @@ class _Graph:
 
 @frozen(kw_only=True)
 class HeadResult:
-    """What the head says of one micro-batch or evaluation batch."""
+    """Loss and metrics of one micro-batch or evaluation batch."""
 
     micro_batch: int
     samples: int
@@ -228,23 +236,49 @@ class HeadRunner(SegmentRunner):
 
     def forward_backward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
         """Run forward and loss, and differentiate both."""
-        leaves = tuple(leaf(stream) for stream in inputs)
+        leaves = tuple(map(leaf, inputs))
         (output,) = self.run(micro_batch, leaves)
         loss = self.loss(output, target)
-        gradients = self.evaluation.canonicalize(backpropagate([loss], [torch.ones_like(loss)], leaves))
+        gradients = self.differentiate([loss], (torch.ones_like(loss),), leaves)
         self.pending.put(micro_batch, Reversed(inputs, gradients))
         return self._result(micro_batch, output.detach(), loss.detach(), target)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Hand over what `forward_backward` found."""
+        """Return the gradients of the micro-batch's `forward_backward`."""
         return self.pending.take(micro_batch)
 
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
-        (output,) = self.evaluate(inputs)
+        (output,) = self.run(None, inputs)
         return self._result(-1, output, self.loss(output, target), target)
 
     def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
         with torch.no_grad():
             metrics = self.loss.metrics(output, target)
         return HeadResult(micro_batch=micro_batch, samples=len(target), loss=loss, metrics=metrics)
+
+
+_BODY: Mapping[tuple[Keeps, Uses], type[BodyRunner]] = {
+    ("nothing", "current"): Reconstruct,
+    ("nothing", "stored"): ReconstructThenRecompute,
+    ("input", "current"): Recompute,
+    ("input", "stored"): Recompute,
+    ("graph", "current"): StashGraph,
+    ("graph", "stored"): StashGraph,
+}
+
+
+def segment_runner(
+    segment: Segment,
+    modules: Mapping[str, Block],
+    numerics: NumericsContext,
+    loss: Loss,
+    versions: ParameterVersions | None,
+) -> SegmentRunner:
+    """Return the runner that a segment's program asks for; `modules` are the stage's."""
+    own = {name: modules[name] for name in segment.nodes}
+    reads_samples = any(entry.edge.producer == INPUT for entry in segment.inputs)
+    if segment.kind == "head":
+        return HeadRunner(own, numerics, reads_samples=reads_samples, loss=loss)
+    used = versions if segment.backward == "stored" else None
+    return _BODY[segment.keeps, segment.backward](own, numerics, reads_samples=reads_samples, versions=used)

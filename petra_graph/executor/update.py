@@ -39,7 +39,7 @@ def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
 
 
 def _normalises(module: nn.Module) -> bool:
-    """Tell normalisation by torch's own classes, and an author's own by a name like theirs: ScaleNorm, LayerNorm2d."""
+    """Whether a module is one of torch's normalisations, or an author's with a name like theirs: ScaleNorm, LayerNorm2d."""
     if isinstance(module, _NormBase | nn.GroupNorm | nn.LayerNorm | nn.RMSNorm):
         return True
     named = re.search(r"Norm([123]d)?$", type(module).__name__) is not None
@@ -47,7 +47,7 @@ def _normalises(module: nn.Module) -> bool:
 
 
 class Updater:
-    """One stage's optimizer and what surrounds its step."""
+    """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The parameters that micro-batches in flight have seen, for methods whose backward uses those of the forward.
+"""The parameters that the forwards of micro-batches in flight used, for methods whose backward uses them too.
 
 A copy is made for each distinct version and only when an update is about to overwrite one that is in use, so a stage
 holds at most ceil(staleness / k) copies, and none where the pipeline flushes first. PipeDream calls this weight stashing
@@ -8,7 +8,7 @@ holds at most ceil(staleness / k) copies, and none where the pipeline flushes fi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -26,60 +26,60 @@ class ParameterVersions:
         self.modules = modules
         self.current = 0
         self.copies: dict[int, Parameters] = {}
-        self._seen: dict[int, int] = {}
+        self._version_of: dict[int, int] = {}
         self._users: Counter[int] = Counter()
 
     def begin(self, micro_batch: int) -> None:
-        """Note that a forward sees the current version."""
-        self._seen[micro_batch] = self.current
+        """Record that a forward uses the current version."""
+        self._version_of[micro_batch] = self.current
         self._users[self.current] += 1
 
     def end(self, micro_batch: int) -> None:
-        """Forget a micro-batch after its backward, and its version with its last user."""
-        version = self._seen.pop(micro_batch)
+        """Forget a micro-batch after its backward; the copy of its version goes with the last user."""
+        version = self._version_of.pop(micro_batch)
         self._users[version] -= 1
         if not self._users[version]:
             del self._users[version]
             self.copies.pop(version, None)
 
     def before_step(self) -> None:
-        """Keep the current version if somebody still needs it: the parameters change next."""
+        """Copy the current version if a micro-batch in flight uses it: the parameters change next."""
         if self._users[self.current]:
-            self._keep()
+            self._copy_current()
         self.current += 1
 
-    def seen(self, micro_batch: int) -> Parameters | None:
-        """Return what the forward of a micro-batch saw; None: it is what the modules hold now."""
-        version = self._seen[micro_batch]
+    def older(self, micro_batch: int) -> Parameters | None:
+        """Return the parameters of a micro-batch's forward; None where the modules still hold them."""
+        version = self._version_of[micro_batch]
         return None if version == self.current else self.copies[version]
 
-    def kept(self, micro_batch: int) -> Parameters:
-        """Return a copy of what the forward of a micro-batch sees, which no update will touch."""
-        if self._seen[micro_batch] not in self.copies:
-            self._keep()
-        return self.copies[self._seen[micro_batch]]
+    def copy_for(self, micro_batch: int) -> Parameters:
+        """Return a copy of the parameters of a micro-batch's forward, which no update changes."""
+        if self._version_of[micro_batch] not in self.copies:
+            self._copy_current()
+        return self.copies[self._version_of[micro_batch]]
 
-    def _keep(self) -> None:
+    def _copy_current(self) -> None:
         if self.current not in self.copies:
-            self.copies[self.current] = copied(self.modules)
+            self.copies[self.current] = copied_parameters(self.modules)
 
 
-def copied(modules: Mapping[str, nn.Module]) -> Parameters:
-    """Return a copy of what modules hold."""
+def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
+    """Return a copy of the parameters of modules."""
     return {
         name: {key: parameter.detach().clone() for key, parameter in module.named_parameters()}
         for name, module in modules.items()
     }
 
 
-def leaves(parameters: Parameters, names: Mapping[str, object]) -> Parameters:
-    """Return leaves over the same memory for one micro-batch's backward, of the nodes in `names`."""
+def parameter_leaves(parameters: Parameters, names: Iterable[str]) -> Parameters:
+    """Return leaves over the same memory for one micro-batch's backward, for the nodes in `names`."""
     return {name: {key: tensor.detach().requires_grad_() for key, tensor in parameters[name].items()} for name in names}
 
 
 @torch.no_grad()
 def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) -> None:
-    """Add gradients at an older version to those of the parameters that will be stepped."""
+    """Add the gradients of an older version to those of the modules' own parameters, which the optimizer steps."""
     for name, of_node in parameters.items():
         live = dict(modules[name].named_parameters())
         for key, tensor in of_node.items():

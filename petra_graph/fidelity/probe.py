@@ -50,7 +50,7 @@ class Probe:
         self.probed: dict[int, ProbedMicroBatch] = {}
         """The micro-batches whose comparison is not complete."""
         for index, executor in enumerate(executors):
-            executor.watch(_ProbeObserver(self, index))
+            executor.observe(_ProbeObserver(self, index))
 
     def begin(self, micro_batches: range, chosen: Collection[int]) -> None:
         """Begin to probe, at a drain.
@@ -131,7 +131,7 @@ class _ProbeObserver(StageObserver):
         self._probe.snapshots.after_update(self._index)
         self._probe.advance()
 
-    def entered(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return
@@ -140,7 +140,7 @@ class _ProbeObserver(StageObserver):
         elif segment.keeps == "nothing":
             probed.stages[self._index].inputs[segment.nodes] = inputs
 
-    def left(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
+    def segment_backward(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
             return

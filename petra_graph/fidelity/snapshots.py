@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.weight_versions import Parameters, copied
+from petra_graph.executor.weight_versions import Parameters, copied_parameters
 from petra_graph.program.clock import Versions
 
 
@@ -40,7 +40,7 @@ class Snapshots:
         """Copy a stage's parameters where their version is requested, since the update overwrites them."""
         key = stage, self._updates[stage]
         if key in self._requests:
-            self._copies[key] = copied(self._executors[stage].modules)
+            self._copies[key] = copied_parameters(self._executors[stage].modules)
 
     def after_update(self, stage: int) -> None:
         """Count a stage's update."""

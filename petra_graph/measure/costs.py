@@ -145,7 +145,7 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
     return _Measured(cost=cost, outputs=ran.outputs, needed=needed)
 
 
-def _evaluation(conditions: Conditions, device: str) -> WithoutValues:
+def _numerics(conditions: Conditions, device: str) -> WithoutValues:
     return WithoutValues(
         device=torch.device(device),
         precision=conditions.precision,
@@ -165,38 +165,38 @@ class _Ran:
 
 def _run_nowhere(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
     """Run on tensors without memory."""
-    on_meta = _evaluation(conditions, "meta")
+    on_meta = _numerics(conditions, "meta")
     module = _built(node, inputs, on_meta)
     if conditions.precision.compute != "bfloat16":
         with suppress(NotOnMeta):
             return _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
-        return _run(node, faked(module), inputs, conditions, _evaluation(conditions, "cpu"))
+        return _run(node, faked(module), inputs, conditions, _numerics(conditions, "cpu"))
 
 
-def _built(node: Node, inputs: tuple[_Stream, ...], evaluation: WithoutValues) -> Block:
-    with torch.device(evaluation.device):
-        return place(build_block(node, [stream.shape for stream in inputs]), evaluation)
+def _built(node: Node, inputs: tuple[_Stream, ...], numerics: WithoutValues) -> Block:
+    with torch.device(numerics.device):
+        return place(build_block(node, [stream.shape for stream in inputs]), numerics)
 
 
 def _run(
-    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, evaluation: WithoutValues
+    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: WithoutValues
 ) -> _Ran:
     batch = conditions.batch
     reads_samples = INPUT in node.inputs
 
     def layout(stream: _Stream) -> torch.memory_format:
         """Streams come as the evaluation settles them; samples as most loaders have them."""
-        return torch.contiguous_format if reads_samples else evaluation.memory_format(len(stream.shape) + 1)
+        return torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
 
     subject = Subject(
         name=node.name,
         module=module,
-        evaluation=evaluation,
+        numerics=numerics,
         reads_samples=reads_samples,
-        inputs=tuple(stream.zeros(batch, evaluation.device, layout(stream)) for stream in inputs),
+        inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    operated = operate(subject, conditions.loss, _targets(batch, evaluation.device))
+    operated = operate(subject, conditions.loss, _targets(batch, numerics.device))
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in operated.outputs)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
@@ -221,16 +221,16 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     Raises:
         SpecError: that fails too.
     """
-    evaluation = _evaluation(conditions, "cpu")
+    numerics = _numerics(conditions, "cpu")
     try:
         with torch.random.fork_rng(devices=[]):
             small, large = (
                 _run(
                     node,
-                    _built(node, inputs, evaluation),
+                    _built(node, inputs, numerics),
                     inputs,
                     attrs.evolve(conditions, batch=batch),
-                    evaluation,
+                    numerics,
                 )
                 for batch in _SMALL
             )

@@ -1,6 +1,6 @@
-"""What the executor's cells do with one node, run and counted.
+"""What the executor's runners do with one node, run and counted.
 
-Decision: the cells themselves run, on tensors without values. So the planner's numbers follow whatever the executor
+Decision: the runners themselves run, on tensors without values. So the planner's numbers follow whatever the executor
 does, and nobody has to keep a second description of it.
 """
 
@@ -67,13 +67,13 @@ class Subject:
 
     name: str
     module: Block
-    evaluation: NumericsContext
+    numerics: NumericsContext
     reads_samples: bool
     inputs: Streams
 
     @property
     def modules(self) -> Mapping[str, Block]:
-        """As cells take them."""
+        """As runners take them."""
         return {self.name: self.module}
 
     def forget(self) -> None:
@@ -99,35 +99,35 @@ def operate(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated
     """
     if isinstance(subject.module, Head):
         return _head(subject, loss, targets)
-    cell = Reconstruct(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    runner = Reconstruct(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
     with Tally() as tally:
-        outputs = cell.run_without_graph(0, subject.inputs)
+        outputs = runner.run_without_graph(0, subject.inputs)
         forward = tally.lap()
     work: dict[Operation, Work] = {"forward": _work(forward, shares=_shares(outputs, subject.inputs))}
     # What comes is not what left: a message's gradient and activation have memory of their own.
     gradients = tuple(_like(stream) for stream in outputs)
-    work["rerun"] = _rerun(subject, gradients)
+    work["recompute"] = _recompute(subject, gradients)
     work["record"], work["replay"] = _recorded(subject, gradients)
     if isinstance(subject.module, Reversible) and len(outputs) == len(subject.inputs):
         again = tuple(_like(stream) for stream in outputs)
         work["invert"] = _invert(subject, subject.module, again)
-        work["reverse"] = _reverse(subject, cell, again, gradients)
+        work["reverse"] = _reverse(subject, runner, again, gradients)
     return Operated(outputs=outputs, work=work)
 
 
-def _rerun(subject: Subject, gradients: Streams) -> Work:
-    cell = Recompute(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+def _recompute(subject: Subject, gradients: Streams) -> Work:
+    runner = Recompute(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
 
     def run() -> Streams:
-        cell.buffer.put(0, subject.inputs)
-        return cell.backward(0, None, gradients).gradients
+        runner.buffer.put(0, subject.inputs)
+        return runner.backward(0, None, gradients).gradients
 
     return _differentiated(subject, run, (*gradients, *subject.inputs))
 
 
-def _reverse(subject: Subject, cell: Reconstruct, outputs: Streams, gradients: Streams) -> Work:
+def _reverse(subject: Subject, runner: Reconstruct, outputs: Streams, gradients: Streams) -> Work:
     def run() -> Streams:
-        found = cell.backward(0, outputs, gradients)
+        found = runner.backward(0, outputs, gradients)
         return (*found.inputs, *found.gradients)
 
     return _differentiated(subject, run, (*outputs, *gradients))
@@ -148,14 +148,14 @@ def _differentiated(subject: Subject, run: Callable[[], Streams], arguments: Str
 
 
 def _recorded(subject: Subject, gradients: Streams) -> tuple[Work, Work]:
-    cell = StashGraph(subject.modules, subject.evaluation, reads_samples=subject.reads_samples)
+    runner = StashGraph(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
     subject.forget()
     laps: list[tuple[Lap, Lap]] = []
     with Tally() as tally:
         for _ in range(2):
-            outputs = cell.forward(0, subject.inputs)
+            outputs = runner.forward(0, subject.inputs)
             record = tally.lap()
-            results = cell.backward(0, None, gradients).gradients
+            results = runner.backward(0, None, gradients).gradients
             laps.append((record, tally.lap()))
             shared = _shares(outputs, subject.inputs), _shares(results, (*gradients, *subject.inputs))
             own = _own_bytes(outputs, shared[0])
@@ -167,33 +167,33 @@ def _recorded(subject: Subject, gradients: Streams) -> tuple[Work, Work]:
 
 
 def _invert(subject: Subject, module: Reversible, outputs: Streams) -> Work:
-    evaluation = subject.evaluation
+    numerics = subject.numerics
     with Tally() as tally:
-        with torch.no_grad(), frozen_statistics(module), evaluation.node(subject.name, 0):
-            inputs = evaluation.canonicalize(module.inverse(*outputs))
+        with torch.no_grad(), frozen_statistics(module), numerics.node(subject.name, 0):
+            inputs = numerics.canonicalize(module.inverse(*outputs))
         lap = tally.lap()
     return _work(lap, shares=_shares(inputs, outputs))
 
 
 def _head(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
-    cell = HeadRunner(subject.modules, subject.evaluation, reads_samples=subject.reads_samples, loss=loss)
-    target = _accepted(cell, subject, targets)
+    runner = HeadRunner(subject.modules, subject.numerics, reads_samples=subject.reads_samples, loss=loss)
+    target = _accepted(runner, subject, targets)
 
     def run() -> Streams:
-        cell.forward_backward(0, subject.inputs, target)
-        return cell.pending.take(0).gradients
+        runner.forward_backward(0, subject.inputs, target)
+        return runner.pending.take(0).gradients
 
-    return Operated(outputs=(), work={"learn": _differentiated(subject, run, subject.inputs)})
+    return Operated(outputs=(), work={"forward_backward": _differentiated(subject, run, subject.inputs)})
 
 
-def _accepted(cell: HeadRunner, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
+def _accepted(runner: HeadRunner, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
     """Return the first target that the loss takes; the data set alone knows what targets are."""
     with torch.no_grad(), frozen_statistics(subject.module):
-        (output,) = cell.run(0, subject.inputs)
+        (output,) = runner.run(0, subject.inputs)
         tried = (*targets, torch.zeros_like(output))
         for target in tried[:-1]:
             try:
-                cell.loss(output, target)
+                runner.loss(output, target)
             except (ValueError, RuntimeError, IndexError):
                 continue
             return target

@@ -41,7 +41,7 @@ class ChannelKey(NamedTuple):
 
 @frozen(kw_only=True)
 class Channel:
-    """Everything that is known of a channel before a process starts."""
+    """All properties of a channel, known before a process starts."""
 
     key: ChannelKey
     sender: int
@@ -72,16 +72,16 @@ class Channel:
 
 
 def capacity(producer_depth: int, consumer_depth: int) -> int:
-    """Return how many messages each channel of an edge between two stages holds.
+    """Return the number of messages that each channel of an edge between two stages holds.
 
     The producer is at most depth(producer) - depth(consumer) + 1 messages ahead: it has begun the forwards up to
     m + depth(producer) when its backward of m comes next, which is after the consumer's backward of m - 1, and so
     after the consumer's forward of m + depth(consumer) - 2. The same holds on the way back. With this capacity no
-    stage ever waits for room; neighbours under lockstep do with one less.
+    stage ever waits for room; neighbours under lockstep need one less.
 
     Args:
-        producer_depth: forwards that the producing stage does before its first backward.
-        consumer_depth: the consuming stage's, which is never larger.
+        producer_depth: forwards of the producing stage before its first backward.
+        consumer_depth: those of the consuming stage, which are never more.
     """
     ahead = producer_depth - consumer_depth
     return NEIGHBOUR_CAPACITY if ahead <= NEIGHBOUR_CAPACITY else ahead + 1

@@ -1,13 +1,13 @@
-"""How many updates each stage has made when another does something: a global clock read off the depths alone.
+"""The number of updates that each stage has made when another stage operates: a global clock that the depths determine.
 
 Between two drains a stage of staleness tau does its forward of micro-batch m when tau of its own backwards before m are
-still to come. Sent half of that way before the head's turn and back as long after it, micro-batch m is differentiated
-in stage j when stage i has finished its backwards of all micro-batches before
+still to come. The micro-batch takes as long to the head as back. So stage j differentiates micro-batch m when stage i
+has finished its backwards of all micro-batches before
 
     m + ceil((tau_j - tau_i) / 2)
 
 which is equation (5) of PETRA under `lockstep`, where tau = 2(J-j): stages nearer to the head are ahead by one micro-batch
-a stage. Three stages, k = 1, micro-batch 4: what is written is each stage's number of updates.
+a stage. Each stage's number of updates, for three stages, k = 1, micro-batch 4:
 
                     lockstep         1f1b            sequential
     forwards        0  2  4          2  3  4         4  4  4
@@ -16,10 +16,10 @@ a stage. Three stages, k = 1, micro-batch 4: what is written is each stage's num
     backward of 3   2  3  4          3  4  4         4  4  4
 
 Under `1f1b` it is the clock on which every stage does a forward or a backward at each half tick, and for a list of depths
-it is a convention. Without delay, and where the pipeline flushes after each window, all stages update at once.
+it is a convention. Without delay, and where the pipeline flushes after each window, all stages update together.
 
-Decision: counted, not looked up when it happens. A runtime may let a stage be ahead of the clock for a while, which no
-number that it computes can tell; what a probe compares with must not tell either.
+Decision: the clock counts; it does not read the run. A runtime may let a stage be ahead of the clock for a while, which
+changes no number that the stage computes, and so must not change a probe's reference either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Versions = tuple[int, ...]
 
 @frozen(kw_only=True)
 class Clock:
-    """All stages between two drains."""
+    """The clock of all stages between two drains."""
 
     depths: Sequence[int]
     """Of each stage."""
@@ -56,7 +56,7 @@ class Clock:
         return tuple(self._updates(m, m + -((depth - self.depths[j]) // 2)) for depth in self.depths)
 
     def _updates(self, m: int, done: int) -> int:
-        """Return the updates of a stage that has done so many backwards when it matters to micro-batch m."""
+        """Return the updates of a stage that has done `done` backwards at its part of micro-batch m."""
         if self.flush == "window":
             return m // self.accumulation
         done = min(max(done, 0), self.micro_batches)

@@ -1,16 +1,16 @@
-"""What every node costs, as values: the planner's whole knowledge of a network.
+"""The cost of every node: all that the planner knows of a network.
 
-Operations are what the executor's cells do with a node:
+Operations are those of the executor's segment runners:
 
-    forward   evaluate without a graph
-    reverse   reconstruct the input and differentiate there           reversible nodes that keep nothing
-    rerun     evaluate again from a kept input and differentiate      nodes that keep their input
-    record    evaluate with a graph that is kept                      nodes that keep graphs
-    replay    differentiate the kept graph                            the same
-    invert    reconstruct the input alone                             with `rerun`: delayed-reconstructed
-    learn     evaluate, take the loss and differentiate both          the head
-    update    the optimizer's step
-    copy      keep the parameters before it, where a backward will use older ones      (of a profile alone)
+    forward             evaluate without a graph
+    reverse             reconstruct the input and differentiate there         reversible nodes that keep nothing
+    recompute           evaluate again from a stashed input, differentiate    nodes that keep their input
+    record              evaluate with a graph, and stash it                   nodes that keep graphs
+    replay              differentiate the stashed graph                       the same
+    invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
+    forward_backward    evaluate, take the loss and differentiate both        the head
+    update              the optimizer's step
+    copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
 A table holds for one micro-batch size, one precision and one optimizer.
 """
@@ -24,35 +24,37 @@ from attrs import frozen
 
 from petra_graph.spec.model import Kind
 
-Operation = Literal["forward", "reverse", "rerun", "record", "replay", "invert", "learn", "update", "copy"]
+Operation = Literal[
+    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "copy"
+]
 
 
 @frozen(kw_only=True)
 class Work:
-    """One operation of one node on one micro-batch."""
+    """The cost of one operation of one node on one micro-batch."""
 
     flops: int = 0
     """Of convolutions, matrix products and attention; a multiply-add counts two."""
     traffic_bytes: int = 0
-    """Read and written by kernels, were nothing cached: inputs and outputs of every operation that is no view."""
+    """Read and written by kernels, without caches: inputs and outputs of every operation that is no view."""
     working_bytes: int = 0
-    """Most bytes alive at once, beyond what was alive before (arguments included there, results here). Where gradients
-    of parameters are made, they are made anew, as in a window's first backward."""
+    """Most bytes alive at once, beyond those alive before (arguments count before, results here). Parameter gradients
+    are allocated, as in a window's first backward."""
     accumulating_bytes: int = 0
-    """The same where gradients of parameters are there before, and are added to."""
+    """The same where parameter gradients exist before, and the operation adds to them."""
     kept_bytes: int = 0
-    """Alive afterwards beyond arguments and results: a recorded graph."""
+    """Bytes alive afterwards beyond arguments and results: those of a stashed graph."""
     shares: tuple[int | None, ...] = ()
-    """For each stream that it returns, the argument whose memory that is; None: memory of its own.
+    """For each returned stream, the index of the argument that shares its memory; None: memory of its own.
 
-    Arguments are, as far as the operation has them, the output streams, their gradients, the input streams; returned
-    are the streams of the other side and then their gradients.
+    The arguments of an operation are those that it has of: output streams, their gradients, input streams. It returns
+    the streams of the other side and then their gradients.
     """
 
 
 @frozen(kw_only=True)
 class NodeCost:
-    """One node."""
+    """The costs of one node."""
 
     kind: Kind
     parameters: int
@@ -67,7 +69,7 @@ class NodeCost:
     optimizer_bytes: int
     """State after the first step."""
     input_values: tuple[int, ...]
-    """Of each stream that it reads."""
+    """Of each input stream."""
     input_bytes: tuple[int, ...]
     output_bytes: tuple[int, ...]
     work: Mapping[Operation, Work]
@@ -75,7 +77,7 @@ class NodeCost:
 
 @frozen(kw_only=True)
 class CostTable:
-    """All nodes, for one micro-batch size."""
+    """The costs of all nodes, for one micro-batch size."""
 
     micro_batch: int
     """Samples in a micro-batch."""
@@ -84,4 +86,4 @@ class CostTable:
     target_bytes: int
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()
-    """What the numbers rest on, for people."""
+    """Conditions under which the numbers hold, as sentences for the user."""

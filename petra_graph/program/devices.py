@@ -1,8 +1,8 @@
-"""What devices can do, for plans made without them: arithmetic, memory, links.
+"""Rates of arithmetic, memory and links of devices, for plans made without them.
 
-Figures are the makers' data sheets: dense float32 without TF32 (which training here does not use), dense bfloat16, memory
-bandwidth. No kernel reaches them, so a plan takes `EFFICIENCY` of them and says so; a profile of the real device is
-better than any table. `cpu` is one core of a present-day server.
+Figures are those of the makers' data sheets: dense float32 without TF32 (which training here does not use), dense
+bfloat16, memory bandwidth. No kernel reaches them, so a plan takes `EFFICIENCY` of them and says so; a profile of the real
+device is better than any table. `cpu` is one core of a present-day server.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from attrs import field, frozen
 from attrs.validators import ge, gt
 
 EFFICIENCY = 0.5
-"""The part of a data sheet's rates that convolutions and matrix products are taken to reach."""
+"""The assumed share of a data sheet's rates that convolutions and matrix products reach."""
 
 
 @frozen(kw_only=True)
 class Link:
-    """What one device has to another: each direction has its own bandwidth."""
+    """The connection of a device to another; each direction has its own bandwidth."""
 
     latency_seconds: float = field(default=0.0, validator=ge(0))
     bytes_per_second: float = field(default=inf, validator=gt(0))
 
     def seconds(self, size: int) -> float:
-        """Return how long a message of `size` bytes takes."""
+        """Return the seconds that a message of `size` bytes takes."""
         return self.latency_seconds + size / self.bytes_per_second
 
 
@@ -59,12 +59,12 @@ class DeviceType:
 
 @frozen(kw_only=True)
 class Device:
-    """A device of a plan, which need not exist."""
+    """A device of a plan; the machine need not have it."""
 
     name: str
     type: DeviceType
     memory_bytes: int | None
-    """What may be used of it; None: no limit."""
+    """The usable part; None: no limit."""
     link: Link
     """To its neighbours."""
 

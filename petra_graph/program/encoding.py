@@ -1,6 +1,6 @@
-"""How many bytes an encoded tensor takes: known from its shape, so that memory and messages can be planned.
+"""The element types of encoded tensors, known before a run, so that memory and messages can be planned.
 
-| stored as | what there is |
+| stored as | contents |
 |---|---|
 | `as-streams` | the tensor itself |
 | `float32`, `bfloat16`, `float16` | the tensor in that type |
@@ -12,8 +12,7 @@ Decision: nothing grows. A type that is not smaller than the tensor's own leaves
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
 
 from petra_graph.spec.model import StoredDtype
 
@@ -35,24 +34,10 @@ ITEM_BYTES: Mapping[str, int] = {
     "uint64": 8,
 }
 FLOATING = ("float64", "float32", "bfloat16", "float16")
-SCALE_BYTES = ITEM_BYTES["float32"]
 
 
 def encoded_dtype(stored: StoredDtype, own: str) -> str:
-    """Return what the elements of a tensor of type `own` are stored in."""
+    """Return the type in which the elements of a tensor of type `own` are stored."""
     if stored == "as-streams" or own not in FLOATING or ITEM_BYTES[stored] >= ITEM_BYTES[own]:
         return own
     return stored
-
-
-def encoded_bytes(shape: Sequence[int], stored: StoredDtype, own: str) -> int:
-    """Return the bytes of an encoded tensor, its scale included.
-
-    Args:
-        shape: with the batch dimension.
-        stored: what the specification says.
-        own: the tensor's own type: "float32" for streams, unless `precision.compute` is "float64".
-    """
-    dtype = encoded_dtype(stored, own)
-    scale = SCALE_BYTES if dtype == "int8" != own else 0
-    return prod(shape) * ITEM_BYTES[dtype] + scale

@@ -1,4 +1,4 @@
-"""How many bytes a stage holds, and of what: values that planner and measurement share."""
+"""The bytes that a stage holds, by part: values that planner and measurement share."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 @frozen(kw_only=True)
 class StageBytes:
-    """A stage's memory at the moment when it is largest: the parts are those of that moment, and add up to the total."""
+    """A stage's memory at its peak; the parts add up to the total."""
 
     parameters: int = 0
     """With running statistics."""
     gradients: int = 0
-    """There from the end of a window's first backward to its update; while that backward makes them, `working`."""
+    """From the end of a window's first backward to its update; while that backward makes them, they are `working`."""
     optimizer: int = 0
     input_buffer: int = 0
-    """Inputs that wait for their backward; the first stage's in the data set's own type."""
+    """Inputs that wait for their backward; those of the first stage in the data set's own type."""
     parameter_buffer: int = 0
     """Copies of older parameters."""
     graphs: int = 0
-    """Kept graphs, with what goes into them and comes out."""
+    """Stashed graphs, with their inputs and outputs."""
     working: int = 0
-    """What the operation holds that is under way: what it received, makes, and has not yet sent; samples and, in the
-    head, gradients that wait for the backward."""
+    """Tensors of the operation that runs: received, made, and not yet sent; samples and, in the head, gradients that
+    wait for the backward."""
     channels: int = 0
-    """What was sent and has not been received; what is also in a buffer or a graph counts there."""
+    """Messages sent and not yet received; a tensor that is also in a buffer or a graph counts there."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all parts."""
         return sum(getattr(self, part) for part in PARTS)
 
 
 @frozen(kw_only=True)
 class PaperBytes:
-    """What the paper's table 3 counts, in its own way."""
+    """The bytes that table 3 of the PETRA paper counts, in its own way."""
 
     model: int
     """Parameters, running statistics and one input of every node."""
@@ -52,15 +52,14 @@ class PaperBytes:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all parts."""
         return self.model + self.input_buffer + self.parameter_buffer
 
 
 def summed(stages: Iterable[StageBytes]) -> StageBytes:
-    """Add stages part by part: what a device holds at most that hosts them all.
+    """Add stages part by part: an upper bound for a device that hosts them all.
 
-    Their largest moments need not coincide, and what one hands to another on the same device is one tensor there, so
-    this is a bound from above.
+    Their peaks need not coincide, and a message between two of them on the same device is one tensor there.
     """
     listed = [attrs.asdict(stage) for stage in stages]
     return StageBytes(**{part: sum(stage[part] for stage in listed) for part in PARTS})

@@ -3,7 +3,7 @@
     | stream 0: payload | scale | stream 1: payload | ...        each begins at a multiple of 64 bytes
 
 Only the number of samples may differ from message to message (the last batch of an evaluation is smaller), and both
-ends know it. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
+ends know that number. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Extent(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset behind the tensor."""
         return self.offset + prod(self.shape) * ITEM_BYTES[self.dtype]
 
 

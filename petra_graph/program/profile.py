@@ -1,4 +1,4 @@
-"""What was timed on a real device: seconds of each node's operations, for plans that need not guess."""
+"""The seconds of each node's operations, timed on a real device, for plans that need not guess."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from petra_graph.program.devices import Link
 from petra_graph.spec.model import Kind
 
 OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
-    "reversible": frozenset({"forward", "reverse", "rerun", "record", "replay", "invert", "update", "copy"}),
-    "buffered": frozenset({"forward", "rerun", "record", "replay", "copy", "update"}),
-    "head": frozenset({"learn", "update"}),
+    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
+    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
+    "head": frozenset({"forward_backward", "update"}),
 }
-"""What is timed of each kind of node: all that any method asks of it."""
+"""The operations that a profile times, by kind of node: all that any method uses."""
 
 
 @frozen(kw_only=True)
@@ -24,9 +24,9 @@ class Profile:
     """One network, one micro-batch size and one precision on one type of device."""
 
     name: str
-    """The specification's."""
+    """The name in the specification."""
     device: str
-    """What it is, for people."""
+    """The device's name, as users know it."""
     kind: Literal["cpu", "cuda"]
     micro_batch: int
     """Samples."""
@@ -36,8 +36,8 @@ class Profile:
     nodes: Mapping[str, Mapping[Operation, float]]
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
     sizes: Mapping[str, tuple[int, int]]
-    """By node: trained values, and bytes of its output; what tells networks apart."""
+    """By node: trained values, and bytes of its output; they distinguish networks."""
     outside: float
-    """Seconds a micro-batch that no stage accounts for: loading samples, handing messages on."""
+    """Seconds a micro-batch outside all stages: loading samples, passing messages."""
     link: Link | None
-    """Between two of the devices; on one machine's CPU, through its memory."""
+    """Between two of the devices; on the CPU of one machine, through its memory."""

@@ -1,4 +1,4 @@
-"""The order of operations of one stage: one number, its depth, decides it.
+"""The order of operations of one stage, which follows from its depth.
 
 Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
@@ -8,7 +8,7 @@ Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
 A stage does `depth` forwards, then alternates backward and forward in micro-batch order, and finishes its backwards
 when the data ends, at a drain. An update follows the backward that completes a window of k micro-batches, or the
-drain's last backward. Nothing is ever reordered, so timing decides nothing.
+drain's last backward. No operation is ever reordered, so timing decides nothing.
 
     schedule     depth(j)       staleness   source
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)
@@ -44,7 +44,7 @@ class Action:
 
 
 def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> tuple[int, ...]:
-    """Return for each stage how many forwards it does before its first backward.
+    """Return the depth of each stage: the forwards that it does before its first backward.
 
     Args:
         schedule: its name, or the depths themselves.
@@ -65,7 +65,7 @@ def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> t
 
 
 def schedule_text(schedule: AskedSchedule) -> str:
-    """Write a schedule for people."""
+    """Return a schedule as users read it."""
     return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
 
 

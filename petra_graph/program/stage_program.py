@@ -1,4 +1,4 @@
-"""What one stage does, as a value: the compiler writes it, executors and simulators read it.
+"""The program of one stage, as a value: the compiler writes it, executors and simulators read it.
 
 A stage is a set of nodes that share one delay and one optimizer step. Its nodes are grouped into segments: a reversible
 node or the head alone, or a run of consecutive buffered nodes, which store one input between them.
@@ -18,9 +18,9 @@ class InputEdge:
 
     edge: Edge
     streams: int
-    """How many tensors it carries."""
+    """The number of tensors that the edge carries."""
     returns_activation: bool
-    """The backward message carries the activation, since the producer reconstructs and reads this consumer's."""
+    """Whether the backward message carries the activation from which the producer reconstructs."""
 
 
 @frozen(kw_only=True)
@@ -41,7 +41,7 @@ class Segment:
 
 @frozen(kw_only=True)
 class StageProgram:
-    """One stage: segments in topological order, and what enters and leaves it."""
+    """One stage: segments in topological order, and the edges and channels to other stages."""
 
     index: int
     """From 1 to J, as in the paper."""
@@ -56,7 +56,7 @@ class StageProgram:
     sends: tuple[Edge, ...]
     """Edges to other stages."""
     channels: tuple[Channel, ...] = ()
-    """Those that the stage sends on or receives from, everywhere in the same order."""
+    """The channels on which the stage sends or receives, in the same order in every stage."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -65,5 +65,5 @@ class StageProgram:
 
     @property
     def holds_head(self) -> bool:
-        """Whether the loss is computed here."""
+        """Whether the stage computes the loss."""
         return any(segment.kind == "head" for segment in self.segments)

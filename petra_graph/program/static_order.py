@@ -1,8 +1,8 @@
-"""One order for the operations of several stages: a pure function of their programs, which cannot deadlock.
+"""One order for the operations of several stages: a pure function of their programs, free of deadlock.
 
-Each stage keeps its own order; of the stages whose next operation has its messages and room for what it sends, the one
-nearest to the head goes first. So every operation comes after all that it needs: a process that performs its own part
-of this order waits only for operations that other processes perform before.
+Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages that it
+sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process that performs
+its own part of this order waits only for operations that come before.
 
 An evaluation goes batch by batch, each from the first stage to the head.
 """
@@ -57,7 +57,7 @@ class _Counts:
                 self._before[receiver][sender] = self._after[sender][receiver] = channel.capacity
 
     def allow(self, stage: int, verb: Verb) -> bool:
-        """Whether a stage's operation has its messages, and room for what it sends."""
+        """Whether a stage's operation has its messages, and room for the messages that it sends."""
         if verb == "update":
             return True
         done = self._done[verb]

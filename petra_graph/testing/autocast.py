@@ -21,10 +21,10 @@ Seen = dict[str, set[str]]
 
 def check_autocast(trial: Trial) -> None:
     """Every part of the block returns the same type in forward and backward; what the stage keeps is finite float32."""
-    evaluation = trial.evaluation("bfloat16")
-    block = trial.build(evaluation)
-    rig = Rig(block, evaluation)
-    inputs = trial.streams(evaluation, 0)
+    numerics = trial.numerics("bfloat16")
+    block = trial.build(numerics)
+    rig = Rig(block, numerics)
+    inputs = trial.streams(numerics, 0)
     with _types(block) as forward:
         outputs = rig.forward(0, inputs)
     gradients = gradients_for(0, outputs)

@@ -16,11 +16,11 @@ def check_evaluation_mode(trial: Trial) -> None:
 
     Buffers and torch's generator stay as they are.
     """
-    evaluation = trial.evaluation("float64")
-    block = trial.build(evaluation)
-    train(trial, Rig(block, evaluation))
+    numerics = trial.numerics("float64")
+    block = trial.build(numerics)
+    train(trial, Rig(block, numerics))
     block.eval()
-    inputs = trial.streams(evaluation, 0)
+    inputs = trial.streams(numerics, 0)
     state = {key: value.clone() for key, value in block.state_dict().items()}
     generator = torch.get_rng_state()
     with torch.no_grad():

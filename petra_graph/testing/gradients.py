@@ -22,12 +22,12 @@ def check_gradients(trial: Trial) -> None:
     Errors are taken over all parameters together: a bias before batch normalisation has no gradient but rounding.
     """
     promise = "gradients"
-    evaluation = trial.evaluation("float64")
-    block, plain = trial.build(evaluation), trial.build(evaluation)
+    numerics = trial.numerics("float64")
+    block, plain = trial.build(numerics), trial.build(numerics)
     values = [parameter.detach().clone() for parameter in block.parameters()]
-    passages = train(trial, Rig(block, evaluation))
+    passages = train(trial, Rig(block, numerics))
     for passage in passages:
-        _, expected = plain_pass(plain, evaluation, passage.m, passage.inputs, passage.gradients)
+        _, expected = plain_pass(plain, numerics, passage.m, passage.inputs, passage.gradients)
         pairs = [pair for pair in zip(passage.found.gradients, expected, strict=True) if pair[1].numel()]
         if any(one.shape != other.shape for one, other in pairs):
             raise BrokenPromise(promise, "an input's gradient has not the input's shape", REMEDY)

@@ -16,10 +16,10 @@ def check_meta_device(trial: Trial) -> None:
 
     Moving there shows what moving to an accelerator would: a tensor that is no buffer stays behind.
     """
-    evaluation = trial.evaluation("float32")
-    streams = trial.streams(evaluation, 0)
-    built = trial.build(evaluation)
-    with evaluation.node(NODE, 0):
+    numerics = trial.numerics("float32")
+    streams = trial.streams(numerics, 0)
+    built = trial.build(numerics)
+    with numerics.node(NODE, 0):
         expected = _shapes(built, streams)
     nowhere = tuple(stream.to("meta") for stream in streams)
     with torch.device("meta"):

@@ -15,9 +15,9 @@ def check_streams_untouched(trial: Trial) -> None:
 
     Others hold the same tensors: a buffer, a second consumer, a message on its way.
     """
-    evaluation = trial.evaluation("float64")
-    rig = Rig(trial.build(evaluation), evaluation)
-    inputs = trial.streams(evaluation, 0)
+    numerics = trial.numerics("float64")
+    rig = Rig(trial.build(numerics), numerics)
+    inputs = trial.streams(numerics, 0)
     given = _copies(inputs)
     rig.peek(0, inputs)
     _compare("forward", "input", inputs, given)

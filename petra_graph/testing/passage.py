@@ -1,8 +1,8 @@
-"""Micro-batches through a block and back, in the cell that training would put it in.
+"""Micro-batches through a block and back, in the runner that training would put it in.
 
     forwards of m = 0, 1, 2, then their backwards in the same order: as in a stage of depth 3
 
-Decision: promises are checked through the executor's own cells, so that what the kit accepts is what training needs.
+Decision: promises are checked through the executor's own runners, so that what the kit accepts is what training needs.
 """
 
 # m micro-batch
@@ -37,40 +37,40 @@ class Passage:
 
 
 class Rig:
-    """A block in its cell: reversible ones keep nothing, buffered ones their input, the head's loss is linear."""
+    """A block in its runner: reversible ones keep nothing, buffered ones their input, the head's loss is linear."""
 
-    def __init__(self, block: Block, evaluation: NumericsContext) -> None:
+    def __init__(self, block: Block, numerics: NumericsContext) -> None:
         self.block = block
-        self.evaluation = evaluation
+        self.numerics = numerics
         self._loss = _Projection()
         modules = {NODE: block}
-        self._cell: BodyRunner | HeadRunner
+        self._runner: BodyRunner | HeadRunner
         if isinstance(block, Head):
-            self._cell = HeadRunner(modules, evaluation, reads_samples=False, loss=self._loss)
+            self._runner = HeadRunner(modules, numerics, reads_samples=False, loss=self._loss)
         else:
             kept = Reconstruct if isinstance(block, Reversible) else Recompute
-            self._cell = kept(modules, evaluation, reads_samples=False)
+            self._runner = kept(modules, numerics, reads_samples=False)
 
     def peek(self, m: int, inputs: Streams) -> Streams:
         """Return the outputs of a training micro-batch; nothing remembers it."""
-        return self._cell.run_without_graph(m, inputs)
+        return self._runner.run_without_graph(m, inputs)
 
     def forward(self, m: int, inputs: Streams) -> Streams:
         """Run the forward of a training micro-batch."""
-        if isinstance(self._cell, BodyRunner):
-            return self._cell.forward(m, inputs)
+        if isinstance(self._runner, BodyRunner):
+            return self._runner.forward(m, inputs)
         (output,) = self.peek(m, inputs)
-        self._cell.forward_backward(m, inputs, *gradients_for(m, (output,)))
+        self._runner.forward_backward(m, inputs, *gradients_for(m, (output,)))
         return (self._loss.output,)
 
     def backward(self, m: int, outputs: Streams, gradients: Streams) -> Reversed:
         """Run the backward of the first micro-batch that is still open."""
-        return self._cell.backward(m, outputs if isinstance(self.block, Reversible) else None, gradients)
+        return self._runner.backward(m, outputs if isinstance(self.block, Reversible) else None, gradients)
 
 
 def train(trial: Trial, rig: Rig, count: int = MICRO_BATCHES) -> tuple[Passage, ...]:
     """Run micro-batches as a stage of depth `count` does; parameter gradients add up."""
-    inputs = [trial.streams(rig.evaluation, m) for m in range(count)]
+    inputs = [trial.streams(rig.numerics, m) for m in range(count)]
     outputs = [rig.forward(m, streams) for m, streams in enumerate(inputs)]
     passages = []
     for m in range(count):
@@ -87,7 +87,7 @@ def gradients_for(m: int, outputs: Streams) -> Streams:
 
 
 def plain_pass(
-    block: Block, evaluation: NumericsContext, m: int, inputs: Streams, gradients: Streams
+    block: Block, numerics: NumericsContext, m: int, inputs: Streams, gradients: Streams
 ) -> tuple[Streams, Streams]:
     """Run a block under plain autograd.
 
@@ -95,14 +95,14 @@ def plain_pass(
         the outputs, and the gradient of the inputs; parameter gradients are added to `grad`.
     """
     leaves = tuple(leaf(stream) for stream in inputs)
-    with evaluation.node(NODE, m):
+    with numerics.node(NODE, m):
         outputs = block(*leaves)
     return tuple(stream.detach() for stream in outputs), backpropagate(outputs, gradients, leaves)
 
 
-def invert(block: Reversible, evaluation: NumericsContext, m: int, outputs: Streams) -> Streams:
+def invert(block: Reversible, numerics: NumericsContext, m: int, outputs: Streams) -> Streams:
     """Run a block's inverse as a training micro-batch does."""
-    with torch.no_grad(), frozen_statistics(block), evaluation.node(NODE, m):
+    with torch.no_grad(), frozen_statistics(block), numerics.node(NODE, m):
         return block.inverse(*outputs)
 
 

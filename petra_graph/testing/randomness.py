@@ -21,9 +21,9 @@ def check_randomness(trial: Trial) -> None:
 
     That the reconstruction sees the forward's masks is `check_inverse`'s: a wrong mask gives a wrong input.
     """
-    evaluation = trial.evaluation("float64")
-    rig = Rig(trial.build(evaluation), evaluation)
-    inputs = trial.streams(evaluation, 0)
+    numerics = trial.numerics("float64")
+    rig = Rig(trial.build(numerics), numerics)
+    inputs = trial.streams(numerics, 0)
     before = _generators()
     first, second = rig.peek(0, inputs), rig.peek(0, inputs)
     if not _same(first, second):
@@ -41,10 +41,10 @@ def check_randomness(trial: Trial) -> None:
 
 def _draws(trial: Trial) -> bool:
     """Tell whether the block moves torch's generator while it is evaluated."""
-    evaluation = trial.evaluation("float64")
-    block = trial.build(evaluation)
-    inputs = trial.streams(evaluation, 0)
-    with torch.no_grad(), frozen_statistics(block), evaluation.node(NODE, 0):
+    numerics = trial.numerics("float64")
+    block = trial.build(numerics)
+    inputs = trial.streams(numerics, 0)
+    with torch.no_grad(), frozen_statistics(block), numerics.node(NODE, 0):
         before = torch.get_rng_state()
         block(*inputs)
         return not torch.equal(torch.get_rng_state(), before)

@@ -16,9 +16,9 @@ REMEDY = (
 
 def check_recomputation(trial: Trial) -> None:
     """Each micro-batch's outputs come out again, with a graph, after others have passed."""
-    evaluation = trial.evaluation("float64")
-    block = trial.build(evaluation)
-    for passage in train(trial, Rig(block, evaluation)):
-        again, _ = plain_pass(block, evaluation, passage.m, passage.inputs, passage.gradients)
+    numerics = trial.numerics("float64")
+    block = trial.build(numerics)
+    for passage in train(trial, Rig(block, numerics)):
+        again, _ = plain_pass(block, numerics, passage.m, passage.inputs, passage.gradients)
         what = "the same micro-batch gives other outputs when it is evaluated again"
         expect_close("recomputation", what, again, passage.outputs, dtype=torch.float64, remedy=REMEDY)

@@ -22,15 +22,15 @@ def check_inverse(trial: Trial) -> None:
     """
     promise = "inverse"
     for compute, dtype in (("float64", torch.float64), ("float32", torch.float32)):
-        evaluation = trial.evaluation("float64" if compute == "float64" else "float32")
-        block = trial.build(evaluation)
+        numerics = trial.numerics("float64" if compute == "float64" else "float32")
+        block = trial.build(numerics)
         assert isinstance(block, Reversible)
-        for passage in train(trial, Rig(block, evaluation)):
+        for passage in train(trial, Rig(block, numerics)):
             remedy = (
                 "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
                 "F must be a function of its argument, the parameters and torch's own generator"
             )
-            again = invert(block, evaluation, passage.m, passage.outputs)
+            again = invert(block, numerics, passage.m, passage.outputs)
             what = "inverse(*forward(*x)) is not x"
             expect_close(promise, what, again, passage.inputs, dtype=dtype, remedy=remedy)
             what = "the input that reverse_vjp reconstructs is not x"
@@ -39,10 +39,10 @@ def check_inverse(trial: Trial) -> None:
 
 def check_one_evaluation(trial: Trial) -> None:
     """The backward of a coupling evaluates each residual function once: the value reconstructs, the graph differentiates."""
-    evaluation = trial.evaluation("float64")
-    block = trial.build(evaluation)
-    rig = Rig(block, evaluation)
-    inputs = trial.streams(evaluation, 0)
+    numerics = trial.numerics("float64")
+    block = trial.build(numerics)
+    rig = Rig(block, numerics)
+    inputs = trial.streams(numerics, 0)
     outputs = rig.forward(0, inputs)
     with _counted(block) as counts:
         rig.backward(0, outputs, gradients_for(0, outputs))

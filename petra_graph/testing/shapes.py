@@ -15,10 +15,10 @@ from petra_graph.testing.trial import NODE, Trial
 def check_shapes(trial: Trial) -> None:
     """Outputs are a tuple of tensors [n, ...] in the streams' type; a reversible block keeps shapes, a head returns one."""
     promise = "shapes"
-    evaluation = trial.evaluation("float64")
-    block = trial.build(evaluation)
-    inputs = trial.streams(evaluation, 0)
-    with torch.no_grad(), frozen_statistics(block), evaluation.node(NODE, 0):
+    numerics = trial.numerics("float64")
+    block = trial.build(numerics)
+    inputs = trial.streams(numerics, 0)
+    with torch.no_grad(), frozen_statistics(block), numerics.node(NODE, 0):
         outputs: Any = block(*inputs)
     if not isinstance(outputs, tuple) or not outputs or not all(isinstance(stream, Tensor) for stream in outputs):
         found = f"forward returned {type(outputs).__name__}"
@@ -28,8 +28,8 @@ def check_shapes(trial: Trial) -> None:
         found = f"{trial.batch} samples came in, and {listing(shapes)} came out"
         raise BrokenPromise(promise, found, "keep the batch as every output's first dimension")
     for stream in outputs:
-        if stream.is_floating_point() and stream.dtype != evaluation.dtype:
-            found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(evaluation.dtype)}"
+        if stream.is_floating_point() and stream.dtype != numerics.dtype:
+            found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(numerics.dtype)}"
             remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
             raise BrokenPromise(promise, found, remedy)
     wanted = [tuple(stream.shape) for stream in inputs]

@@ -17,16 +17,16 @@ MICRO_BATCH = 7
 def check_state_dict(trial: Trial) -> None:
     """A trained block's state, loaded into another one, makes it the same block: in training and in evaluation."""
     promise = "state dictionary"
-    evaluation = trial.evaluation("float64")
-    block, other = trial.build(evaluation), trial.build(evaluation, copy=1)
-    train(trial, Rig(block, evaluation))
+    numerics = trial.numerics("float64")
+    block, other = trial.build(numerics), trial.build(numerics, copy=1)
+    train(trial, Rig(block, numerics))
     state = {key: value.clone() for key, value in block.state_dict().items()}
     try:
         other.load_state_dict(state)
     except RuntimeError as error:
         found = f"another block of the same options does not take it: {str(error).splitlines()[-1].strip()}"
         raise BrokenPromise(promise, found, "let its keys and shapes follow from inputs and options alone") from error
-    inputs = trial.streams(evaluation, MICRO_BATCH)
+    inputs = trial.streams(numerics, MICRO_BATCH)
     for mode in (True, False):
         if not _same(block, other, trial, inputs, training=mode):
             what = "training" if mode else "evaluation"
@@ -37,5 +37,5 @@ def _same(block: Block, other: Block, trial: Trial, inputs: Streams, *, training
     outputs = []
     for module in (block, other):
         module.train(training)
-        outputs.append(Rig(module, trial.evaluation("float64")).peek(MICRO_BATCH, inputs))
+        outputs.append(Rig(module, trial.numerics("float64")).peek(MICRO_BATCH, inputs))
     return all(torch.equal(a, b) for a, b in zip(*outputs, strict=True))

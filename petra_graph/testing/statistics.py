@@ -19,11 +19,11 @@ REMEDY = (
 
 def check_statistics(trial: Trial) -> None:
     """A forward without a graph leaves all buffers alone; forward and backward together update them once."""
-    evaluation = trial.evaluation("float64")
-    block, plain = trial.build(evaluation), trial.build(evaluation)
-    rig = Rig(block, evaluation)
+    numerics = trial.numerics("float64")
+    block, plain = trial.build(numerics), trial.build(numerics)
+    rig = Rig(block, numerics)
     for m in range(MICRO_BATCHES):
-        inputs = trial.streams(evaluation, m)
+        inputs = trial.streams(numerics, m)
         before = _buffers(block)
         outputs = rig.peek(m, inputs)
         changed = [name for name, value in _buffers(block).items() if not torch.equal(value, before[name])]
@@ -33,7 +33,7 @@ def check_statistics(trial: Trial) -> None:
         outputs = rig.forward(m, inputs)
         gradients = gradients_for(m, outputs)
         rig.backward(m, outputs, gradients)
-        plain_pass(plain, evaluation, m, inputs, gradients)
+        plain_pass(plain, numerics, m, inputs, gradients)
         _compare(_buffers(block), _buffers(plain), before)
 
 

@@ -89,24 +89,24 @@ class Trial:
         """The block's name, for messages."""
         return self.block_class.__name__
 
-    def evaluation(self, compute: Compute) -> NumericsContext:
+    def numerics(self, compute: Compute) -> NumericsContext:
         """Return how a stage would evaluate the block on the CPU."""
         return NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
 
-    def build(self, evaluation: NumericsContext, copy: int = 0) -> Block:
+    def build(self, numerics: NumericsContext, copy: int = 0) -> Block:
         """Build the block as a stage would, in training mode; each `copy` has other parameters."""
         with fork_rng(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
-            block = place(self.block_class(self.inputs, self.options), evaluation)
+            block = place(self.block_class(self.inputs, self.options), numerics)
             with torch.no_grad():
                 for parameter in block.parameters():
                     if parameter.is_floating_point():
                         parameter.add_(torch.randn_like(parameter), alpha=NUDGE)
         return block
 
-    def streams(self, evaluation: NumericsContext, m: int) -> Streams:
+    def streams(self, numerics: NumericsContext, m: int) -> Streams:
         """Draw the input streams of a micro-batch."""
         generator = torch.Generator().manual_seed(random_key(self.seed, "sample", m))
-        return evaluation.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
+        return numerics.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
 
 
 def declared_by(block_class: type[Block]) -> BlockDeclaration:

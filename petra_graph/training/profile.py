@@ -3,10 +3,10 @@
 The network runs as it would be trained, in this process, every node a stage of its own; a stopwatch surrounds each
 stage's forward, backward and update. One run a way of keeping activations gives all operations:
 
-    petra                    forward, reverse (reversible nodes), rerun (buffered ones), learn (the head), update
-    dsp                      rerun of reversible nodes, from a stored input
+    petra                    forward, reverse (reversible nodes), recompute (buffered ones), forward_backward (head), update
+    dsp                      recompute of reversible nodes, from a stored input
     backprop                 record and replay, of a kept graph
-    delayed-reconstructed    invert and copy, as what its backward takes beyond a rerun, and its update beyond petra's
+    delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
 """
 
 from __future__ import annotations
@@ -48,19 +48,27 @@ _WAYS: tuple[tuple[str, AskedName, _Meaning], ...] = (
     (
         "petra",
         "sequential",
-        {"reversible": ("forward", "reverse"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
+        {
+            "reversible": ("forward", "reverse"),
+            "buffered": ("forward", "recompute"),
+            "head": ("forward_backward", None),
+        },
     ),
     (
         "dsp",
         "sequential",
-        {"reversible": ("forward", "rerun"), "buffered": ("forward", "rerun"), "head": ("learn", None)},
+        {
+            "reversible": ("forward", "recompute"),
+            "buffered": ("forward", "recompute"),
+            "head": ("forward_backward", None),
+        },
     ),
     (
         "backprop",
         "sequential",
-        {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("learn", None)},
+        {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("forward_backward", None)},
     ),
-    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), "buffered": ("forward", "rerun")}),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), "buffered": ("forward", "recompute")}),
 )
 
 
@@ -107,8 +115,8 @@ def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
             seconds[name] = operations | seconds[name]
     for name, operations in seconds.items():
         if "invert" in operations:
-            operations["invert"] = max(0.0, operations["invert"] - operations["rerun"])
-        if "rerun" in operations:
+            operations["invert"] = max(0.0, operations["invert"] - operations["recompute"])
+        if "recompute" in operations:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
     devices = [torch.device(program.device) for program in ready.compiled.programs]
     costs = ready.costs(ready.compiled.graph, ready.spec)
@@ -230,7 +238,7 @@ class Timed:
 
 def _watched(executor: StageExecutor) -> _Stopwatch:
     watch = _Stopwatch(torch.device(executor.program.device))
-    executor.watch(watch)
+    executor.observe(watch)
     return watch
 
 

@@ -223,10 +223,10 @@ class Masks(TwoFunctionCoupling):
 
 def test_the_two_functions_draw_different_masks():
     trial = Trial.of(Masks, [(32,)] * 2)
-    evaluation = trial.evaluation("float64")
-    x1, x2 = trial.streams(evaluation, 0)
-    with evaluation.node("node", 0):
-        y1, y2 = trial.build(evaluation)(x1, x2)
+    numerics = trial.numerics("float64")
+    x1, x2 = trial.streams(numerics, 0)
+    with numerics.node("node", 0):
+        y1, y2 = trial.build(numerics)(x1, x2)
     assert not torch.equal(y1 - x1 > 1, y2 - x2 > 1)
 
 

@@ -12,14 +12,14 @@ from petra_graph.spec.model import PrecisionSpec
 from tests.pipelines import CHAIN, batches, pipeline
 
 
-def storage(**precision) -> ActivationStore:
+def store(**precision) -> ActivationStore:
     return ActivationStore.of(NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(**precision), seed=0))
 
 
 @pytest.mark.parametrize("device", ["stage", "cpu"])
 def test_on_the_cpu_inputs_wait_as_they_are(device):
     streams = (torch.randn(3), torch.arange(3))
-    held = storage(buffer_device=device).keep(streams)
+    held = store(buffer_device=device).keep(streams)
     assert held is streams
     fetch(held)
     for found, stream in zip(restore(held), streams, strict=True):
@@ -29,7 +29,7 @@ def test_on_the_cpu_inputs_wait_as_they_are(device):
 @pytest.mark.parametrize("device", ["stage", "cpu"])
 def test_they_wait_encoded(device):
     x, tokens = torch.tensor([127.0, 0.4]), torch.arange(2)
-    held = storage(buffer_dtype="int8", buffer_device=device).keep((x, tokens))
+    held = store(buffer_dtype="int8", buffer_device=device).keep((x, tokens))
     assert held[0].payload.tolist() == [127, 0]
     assert held[1] is tokens
     assert restore(held)[0].tolist() == [127.0, 0.0]
@@ -50,7 +50,7 @@ class FakeOnHost(HostCopy):
         return self.streams
 
 
-class FakeStorage:
+class FakeStore:
     """Numbers what it keeps."""
 
     def __init__(self):
@@ -76,13 +76,13 @@ def test_what_comes_next_is_fetched_before_its_backward(schedule, expected):
     """Under a delay as soon as the forward before is done; the first stage puts three ahead and drains at the end."""
     stages = (("stem",), ("rev0", "rev1", "rev2"), ("head",))
     built = pipeline(CHAIN, (8,), schedule=schedule, stages=stages)
-    ((_, stem),) = built.executors[0]._steps
+    ((_, stem),) = built.executors[0]._runners
     assert isinstance(stem, Recompute)
-    stem.storage = FakeStorage()
+    stem.store = FakeStore()
     backward = built.executors[0].backward
-    built.executors[0].backward = lambda m, received: (stem.storage.log.append("backward"), backward(m, received))[1]
+    built.executors[0].backward = lambda m, received: (stem.store.log.append("backward"), backward(m, received))[1]
     built.train(batches((8,), 4))
-    log = ", ".join(stem.storage.log)
+    log = ", ".join(stem.store.log)
     assert log.replace("backward, ", "") == expected
     early = schedule != "sequential"
     assert ("fetch 0, backward, take 0" in log) == early

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.executor.encoded_tensors import LEVELS, EncodedTensor, decode, encode, total
-from petra_graph.program.encoding import encoded_bytes
+from petra_graph.executor.encoded_tensors import LEVELS, EncodedTensor, copied, decode, encode, payload, total
+from tests.costs import encoded_bytes
 
 STORED = ("float32", "bfloat16", "float16", "int8")
 OWN = (torch.float32, torch.float64)
@@ -27,6 +27,11 @@ def one(stream: torch.Tensor, stored: str) -> EncodedTensor:
     (value,) = encode((stream,), stored)
     assert isinstance(value, EncodedTensor)
     return value
+
+
+def bytes_of(value: torch.Tensor | EncodedTensor) -> int:
+    held = [payload(value), *([value.scale] if getattr(value, "scale", None) is not None else ())]
+    return sum(tensor.untyped_storage().nbytes() for tensor in held)
 
 
 def back(stream: torch.Tensor, stored: str) -> torch.Tensor:
@@ -78,7 +83,7 @@ def test_type_shape_and_bytes_are_those_that_were_planned(x, stored):
     (value,) = encode((x,), stored)
     found = decode((value,))[0]
     assert (found.dtype, found.shape) == (x.dtype, x.shape)
-    assert value.nbytes == encoded_bytes(x.shape, stored, name(x.dtype))
+    assert bytes_of(value) == encoded_bytes(x.shape, stored, name(x.dtype))
 
 
 @pytest.mark.parametrize(("own", "stored"), compressed_cases())
@@ -86,8 +91,7 @@ def test_what_memory_really_holds(own, stored):
     """One byte an element, and not a view of something larger."""
     x = torch.randn(16, 4, 6, 6, dtype=own)
     value = one(x, stored)
-    held = [tensor for tensor in (value.payload, value.scale) if tensor is not None]
-    assert sum(tensor.untyped_storage().nbytes() for tensor in held) == encoded_bytes(x.shape, stored, name(own))
+    assert bytes_of(value) == encoded_bytes(x.shape, stored, name(own))
 
 
 @pytest.mark.parametrize(("own", "stored"), compressed_cases())
@@ -183,3 +187,16 @@ def test_it_moves_whole():
     moved = value.to(meta)
     assert (moved.payload.device, moved.scale.device, moved.dtype) == (meta, meta, torch.float32)
     assert one(torch.randn(3), "bfloat16").to(meta).scale is None
+
+
+@pytest.mark.parametrize("stored", ["as-streams", "bfloat16", "int8"])
+def test_a_copy_shares_no_memory(stored):
+    streams = (torch.randn(3), torch.arange(3))
+    encoded = encode(streams, stored)
+    found = copied(encoded)
+    for one, other in zip(decode(found), decode(encoded), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(found, encoded, strict=True):
+        assert payload(one).data_ptr() != payload(other).data_ptr()
+        if stored == "int8" and isinstance(one, EncodedTensor):
+            assert one.scale.data_ptr() != other.scale.data_ptr()

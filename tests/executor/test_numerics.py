@@ -7,7 +7,6 @@ import torch
 
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.runtime.transport import channels
 from petra_graph.runtime.transport.local import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
 from tests.pipelines import CHAIN, REVNET, batches, node, pipeline
@@ -16,7 +15,7 @@ CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)
 
 
-def evaluation(compute="float32", memory_format="channels-last", **more) -> NumericsContext:
+def numerics(compute="float32", memory_format="channels-last", **more) -> NumericsContext:
     return NumericsContext(
         device=CPU, precision=PrecisionSpec(compute=compute, memory_format=memory_format), seed=0, **more
     )
@@ -27,12 +26,13 @@ def messages(monkeypatch):
     """Every tensor that goes over a channel between stages, as it is sent."""
     seen: list[torch.Tensor] = []
 
-    class Recording(LocalChannel):
-        def send(self, message):
-            seen.extend(message)
-            super().send(message)
+    send = LocalChannel.send
 
-    monkeypatch.setattr(channels, "LocalChannel", Recording)
+    def recording(channel, message):
+        seen.extend(message)
+        send(channel, message)
+
+    monkeypatch.setattr(LocalChannel, "send", recording)
     return seen
 
 
@@ -48,32 +48,32 @@ def images(count: int, *, dtype=torch.float32):
     [("float32", torch.float32), ("float64", torch.float64), ("bfloat16", torch.float32)],
 )
 def test_the_type_of_streams(compute, expected):
-    (settled,) = evaluation(compute).canonicalize([torch.zeros(2, 3, dtype=torch.bfloat16)])
-    assert settled.dtype == expected
+    (found,) = numerics(compute).canonicalize([torch.zeros(2, 3, dtype=torch.bfloat16)])
+    assert found.dtype == expected
 
 
 def test_integers_stay_integers():
-    (settled,) = evaluation("float64").canonicalize([torch.zeros(2, 3, dtype=torch.int64)])
-    assert settled.dtype == torch.int64
+    (found,) = numerics("float64").canonicalize([torch.zeros(2, 3, dtype=torch.int64)])
+    assert found.dtype == torch.int64
 
 
 @pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
 def test_the_layout_of_streams(memory_format):
     wanted = torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
     for given in (torch.zeros(2, 4, 3, 3), torch.zeros(2, 3, 3, 4).permute(0, 3, 1, 2), torch.zeros(4, 4, 3, 3)[::2]):
-        (settled,) = evaluation(memory_format=memory_format).canonicalize([given])
-        assert settled.is_contiguous(memory_format=wanted)
+        (found,) = numerics(memory_format=memory_format).canonicalize([given])
+        assert found.is_contiguous(memory_format=wanted)
 
 
 def test_streams_of_other_dimensions_are_plain():
-    (settled,) = evaluation().canonicalize([torch.zeros(3, 2).t()])
-    assert settled.is_contiguous()
+    (found,) = numerics().canonicalize([torch.zeros(3, 2).t()])
+    assert found.is_contiguous()
 
 
-def test_what_is_settled_is_not_copied():
+def test_what_is_found_is_not_copied():
     given = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
-    (settled,) = evaluation().canonicalize([given])
-    assert settled is given
+    (found,) = numerics().canonicalize([given])
+    assert found is given
 
 
 @pytest.mark.parametrize("method", ["petra", "backprop"])
@@ -102,7 +102,7 @@ def test_parameters_are_channels_last_too():
 def test_images_become_sample_over_255_minus_mean_over_std():
     sample = torch.arange(2 * 3 * 4 * 4).reshape(2, 3, 4, 4).to(torch.uint8)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.25, 2.0)
-    prepared = evaluation("float64", normalisation=Normalisation(mean=mean, std=std)).prepare(sample)
+    prepared = numerics("float64", normalisation=Normalisation(mean=mean, std=std)).prepare(sample)
     for channel in range(3):
         expected = (sample[:, channel].double() / 255 - mean[channel]) / std[channel]
         torch.testing.assert_close(prepared[:, channel], expected, rtol=1e-15, atol=1e-15)
@@ -112,7 +112,7 @@ def test_images_become_sample_over_255_minus_mean_over_std():
 def test_preparing_leaves_the_sample_as_it_was():
     """The stem's buffer holds the sample, and prepares it a second time in the backward."""
     sample = torch.full((2, 3, 4, 4), 51, dtype=torch.uint8)
-    given = evaluation(normalisation=Normalisation(mean=(0.1,) * 3, std=(0.5,) * 3))
+    given = numerics(normalisation=Normalisation(mean=(0.1,) * 3, std=(0.5,) * 3))
     first, second = given.prepare(sample), given.prepare(sample)
     assert torch.equal(first, second)
     assert torch.equal(sample, torch.full_like(sample, 51))
@@ -120,12 +120,12 @@ def test_preparing_leaves_the_sample_as_it_was():
 
 def test_images_without_statistics_are_scaled_alone():
     sample = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
-    assert evaluation("float64").prepare(sample).flatten().tolist() == [0.0, 0.2, 1.0]
+    assert numerics("float64").prepare(sample).flatten().tolist() == [0.0, 0.2, 1.0]
 
 
 def test_other_samples_are_brought_to_the_streams_type():
-    assert evaluation("float64").prepare(torch.zeros(2, 3)).dtype == torch.float64
-    assert evaluation().prepare(torch.zeros(2, 3, dtype=torch.int64)).dtype == torch.int64
+    assert numerics("float64").prepare(torch.zeros(2, 3)).dtype == torch.float64
+    assert numerics().prepare(torch.zeros(2, 3, dtype=torch.int64)).dtype == torch.int64
 
 
 # --- bfloat16 --------------------------------------------------------------------------------------------------------
@@ -156,10 +156,10 @@ def test_bfloat16_reconstructs_what_float32_does_to_its_own_precision():
     """y = t + F(x): the stream t is float32, so its reconstruction is off by F's rounding at most, not by its own."""
     built = pipeline(CHAIN, (8,), compute="bfloat16", schedule="sequential", rate=lambda _: 0.0)
     executor = next(executor for executor in built.executors if executor.program.nodes == ("rev0",))
-    ((_, cell),) = executor._steps
+    ((_, runner),) = executor._runners
     inputs = torch.randn(4, 6), torch.randn(4, 6)
-    outputs = cell.forward(0, inputs)
-    found = cell.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
+    outputs = runner.forward(0, inputs)
+    found = runner.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
     for one, other in zip(found.inputs, inputs, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=8 * torch.finfo(torch.float32).eps)
 
@@ -169,12 +169,12 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
         with given.node(name, micro_batch):
             return torch.rand(()).item()
 
-    base = evaluation()
+    base = numerics()
     drawn = [
         draw(base),
         draw(base, name="b"),
         draw(base, micro_batch=1),
-        draw(evaluation(replica=1)),
+        draw(numerics(replica=1)),
         draw(NumericsContext(device=CPU, precision=PrecisionSpec(), seed=1)),
     ]
     assert len(set(drawn)) == len(drawn)
@@ -183,7 +183,7 @@ def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
 
 def test_a_node_leaves_the_generator_as_it_was():
     before = torch.get_rng_state()
-    with evaluation().node("a", 0):
+    with numerics().node("a", 0):
         torch.rand(3)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -191,7 +191,10 @@ def test_a_node_leaves_the_generator_as_it_was():
 def test_samples_are_told_from_streams_by_their_edge():
     built = pipeline(REVNET, IMAGE)
     reading = [
-        executor.program.index for executor in built.executors for _, cell in executor._steps if cell.reads_samples
+        executor.program.index
+        for executor in built.executors
+        for _, runner in executor._runners
+        if runner.reads_samples
     ]
     assert reading == [1]
     assert built.executors[0].program.receives[0].producer == INPUT

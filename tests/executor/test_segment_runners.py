@@ -27,12 +27,12 @@ DROPOUT = (
 )
 
 
-def cells(built):
-    return {segment.nodes[0]: cell for executor in built.executors for segment, cell in executor._steps}
+def runners(built):
+    return {segment.nodes[0]: runner for executor in built.executors for segment, runner in executor._runners}
 
 
-def cell_of(nodes, name, shape=(8,), **more):
-    return cells(pipeline(nodes, shape, **more))[name]
+def runner_of(nodes, name, shape=(8,), **more):
+    return runners(pipeline(nodes, shape, **more))[name]
 
 
 def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
@@ -42,21 +42,21 @@ def streams(*shape: int, count: int = 2) -> tuple[torch.Tensor, ...]:
 
 def test_which_cell_a_node_gets():
     anchored = (*CHAIN[:2], node("rev1", "rev-mlp", kind="buffered", hidden=7), *CHAIN[3:])
-    assert {name: type(cell) for name, cell in cells(pipeline(anchored, (8,))).items()} == {
+    assert {name: type(runner) for name, runner in runners(pipeline(anchored, (8,))).items()} == {
         "stem": Recompute,
         "rev0": Reconstruct,
         "rev1": Recompute,
         "rev2": Reconstruct,
         "head": HeadRunner,
     }
-    plain = cells(pipeline(anchored, (8,), method="backprop"))
-    assert {type(cell) for name, cell in plain.items() if name != "head"} == {StashGraph}
+    plain = runners(pipeline(anchored, (8,), method="backprop"))
+    assert {type(runner) for name, runner in plain.items() if name != "head"} == {StashGraph}
 
 
 def test_a_reversible_node_holds_no_tensor_between_its_passes():
-    cell = cell_of(CHAIN, "rev0")
+    runner = runner_of(CHAIN, "rev0")
     inputs = streams(4, 6)
-    outputs = cell.forward(0, inputs)
+    outputs = runner.forward(0, inputs)
     assert not any(stream.requires_grad for stream in outputs)
     watched = [weakref.ref(stream) for stream in (*inputs, *outputs)]
     del inputs, outputs
@@ -69,32 +69,32 @@ def live_tensors() -> int:
 
 
 def test_what_a_reversible_forward_leaves_is_its_output_alone():
-    cell = cell_of(REVNET, "a0", (3, 6, 6))
+    runner = runner_of(REVNET, "a0", (3, 6, 6))
     inputs = streams(4, 4, 6, 6)
     before = live_tensors()
-    outputs = cell.forward(0, inputs)
+    outputs = runner.forward(0, inputs)
     new = {id(stream) for stream in outputs} - {id(stream) for stream in inputs}
     assert live_tensors() - before == len(new)
 
 
 def test_a_buffered_node_holds_its_input_and_no_output():
-    cell = cell_of(REVNET, "down", (3, 6, 6))
+    runner = runner_of(REVNET, "down", (3, 6, 6))
     inputs = streams(4, 4, 6, 6)
     before = live_tensors()
-    outputs = cell.forward(0, inputs)
+    outputs = runner.forward(0, inputs)
     assert live_tensors() - before == len(outputs)
-    assert cell.buffer[0][1] is inputs
+    assert runner.buffer[0][1] is inputs
 
 
 def test_backwards_take_inputs_in_the_order_of_the_forwards():
-    cell = cell_of(REVNET, "down", (3, 6, 6))
+    runner = runner_of(REVNET, "down", (3, 6, 6))
     for m in (5, 6):
-        cell.forward(m, streams(4, 4, 6, 6))
+        runner.forward(m, streams(4, 4, 6, 6))
     gradients = streams(4, 6, 3, 3)
-    cell.backward(5, None, gradients)
-    assert [m for m, _ in cell.buffer] == [6]
+    runner.backward(5, None, gradients)
+    assert [m for m, _ in runner.buffer] == [6]
     with pytest.raises(AssertionError):
-        cell.backward(7, None, gradients)
+        runner.backward(7, None, gradients)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
@@ -104,30 +104,30 @@ def test_a_buffer_is_filled_to_its_stages_depth_and_no_further(graph, schedule, 
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=accumulation)
     longest: dict[str, int] = {}
     for executor in built.executors:
-        for segment, cell in executor._steps:
-            if isinstance(cell, Recompute):
-                watch(cell, segment.nodes[0], longest)
+        for segment, runner in executor._runners:
+            if isinstance(runner, Recompute):
+                watch(runner, segment.nodes[0], longest)
     built.train(batches(SHAPES[graph], 20, size=2))
     depths = {name: executor.program.depth for executor in built.executors for name in executor.program.nodes}
     assert longest
     assert longest == {name: depths[name] for name in longest}
 
 
-def watch(cell: Recompute, name: str, longest: dict[str, int]) -> None:
-    forward = cell.forward
+def watch(runner: Recompute, name: str, longest: dict[str, int]) -> None:
+    forward = runner.forward
 
     def watching(micro_batch, inputs):
         outputs = forward(micro_batch, inputs)
-        longest[name] = max(longest.get(name, 0), len(cell.buffer))
+        longest[name] = max(longest.get(name, 0), len(runner.buffer))
         return outputs
 
-    cell.forward = watching
+    runner.forward = watching
 
 
 def test_the_stems_buffer_keeps_images_as_they_came():
     built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", schedule="lockstep")
     seen = []
-    stem = cells(built)["stem"]
+    stem = runners(built)["stem"]
     data = [
         (torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(m)), target)
         for m, (_, target) in enumerate(batches((3, 6, 6), 14))
@@ -158,35 +158,35 @@ class NormHead(Head):
         return (self.linear(self.norm(torch.cat(inputs, dim=1))),)
 
 
-def head_cell() -> HeadRunner:
+def head_runner() -> HeadRunner:
     loss = Plugin(group=LOSSES, name="cross-entropy", distribution="petra-graph", declaration=CROSS_ENTROPY)
-    evaluation = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
+    numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
     modules = {"head": NormHead().double()}
-    return HeadRunner(modules, evaluation, reads_samples=False, loss=load(loss)(CROSS_ENTROPY.options()))
+    return HeadRunner(modules, numerics, reads_samples=False, loss=load(loss)(CROSS_ENTROPY.options()))
 
 
 def test_the_head_updates_its_statistics_once_a_micro_batch():
-    cell = head_cell()
+    runner = head_runner()
     target = torch.tensor([0, 1, 2, 3])
     for m in range(3):
-        cell.forward_backward(m, streams(4, 6), target)
-        cell.backward(m, None, ())
-    norm = cell.modules["head"].norm
+        runner.forward_backward(m, streams(4, 6), target)
+        runner.backward(m, None, ())
+    norm = runner.modules["head"].norm
     assert int(norm.num_batches_tracked) == 3
     joined = torch.cat(streams(4, 6), dim=1)
     torch.testing.assert_close(norm.running_mean, joined.mean(0) * (1 - 0.9**3), rtol=1e-12, atol=1e-12)
 
 
 def test_the_head_differentiates_at_once_and_keeps_no_graph():
-    cell = head_cell()
+    runner = head_runner()
     inputs, target = streams(4, 6), torch.tensor([0, 1, 2, 3])
-    result = cell.forward_backward(0, inputs, target)
+    result = runner.forward_backward(0, inputs, target)
     assert not result.loss.requires_grad
-    assert cell.modules["head"].linear.weight.grad is not None
-    ((m, found),) = cell.pending
+    assert runner.modules["head"].linear.weight.grad is not None
+    ((m, found),) = runner.pending
     assert (m, found.inputs) == (0, inputs)
     leaves = [stream.requires_grad_() for stream in streams(4, 6)]
-    expected = nn.functional.cross_entropy(cell.modules["head"](*leaves)[0], target)
+    expected = nn.functional.cross_entropy(runner.modules["head"](*leaves)[0], target)
     torch.testing.assert_close(result.loss, expected.detach())
     for gradient, other in zip(found.gradients, torch.autograd.grad(expected, leaves), strict=True):
         torch.testing.assert_close(gradient, other, rtol=1e-12, atol=1e-15)
@@ -194,31 +194,31 @@ def test_the_head_differentiates_at_once_and_keeps_no_graph():
 
 
 def test_the_head_counts_what_evaluation_counts():
-    cell = head_cell()
-    cell.modules["head"].eval()
-    result = cell.eval_step(streams(4, 6), torch.tensor([0, 1, 2, 3]))
+    runner = head_runner()
+    runner.modules["head"].eval()
+    result = runner.eval_step(streams(4, 6), torch.tensor([0, 1, 2, 3]))
     assert result.samples == 4
     assert set(result.metrics) == {"top1", "top5"}
     assert float(result.metrics["top5"]) == 4.0
-    assert int(cell.modules["head"].norm.num_batches_tracked) == 0
-    assert not cell.pending
+    assert int(runner.modules["head"].norm.num_batches_tracked) == 0
+    assert not runner.pending
 
 
 @pytest.mark.parametrize("name", ["rev0", "rev1"])
 def test_both_passes_draw_the_same_dropout(name):
     """With another mask in the backward, a reversible node would reconstruct another input."""
     built = pipeline(DROPOUT, (8,), schedule="sequential")
-    cell = cells(built)[name]
+    runner = runners(built)[name]
     inputs = streams(4, 6)
-    outputs = cell.forward(3, inputs)
+    outputs = runner.forward(3, inputs)
     leaves = tuple(stream.clone().requires_grad_() for stream in inputs)
-    again = cell.run(3, leaves)
+    again = runner.run(3, leaves)
     for one, other in zip(outputs, again, strict=True):
         assert torch.equal(one, other)
     gradients = streams(4, 6)
     expected = torch.autograd.grad(again, leaves, gradients)
-    found = cell.backward(3, outputs, gradients)
+    found = runner.backward(3, outputs, gradients)
     for one, other in zip((*found.inputs, *found.gradients), (*inputs, *expected), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    other_key = cell.forward(4, inputs)
+    other_key = runner.forward(4, inputs)
     assert not torch.equal(other_key[0], outputs[0])

@@ -90,7 +90,7 @@ def test_evaluation_keeps_nothing_and_has_no_graph():
     executor.set_training(False)
     done = executor.evaluate({Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
     assert not any(stream.requires_grad for outputs in done.sent.values() for stream in outputs)
-    assert not any(getattr(cell, "buffer", ()) for _, cell in executor._steps)
+    assert not any(getattr(runner, "buffer", ()) for _, runner in executor._runners)
 
 
 def test_what_a_forward_in_flight_sent_is_watched():

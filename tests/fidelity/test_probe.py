@@ -202,7 +202,7 @@ def test_a_reconstruction_is_compared_with_what_the_forward_read():
     stages = (("stem",), ("rev0", "rev1"), ("rev2",), ("head",))
     built = pipeline(CHAIN, (8,), schedule="lockstep", stages=stages)
     read, reconstructed = {}, {}
-    for segment, cell in built.executors[1]._steps:
+    for segment, cell in built.executors[1]._runners:
         watch_cell(cell, segment.nodes, read, reconstructed)
     (found,) = probed_stages(built, batches((8,), 12), [6]).values()
     wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]

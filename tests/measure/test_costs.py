@@ -1,4 +1,4 @@
-"""What nodes cost is what the cells do, wherever it is found out."""
+"""What nodes cost is what the runners do, wherever it is found out."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_a_grid_checks_and_rounds_in_the_same_bytes(monkeypatch):
 
 def test_operations_are_those_of_the_kinds():
     found = {name: set(cost.work) for name, cost in costs(REVNET, IMAGE).nodes.items()}
-    buffered = {"forward", "rerun", "record", "replay", "update"}
+    buffered = {"forward", "recompute", "record", "replay", "update"}
     assert found["down"] == buffered
     assert found["a0"] == buffered | {"invert", "reverse"}
-    assert found["head"] == {"learn", "update"}
+    assert found["head"] == {"forward_backward", "update"}
 
 
 def test_a_reversible_backward_evaluates_once():
@@ -81,11 +81,11 @@ def test_a_reversible_backward_evaluates_once():
     work = costs(REVNET, IMAGE).nodes["a0"].work
     forward = work["forward"].flops
     assert forward > 0
-    assert {name: work[name].flops / forward for name in ("record", "replay", "reverse", "rerun", "invert")} == {
+    assert {name: work[name].flops / forward for name in ("record", "replay", "reverse", "recompute", "invert")} == {
         "record": 1,
         "replay": 2,
         "reverse": 3,
-        "rerun": 3,
+        "recompute": 3,
         "invert": 1,
     }
 

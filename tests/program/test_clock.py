@@ -29,8 +29,8 @@ def test_the_table():
     clocks = [clock(schedule, 3, 20, 1) for schedule in ("lockstep", "1f1b", "sequential")]
     rows = [("forwards", [each.at_forward(4) for each in clocks])]
     rows += [(f"backward of {j + 1}", [each.at_backward(4, j) for each in clocks]) for j in range(3)]
-    cells = [(name, ["  ".join(map(str, versions)) for versions in found]) for name, found in rows]
-    lines = [f"    {name:<16}{a:<17}{b:<16}{c}" for name, (a, b, c) in cells]
+    runners = [(name, ["  ".join(map(str, versions)) for versions in found]) for name, found in rows]
+    lines = [f"    {name:<16}{a:<17}{b:<16}{c}" for name, (a, b, c) in runners]
     assert TABLE.splitlines()[1:] == lines
 
 

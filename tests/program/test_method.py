@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from petra_graph.program import method as module
 from petra_graph.program.method import METHODS, is_synchronous
 
 
-def test_the_docstring_draws_the_table():
-    """Name, schedules, what reversible and buffered nodes keep, whose parameters, when to flush."""
-    rows = re.findall(
-        r"^    (\S+)  +(lockstep, 1f1b|\S+)  +(\w+)  +(\w+)  +(current|stored)(?:  +(window))?$",
-        module.__doc__,
-        re.MULTILINE,
-    )
-    assert {
-        name: (tuple(schedules.split(", ")), reversible, buffered, backward, flush or "drain")
-        for name, schedules, reversible, buffered, backward, flush in rows
-    } == {
-        name: (
-            tuple(
-                schedule
-                for schedule in method.schedules
-                if schedule not in {"sequential", "auto"} or len(method.schedules) == 1
-            ),
-            method.reversible,
-            method.buffered,
-            method.backward,
-            method.flush,
-        )
-        for name, method in METHODS.items()
-    }
-
-
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_knows_its_name_its_source_and_a_default_schedule(name):
+def test_a_method_has_a_name_and_a_default_schedule(name):
     method = METHODS[name]
     assert method.name == name
-    assert method.source
     assert method.schedules
 
 

@@ -27,10 +27,10 @@ def spec(write):
 
 def test_every_operation_that_a_method_may_need(taken):
     assert set(taken.nodes) == {"stem", "rev.0", "rev.1", "head"}
-    reversible = {"forward", "reverse", "rerun", "record", "replay", "invert", "copy", "update"}
+    reversible = {"forward", "reverse", "recompute", "record", "replay", "invert", "copy", "update"}
     assert set(taken.nodes["rev.0"]) == reversible
-    assert set(taken.nodes["stem"]) == {"forward", "rerun", "record", "replay", "copy", "update"}
-    assert set(taken.nodes["head"]) == {"learn", "update"}
+    assert set(taken.nodes["stem"]) == {"forward", "recompute", "record", "replay", "copy", "update"}
+    assert set(taken.nodes["head"]) == {"forward_backward", "update"}
     assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
     assert (taken.micro_batch, taken.compute, taken.threads) == (128, "float32", 1)
     assert taken.link.latency_seconds < 64 * 2**20 / taken.link.bytes_per_second
@@ -47,11 +47,11 @@ def test_a_plan_adds_its_times_up(taken, spec, here):
     stem, first, second, head = document["stages"]
     nodes = taken.nodes
     assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
-    assert stem["seconds"]["backward"] == pytest.approx(nodes["stem"]["rerun"])
+    assert stem["seconds"]["backward"] == pytest.approx(nodes["stem"]["recompute"])
     assert first["seconds"]["backward"] == pytest.approx(nodes["rev.0"]["reverse"])
     assert second["seconds"]["update"] == pytest.approx(nodes["rev.1"]["update"])
     assert head["seconds"] == pytest.approx(
-        {"forward": nodes["head"]["learn"], "backward": 0, "update": nodes["head"]["update"]}
+        {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"]}
     )
     assert "times are of a profile" in document["assumptions"][0]
 

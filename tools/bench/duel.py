@@ -192,10 +192,10 @@ class Duel:
         """Train once more; return what both processes did and where they waited."""
         events: list[Event] = []
         for stage in contestant.stages:
-            stage.watch(Recorder(stage.program.index, events))
+            stage.observe(Recorder(stage.program.index, events))
         self.timed(contestant)
         for stage in contestant.stages:
-            stage.watch(StageObserver())
+            stage.observe(StageObserver())
         events += [("waiting", "wait", began, ended) for began, ended in self.waker.waits]
         return [(f"rank {rank}, {where}", *rest) for rank, own in enumerate(self.all(events)) for where, *rest in own]
 

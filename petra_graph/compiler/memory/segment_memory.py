@@ -64,8 +64,8 @@ class SegmentMemory:
         """Return the outputs, held once."""
         if segment.kind == "head":
             (name,) = segment.nodes
-            self._differentiated(name, self._nodes[name].work["learn"])
-            gradients = self._results(self._nodes[name].work["learn"], inputs, self._nodes[name].input_bytes)
+            self._differentiated(name, self._nodes[name].work["forward_backward"])
+            gradients = self._results(self._nodes[name].work["forward_backward"], inputs, self._nodes[name].input_bytes)
             self.ledger.hold(inputs)
             self._pending[micro_batch] = inputs, gradients
             return []
@@ -133,8 +133,8 @@ class SegmentMemory:
         if len(nodes) > 1:
             return self._replayed(nodes, self._recorded(nodes, inputs), gradients, stored=stored)
         node = self._nodes[nodes[0]]
-        self._differentiated(nodes[0], node.work["rerun"], stored=stored)
-        return self._results(node.work["rerun"], [*gradients, *inputs], node.input_bytes)
+        self._differentiated(nodes[0], node.work["recompute"], stored=stored)
+        return self._results(node.work["recompute"], [*gradients, *inputs], node.input_bytes)
 
     def _recorded(self, nodes: Iterable[str], streams: Streams) -> _Graph:
         graph = _Graph()

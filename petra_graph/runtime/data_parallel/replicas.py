@@ -68,7 +68,7 @@ class Replicas:
             group = dist.new_group(list(peers), timeout=NEVER, use_local_synchronization=True)
             assert isinstance(group, dist.ProcessGroup)
             stage = _StageReducer(executor, group, peers, watchdog)
-            executor.watch(stage)
+            executor.observe(stage)
             self._stages[executor.program.index] = stage
             if synchronised:
                 exchange = _StatisticsExchange(executor.program.index, group, peers, watchdog)
@@ -160,7 +160,7 @@ class _StageReducer(StageObserver):
     pending: list[_GradientSum] = field(factory=list)
     asked: bool = False
 
-    def left(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
+    def segment_backward(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):

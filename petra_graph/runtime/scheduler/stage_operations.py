@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import attrs
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import BackwardMessage, StageExecutor
 from petra_graph.graph.node_graph import INPUT
@@ -116,7 +115,7 @@ class StageOperations:
                 continue
             receiver = self._channels.receivers[ChannelKey(edge, "forward")]
             tensors = moved(receiver.receive(), cursor.device)
-            received[edge] = tensors if in_place or not receiver.leases else _copied(tensors)
+            received[edge] = tensors if in_place or not receiver.leases else copied(tensors)
             if receiver.leases:
                 leased |= _memory(tensors)
         if not program.holds_head:
@@ -130,7 +129,7 @@ class StageOperations:
         """Send a message; what lies in a slot is copied where it would stay in this process."""
         sender = self._channels.senders[key]
         if leased and isinstance(sender, LocalChannel) and leased & _memory(message):
-            message = _copied(message)
+            message = copied(message)
         sender.send(message)
 
 
@@ -153,16 +152,6 @@ def reads_samples(program: StageProgram) -> bool:
     return any(edge.producer == INPUT for edge in program.receives)
 
 
-def _copied(message: EncodedTensors) -> EncodedTensors:
-    return tuple(
-        attrs.evolve(value, payload=value.payload.clone(), scale=None if value.scale is None else value.scale.clone())
-        if isinstance(value, EncodedTensor)
-        else value.clone()
-        for value in message
-    )
-
-
 def _memory(message: EncodedTensors) -> set[int]:
     """Return where the tensors' memory begins."""
-    tensors = [value.payload if isinstance(value, EncodedTensor) else value for value in message]
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    return {payload(value).untyped_storage().data_ptr() for value in message}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
+from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors, payload
 from petra_graph.program.message_layout import Extent, MessageLayout, TensorLayout
 
 
 def write(layout: MessageLayout, memory: Tensor, encoded: EncodedTensors) -> int:
     """Copy a message into `memory`, uint8 [bytes], and return how many bytes it takes."""
-    samples = next((_payload(value).shape[0] for value in encoded if _payload(value).numel()), 0)
+    samples = next((payload(value).shape[0] for value in encoded if payload(value).numel()), 0)
     extents, size = layout.extents(samples)
-    for value, (payload, scale) in zip(encoded, extents, strict=True):
-        _view(payload, memory).copy_(_payload(value))
+    for value, (place, scale) in zip(encoded, extents, strict=True):
+        _view(place, memory).copy_(payload(value))
         if isinstance(value, EncodedTensor) and value.scale is not None:
             _view(scale, memory).copy_(value.scale)
     return size
@@ -24,8 +24,8 @@ def read(layout: MessageLayout, memory: Tensor, samples: int) -> EncodedTensors:
     """Return the message in `memory`, uint8 [bytes]; its tensors are views, nothing is copied."""
     extents, _ = layout.extents(samples)
     return tuple(
-        _value(tensor, _view(payload, memory), _view(scale, memory) if tensor.scaled else None)
-        for tensor, (payload, scale) in zip(layout.tensors, extents, strict=True)
+        _value(tensor, _view(place, memory), _view(scale, memory) if tensor.scaled else None)
+        for tensor, (place, scale) in zip(layout.tensors, extents, strict=True)
     )
 
 
@@ -34,12 +34,8 @@ def _view(extent: Extent, memory: Tensor) -> Tensor:
     return memory[extent.offset : extent.end].view(dtype).as_strided(extent.shape, extent.strides)
 
 
-def _payload(value: Tensor | EncodedTensor) -> Tensor:
-    return value.payload if isinstance(value, EncodedTensor) else value
-
-
-def _value(tensor: TensorLayout, payload: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
+def _value(tensor: TensorLayout, elements: Tensor, scale: Tensor | None) -> Tensor | EncodedTensor:
     if tensor.stored == tensor.dtype:
-        return payload
+        return elements
     dtype: torch.dtype = getattr(torch, tensor.dtype)
-    return EncodedTensor(payload=payload, scale=scale, dtype=dtype)
+    return EncodedTensor(payload=elements, scale=scale, dtype=dtype)

@@ -82,13 +82,13 @@ def test_conv_stem_reads_any_image(channels, kernel, stride, side):
 
 def test_add_refuses_streams_that_do_not_pair_up():
     with pytest.raises(ValueError, match="its inputs carry 3 streams, which is no multiple of streams = 2"):
-        Trial.of(declared.ADD, [ROW] * 3).build(Trial.of(declared.ADD, [ROW] * 3).evaluation("float64"))
+        Trial.of(declared.ADD, [ROW] * 3).build(Trial.of(declared.ADD, [ROW] * 3).numerics("float64"))
 
 
 def built(name):
     block, inputs, options = TRIALS[name]
     trial = Trial.of(block, inputs, options)
-    evaluation = trial.evaluation("float64")
+    evaluation = trial.numerics("float64")
     return trial.build(evaluation).eval(), trial.streams(evaluation, 0)
 
 

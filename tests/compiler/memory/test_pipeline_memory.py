@@ -31,10 +31,10 @@ def cost(kind: str, inputs: int, outputs: int) -> NodeCost:
         "forward": work(*(None,) * outputs, fresh=outputs),
         "record": work(*(None,) * outputs, fresh=outputs),
         "replay": work(*(None,) * inputs, fresh=inputs),
-        "rerun": work(*(None,) * inputs, fresh=inputs),
+        "recompute": work(*(None,) * inputs, fresh=inputs),
         "reverse": work(*(None,) * 2 * inputs, fresh=2 * inputs),
         "invert": work(*(None,) * inputs, fresh=inputs),
-        "learn": work(*(None,) * inputs, fresh=inputs),
+        "forward_backward": work(*(None,) * inputs, fresh=inputs),
         "update": Work(),
     }
     return NodeCost(
