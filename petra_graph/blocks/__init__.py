@@ -1,4 +1,4 @@
-"""What authors of blocks subclass.
+"""The base classes of blocks, for authors.
 
 A reversible block author subclasses `AdditiveCoupling` and writes the residual function; everything else (inverse,
 gradient with one evaluation, dropout, statistics, autocast) comes with it.

@@ -1,7 +1,7 @@
 """The kinds of blocks: reversible, buffered, head.
 
-Decision: kinds are types. What a block can do is what it inherits, so a network cannot claim an inverse that no code
-provides, and nothing asks a flag.
+Decision: kinds are types. A block's abilities are those that it inherits, so a network cannot claim an inverse that no
+code provides, and no code reads a flag.
 
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
 declared order and returns a tuple of streams.
@@ -38,7 +38,7 @@ class Block(nn.Module):
     """Frozen attrs class of the block's own options."""
     kind: ClassVar[Literal["reversible", "buffered", "head"]]
     streams: ClassVar[int | None] = None
-    """How many tensors the block reads; None: any number."""
+    """The number of tensors that the block reads; None: any number."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Head(Block):
 
 @frozen
 class Reversed:
-    """What a reversible block's backward gives: its reconstructed input and the gradient with respect to it."""
+    """The result of a backward: a segment's input (reconstructed by a reversible block), and the gradient with respect to it."""
 
     inputs: Streams
     gradients: Streams
@@ -95,7 +95,7 @@ class Reversible(Block):
         with torch.no_grad(), frozen_statistics(self):
             inputs = self.inverse(*outputs)
         reseed()
-        leaves = tuple(leaf(stream) for stream in inputs)
+        leaves = tuple(map(leaf, inputs))
         with torch.enable_grad():
-            again = self(*leaves)
-        return Reversed(tuple(stream.detach() for stream in leaves), backpropagate(again, gradients, leaves))
+            recomputed = self(*leaves)
+        return Reversed(tuple(stream.detach() for stream in leaves), backpropagate(recomputed, gradients, leaves))

@@ -1,4 +1,4 @@
-"""Additive couplings: reversible whatever the functions inside are.
+"""Additive couplings: reversible with any functions inside.
 
     swap form                       two-function form
     (x, t) -> (t + F(x), x)         y1 = x1 + F(x2);  y2 = x2 + G(y1)
@@ -94,10 +94,10 @@ class TwoFunctionCoupling(Additive):
 def _added(function: Callable[[Tensor], Tensor], x: Tensor, stream: Tensor) -> Tensor:
     """Return function(x) as it is added to `stream`."""
     value = function(x)
-    if value.shape != stream.shape:  # One that broadcasts can be added, and not differentiated.
-        came, wanted = list(value.shape), list(stream.shape)
+    if value.shape != stream.shape:  # A value that broadcasts can be added, and not differentiated.
         name = getattr(function, "__name__", "the function")
-        raise ValueError(f"{name} must return a tensor of its input's shape, {wanted} (got {came})")
+        shape, got = list(stream.shape), list(value.shape)
+        raise ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
     return on_grid(value, stream)
 
 
@@ -108,10 +108,10 @@ def _part_added(name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> T
 
 def _value_and_vjp(function: Callable[[Tensor], Tensor], x: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Return function(x) and the gradient with respect to x; both own their memory."""
-    at = leaf(x)
+    own = leaf(x)
     with torch.enable_grad():
-        value = function(at)
-    (dx,) = backpropagate([value], [gradient.to(value.dtype)], [at])
-    # A function that only views its input hands the gradient itself through. Addresses would not tell on the meta device.
+        value = function(own)
+    (dx,) = backpropagate([value], [gradient.to(value.dtype)], [own])
+    # A function that only views its input passes on the gradient itself. On the meta device addresses are all equal.
     shared = dx.untyped_storage() is gradient.untyped_storage()
     return value.detach(), dx.clone() if shared else dx

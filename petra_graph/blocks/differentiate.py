@@ -1,4 +1,4 @@
-"""One vector-Jacobian product, as every backward here takes it.
+"""The vector-Jacobian product of every backward.
 
 Parameter gradients are added to `grad` by autograd itself, which keeps the first of a window without a copy and adds
 the others in place; input gradients are returned.
@@ -29,7 +29,7 @@ def backpropagate(
     """
     reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
     if reached:
-        # Autocast belongs to the evaluation: what a block computes in float32 is differentiated in float32.
+        # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
         with _without_autocast(reached[0][0].device.type):
             torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
     return tuple(_gradient(stream) for stream in inputs)

@@ -1,11 +1,11 @@
 """Streams on a grid: multiples of 2^-q, so that an additive coupling reconstructs to the bit.
 
 Where every term of x + F(x) is a multiple of 2^-q and every sum stays below 2^(24-q), a float32 addition is exact, and so
-is the subtraction that undoes it, at any depth, with F in float32 or bfloat16. What enters the streams is rounded: the
-outputs of buffered nodes, and every residual function's value. The gradient passes the rounding as if it were not there.
+is the subtraction that undoes it, at any depth, with F in float32 or bfloat16. All values that enter the streams are
+rounded: the outputs of buffered nodes, and every residual function's value. The gradient ignores the rounding.
 
-It removes rounding error, not what parameters that changed in between do; and it needs a residual function that gives
-the same bits twice.
+A grid removes rounding error, not the effect of parameters that changed in between; and it needs a residual function that
+gives the same bits twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def grid(bits: int | None) -> Iterator[None]:
 
 
 def on_grid(value: Tensor, like: Tensor) -> Tensor:
-    """Round `value` to the grid in force, in the type of the stream `like`; without a grid, return it as it is."""
+    """Round `value` to the grid in force, in the type of the stream `like`; without a grid, return `value`."""
     bits = _bits.get()
     return value if bits is None else rounded(value.to(like.dtype), bits)
 

@@ -1,7 +1,7 @@
-"""Random numbers that follow from a key, so that a recomputation draws what the forward drew.
+"""Random numbers that follow from a key, so that a recomputation draws those of the forward.
 
 While a node runs, its device's generator is seeded with hash(seed, node, micro-batch, replica), and restored
-afterwards. Nothing is stored between forward and backward, and neither the partition nor the runtime matters.
+afterwards. No state is stored between forward and backward, and neither the partition nor the runtime matters.
 
 Decision: the key in force is a context variable, because a block author's residual function calls plain `dropout` and
 must not have to pass anything along.
@@ -34,7 +34,7 @@ def random_key(*parts: object) -> int:
 
 
 def generator_of(device: torch.device) -> torch.Generator | None:
-    """Return the generator that random functions on `device` draw from; None where nothing is drawn (meta)."""
+    """Return the generator that random functions on `device` draw from; None on the meta device, which draws none."""
     if device.type == "cpu":
         return torch.default_generator
     if device.type == "cuda":
@@ -46,7 +46,7 @@ def generator_of(device: torch.device) -> torch.Generator | None:
 
 @contextmanager
 def fork_rng(key: int, device: torch.device) -> Iterator[None]:
-    """Run with `device`'s generator seeded by `key`; afterwards it is as it was."""
+    """Run with `device`'s generator seeded by `key`; afterwards the generator has its former state."""
     generator = generator_of(device)
     if generator is None:
         yield

@@ -1,23 +1,24 @@
-"""From a network to its cost table: every node's operations run once, without memory.
+"""The cost table of a network: the operations of every node run once, without memory.
 
-    compute             where it runs
+    compute             device
     float32, float64    the meta device
-    bfloat16, attention fake tensors of the CPU, which autocast knows and which choose kernels as the CPU does
+    bfloat16, attention fake tensors of the CPU, for which autocast works and kernels are chosen as on the CPU
     a block that        the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
     reads values        part in proportion to the batch, so these two give any other
 
-Nodes of one block, with one set of options and one kind of input, cost the same and are run once.
+Nodes with equal blocks, options and inputs cost the same, and one of them runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
 import torch
-from attrs import define, field, frozen
+from attrs import frozen
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -27,9 +28,9 @@ from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.live_bytes import distinct_bytes
 from petra_graph.measure.meta_kernels import NotOnMeta
-from petra_graph.measure.operations import Subject, WithoutValues, faked, operate
+from petra_graph.measure.operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.optimizer import measure_update
-from petra_graph.measure.shapes import build_block
+from petra_graph.measure.shapes import Memo, build_block
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.costs import CostTable, NodeCost
 from petra_graph.registry.contracts import BuildOptimizer, Loss
@@ -41,14 +42,14 @@ _SMALL = (2, 4)
 
 @frozen(kw_only=True)
 class Conditions:
-    """What costs depend on beside the network."""
+    """The conditions on which costs depend, beside the network."""
 
     batch: int
     """Samples in a micro-batch."""
     sample: Shape
     """One sample, without the batch dimension."""
     sample_dtype: Dtype
-    """As the data set has it."""
+    """As the data set stores it."""
     normalisation: Normalisation | None
     precision: PrecisionSpec
     loss: Loss
@@ -65,32 +66,32 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         PluginError: a block's code cannot be imported.
     """
     with uncompiled():
-        return _measured(graph, _Walk(conditions=conditions))
+        return _measured(graph, conditions)
 
 
-def _measured(graph: NodeGraph, walk: _Walk) -> CostTable:
-    conditions = walk.conditions
-    found: dict[str, _Measured] = {}
-    streams: dict[str, tuple[_Stream, ...]] = {
-        INPUT: (_Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype)),)
-    }
+def _measured(graph: NodeGraph, conditions: Conditions) -> CostTable:
+    measured: dict[str, _Measured] = {}
+    memo = Memo[_Measured]()
+    sample = _Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype))
+    streams: dict[str, tuple[_Stream, ...]] = {INPUT: (sample,)}
     for name in graph.order:
         node = graph.nodes[name]
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
-        found[name] = walk.measured(node, inputs)
-        streams[name] = found[name].outputs
+        key = (node.plugin, node.options, node.kind, inputs, INPUT in node.inputs)
+        measured[name] = memo.get(key, partial(_measure, node, inputs, conditions))
+        streams[name] = measured[name].outputs
     return CostTable(
         micro_batch=conditions.batch,
-        sample_bytes=streams[INPUT][0].bytes(conditions.batch),
-        target_bytes=_targets(conditions.batch, torch.device("meta"))[0].nbytes,
-        nodes={name: one.cost for name, one in found.items()},
-        assumptions=tuple(_assumptions(conditions, found)),
+        sample_bytes=sample.bytes(conditions.batch),
+        target_bytes=_classes(conditions.batch, torch.device("meta")).nbytes,
+        nodes={name: node.cost for name, node in measured.items()},
+        assumptions=tuple(_assumptions(conditions, measured)),
     )
 
 
 @frozen(kw_only=True)
 class _Stream:
-    """A stream as shapes say it."""
+    """The shape and type of a stream."""
 
     shape: Shape
     """Without the batch dimension."""
@@ -110,48 +111,8 @@ class _Stream:
 class _Measured:
     cost: NodeCost
     outputs: tuple[_Stream, ...]
-    needed: str | None
-    """Why the node was run on the CPU."""
-
-
-@define(kw_only=True)
-class _Walk:
-    """What has been measured, by what it depends on."""
-
-    conditions: Conditions
-    _known: list[tuple[Any, _Measured]] = field(factory=list, init=False)
-
-    def measured(self, node: Node, inputs: tuple[_Stream, ...]) -> _Measured:
-        key = (node.plugin, node.options, node.kind, inputs, INPUT in node.inputs)
-        # Options of others need not be hashable.
-        known = next((measured for seen, measured in self._known if seen == key), None)
-        if known is None:
-            known = _measure(node, inputs, self.conditions)
-            self._known.append((key, known))
-        return known
-
-
-def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
-    needed = None
-    try:
-        ran = _run_nowhere(node, inputs, conditions)
-    except PetraGraphError:
-        raise
-    except Exception as error:  # noqa: BLE001  whatever stops a block there, the CPU decides
-        needed = f"{type(error).__name__}: {error}".partition("\n")[0]
-        ran = _run_on_cpu(node, inputs, conditions)
-    update = measure_update(ran.module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
-    cost = attrs.evolve(ran.cost, optimizer_bytes=update.state_bytes, work={**ran.cost.work, "update": update.work})
-    return _Measured(cost=cost, outputs=ran.outputs, needed=needed)
-
-
-def _numerics(conditions: Conditions, device: str) -> WithoutValues:
-    return WithoutValues(
-        device=torch.device(device),
-        precision=conditions.precision,
-        seed=0,
-        normalisation=conditions.normalisation,
-    )
+    obstacle: str | None
+    """Why the node ran on the CPU; None: it ran without memory."""
 
 
 @frozen(kw_only=True)
@@ -163,8 +124,21 @@ class _Ran:
     outputs: tuple[_Stream, ...]
 
 
-def _run_nowhere(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
-    """Run on tensors without memory."""
+def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
+    obstacle = None
+    try:
+        ran = _run_without_memory(node, inputs, conditions)
+    except PetraGraphError:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
+        obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
+        ran = _run_on_cpu(node, inputs, conditions)
+    update = measure_update(ran.module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
+    cost = attrs.evolve(ran.cost, optimizer_bytes=update.state_bytes, work={**ran.cost.work, "update": update.work})
+    return _Measured(cost=cost, outputs=ran.outputs, obstacle=obstacle)
+
+
+def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
     on_meta = _numerics(conditions, "meta")
     module = _built(node, inputs, on_meta)
     if conditions.precision.compute != "bfloat16":
@@ -172,6 +146,35 @@ def _run_nowhere(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions
             return _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
         return _run(node, faked(module), inputs, conditions, _numerics(conditions, "cpu"))
+
+
+def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
+    """Run with few samples, and extrapolate.
+
+    Raises:
+        SpecError: the CPU cannot run the block either.
+    """
+    numerics = _numerics(conditions, "cpu")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            small, large = (
+                _run(node, _built(node, inputs, numerics), inputs, attrs.evolve(conditions, batch=batch), numerics)
+                for batch in _SMALL
+            )
+    except PetraGraphError:
+        raise
+    except Exception as error:
+        message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
+        hint = "petra_graph.testing checks blocks; what it says helps to find the cause"
+        raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
+    share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
+    return attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))
+
+
+def _numerics(conditions: Conditions, device: str) -> WithoutValues:
+    return WithoutValues(
+        device=torch.device(device), precision=conditions.precision, seed=0, normalisation=conditions.normalisation
+    )
 
 
 def _built(node: Node, inputs: tuple[_Stream, ...], numerics: WithoutValues) -> Block:
@@ -186,18 +189,18 @@ def _run(
     reads_samples = INPUT in node.inputs
 
     def layout(stream: _Stream) -> torch.memory_format:
-        """Streams come as the evaluation settles them; samples as most loaders have them."""
+        """Return the memory format of streams between nodes; most loaders have samples contiguous."""
         return torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
 
-    subject = Subject(
+    trial = NodeTrial(
         name=node.name,
         module=module,
         numerics=numerics,
         reads_samples=reads_samples,
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    operated = operate(subject, conditions.loss, _targets(batch, numerics.device))
-    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in operated.outputs)
+    counted = count_operations(trial, conditions.loss, _classes(batch, numerics.device))
+    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in counted.outputs)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
         kind=node.kind,
@@ -210,68 +213,40 @@ def _run(
         input_values=tuple(stream.values(batch) for stream in inputs),
         input_bytes=tuple(stream.bytes(batch) for stream in inputs),
         output_bytes=tuple(stream.bytes(batch) for stream in outputs),
-        work=operated.work,
+        work=counted.work,
     )
     return _Ran(module=module, cost=cost, outputs=outputs)
 
 
-def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
-    """Run with few samples, and extrapolate.
-
-    Raises:
-        SpecError: that fails too.
-    """
-    numerics = _numerics(conditions, "cpu")
-    try:
-        with torch.random.fork_rng(devices=[]):
-            small, large = (
-                _run(
-                    node,
-                    _built(node, inputs, numerics),
-                    inputs,
-                    attrs.evolve(conditions, batch=batch),
-                    numerics,
-                )
-                for batch in _SMALL
-            )
-    except PetraGraphError:
-        raise
-    except Exception as error:
-        message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
-        hint = "petra_graph.testing checks blocks; what it says helps to find the cause"
-        raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
-    share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
-    return attrs.evolve(small, cost=_on_line(small.cost, large.cost, share))
-
-
-def _on_line(small: Any, large: Any, share: float) -> Any:
-    """Extrapolate all numbers of two costs, but for what only names streams."""
+def _extrapolated(small: Any, large: Any, share: float) -> Any:
+    """Extrapolate all numbers of two costs, but for indices of streams."""
     if isinstance(small, int):
         return max(0, round(small + (large - small) * share))
     if isinstance(small, tuple):
-        return tuple(_on_line(one, other, share) for one, other in zip(small, large, strict=True))
+        return tuple(_extrapolated(*pair, share) for pair in zip(small, large, strict=True))
     if isinstance(small, Mapping):
-        return {key: _on_line(one, large[key], share) for key, one in small.items()}
+        return {key: _extrapolated(value, large[key], share) for key, value in small.items()}
     if not attrs.has(type(small)):
         return small
     names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
-    return attrs.evolve(small, **{name: _on_line(getattr(small, name), getattr(large, name), share) for name in names})
+    values = {name: _extrapolated(getattr(small, name), getattr(large, name), share) for name in names}
+    return attrs.evolve(small, **values)
 
 
-def _targets(batch: int, device: torch.device) -> tuple[Tensor, ...]:
-    """Return what targets may be, most usual first: classes; else they are as the head's output."""
-    return (torch.zeros(batch, dtype=torch.int64, device=device),)
+def _classes(batch: int, device: torch.device) -> Tensor:
+    """Return the most usual targets: one class a sample."""
+    return torch.zeros(batch, dtype=torch.int64, device=device)
 
 
-def _assumptions(conditions: Conditions, found: Mapping[str, _Measured]) -> Iterator[str]:
-    """Say what the numbers rest on."""
+def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:
+    """Yield the conditions under which the numbers hold."""
     yield "working bytes are those of PyTorch's operations; what kernels allocate inside themselves is not in them"
     if conditions.precision.compute == "bfloat16":
         yield "autocast was taken as on the CPU; a GPU casts other operations"
     yield "the optimizer's step was taken tensor by tensor, as on the CPU"
     if conditions.clip is not None:
         yield "clipping counts for bytes and not for time"
-    for name, one in found.items():
-        if one.needed is not None:
+    for name, node in measured.items():
+        if node.obstacle is not None:
             sizes = " and ".join(map(str, _SMALL))
-            yield f"node {name} needs values ({one.needed}): run on the CPU with {sizes} samples, and scaled"
+            yield f"node {name} needs values ({node.obstacle}): run on the CPU with {sizes} samples, and scaled"

@@ -1,7 +1,7 @@
-"""Bytes of live tensors, counted at dispatch level: what a run holds, to the byte, on the CPU and the meta device alike.
+"""Bytes of live tensors, counted at dispatch level, exactly, on the CPU and the meta device alike.
 
-Every operation's outputs pass here; a storage counts from its first appearance until it is freed. What a kernel allocates
-and frees inside itself is not seen.
+The outputs of every operation pass here; a storage counts from its first appearance until it is freed. Memory that a kernel
+allocates and frees inside itself is not counted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = 0
         self.peak = 0
-        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._counted: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and count what is new in its result."""
+        """Run the operation and count the new storages of its result."""
         before = {id(storage) for storage in storages((args, kwargs))}
         result = self.call(func, args, kwargs or {})
         for storage in storages(result):
@@ -37,27 +37,27 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
     def count(self, storage: torch.UntypedStorage) -> None:
-        """Count a storage from now on, unless it is counted."""
+        """Count a storage from now on, unless it counts already."""
         key = id(storage)
-        if key in self._known and self._known[key]() is storage:
+        if key in self._counted and self._counted[key]() is storage:
             return
         size = storage.nbytes()
         owner = self.grow(size)
 
         def freed(_: object) -> None:
-            self._known.pop(key, None)
+            self._counted.pop(key, None)
             self.shrink(size, owner)
 
-        self._known[key] = weakref.ref(storage, freed)
+        self._counted[key] = weakref.ref(storage, freed)
 
     def grow(self, size: int) -> int:
-        """Add bytes; return whose they are, as a number."""
+        """Add bytes; return the number of their owner."""
         self.live += size
         self.peak = max(self.peak, self.live)
         return 0
 
     def shrink(self, size: int, owner: int) -> None:
-        """Take them away."""
+        """Take the bytes of an owner away."""
         self.live -= size
 
 
@@ -78,7 +78,7 @@ def tensors(tree: Any) -> Iterator[torch.Tensor]:
             yield from tensors(part)
 
 
-def distinct_bytes(held: Iterable[torch.Tensor]) -> int:
-    """Return the bytes behind tensors, shared memory counted once."""
-    found = {id(storage): storage for storage in storages(tuple(held))}
+def distinct_bytes(of: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of the memory of tensors, shared memory counted once."""
+    found = {id(storage): storage for storage in storages(tuple(of))}
     return sum(storage.nbytes() for storage in found.values())

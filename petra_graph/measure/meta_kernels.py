@@ -1,10 +1,10 @@
-"""Operations whose implementation without memory (meta device, fake tensors) is wrong about bytes, or slow.
+"""Replacements of operations that count bytes wrongly without memory (meta device, fake tensors), or are slow.
 
 convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
                         input and weight into channels-last, and a wrong layout costs a copy at every node's end
-batch normalisation     torch's runs the arithmetic step by step, which took most of the time of all, and keeps
+batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
-attention               on the meta device whole matrices are multiplied, where devices have kernels that keep none
+attention               the meta device multiplies whole matrices, where devices have kernels that keep none
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _IMAGE = 4
 
 
 class NotOnMeta(Exception):
-    """The meta device does something else than devices with memory do."""
+    """An operation whose meta implementation differs from that of devices with memory."""
 
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call an operation; without memory, those below in their own way."""
+    """Call an operation, or its replacement below where tensors have no memory."""
     first = args[0] if args else None
     replaced = None
     if isinstance(first, FakeTensor):
@@ -50,12 +50,12 @@ def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _batch_norm_backward(*arguments: Any) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    _, x, weight, *_, (wanted_x, wanted_weight, wanted_bias) = arguments
+    _, x, weight, *_, (needs_x, needs_weight, needs_bias) = arguments
     like = x.new_empty(x.shape[1], dtype=_statistics_dtype(x)) if weight is None else weight
     return (
-        torch.empty_like(x) if wanted_x else None,
-        torch.empty_like(like) if wanted_weight else None,
-        torch.empty_like(like) if wanted_bias else None,
+        torch.empty_like(x) if needs_x else None,
+        torch.empty_like(like) if needs_weight else None,
+        torch.empty_like(like) if needs_bias else None,
     )
 
 

@@ -1,13 +1,14 @@
-"""What the executor's runners do with one node, run and counted.
+"""The operations of the executor's segment runners on one node, run and counted.
 
-Decision: the runners themselves run, on tensors without values. So the planner's numbers follow whatever the executor
-does, and nobody has to keep a second description of it.
+Decision: the runners themselves run, on tensors without values. So the planner's numbers follow the executor, and no
+second description of its operations has to be kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from attrs import frozen
@@ -16,20 +17,22 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.grid import grid
 from petra_graph.executor.numerics import NumericsContext, largest_magnitude
-from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, StashGraph
-from petra_graph.measure.live_bytes import storages
+from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, SegmentRunner, StashGraph
+from petra_graph.measure.live_bytes import distinct_bytes, storages
 from petra_graph.measure.tally import Lap, Tally
 from petra_graph.program.costs import Operation, Work
 from petra_graph.registry.contracts import Loss
 
+T = TypeVar("T", bound=SegmentRunner)
+
 
 @frozen(kw_only=True, slots=False)
 class WithoutValues(NumericsContext):
-    """An evaluation that looks at no value; on the meta device, whose tensors autocast does not know, without it."""
+    """Numerics that read no value; without autocast on the meta device, whose tensors autocast does not know."""
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Run blocks as on a device with values."""
+        """Set the arithmetic of a device with values."""
         if self.device.type != "meta":
             with super().arithmetic():
                 yield
@@ -38,12 +41,12 @@ class WithoutValues(NumericsContext):
             yield
 
     def check_range(self, name: str, streams: Streams, bits: int) -> None:
-        """Compute what would be compared."""
+        """Compute the magnitude that a run compares with the range."""
         largest_magnitude(streams)
 
 
 def faked(module: Block) -> Block:
-    """Put a module of the meta device on the CPU of the fake tensor mode that is on; tensors that are no buffers stay."""
+    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are no buffers stay."""
     made: dict[int, Tensor] = {}
 
     def fake(tensor: Tensor) -> Tensor:
@@ -62,8 +65,8 @@ def faked(module: Block) -> Block:
 
 
 @frozen(kw_only=True)
-class Subject:
-    """One node, built and placed, and what it reads."""
+class NodeTrial:
+    """One node, built and placed, and its inputs."""
 
     name: str
     module: Block
@@ -71,133 +74,128 @@ class Subject:
     reads_samples: bool
     inputs: Streams
 
-    @property
-    def modules(self) -> Mapping[str, Block]:
-        """As runners take them."""
-        return {self.name: self.module}
+    def runner(self, of: type[T], **more: Any) -> T:
+        """Return a new runner of the node."""
+        return of({self.name: self.module}, self.numerics, reads_samples=self.reads_samples, **more)
 
-    def forget(self) -> None:
+    def drop_gradients(self) -> None:
         """Drop the gradients of parameters."""
         self.module.zero_grad(set_to_none=True)
 
 
 @frozen(kw_only=True)
-class Operated:
-    """A node's operations and what it returned."""
+class NodeWork:
+    """The work of a node's operations, and its outputs."""
 
     outputs: Streams
     work: Mapping[Operation, Work]
 
 
-def operate(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
+def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
     """Run and count all operations that a node of its class may meet in training.
 
     Args:
-        subject: the node.
-        loss: what the head minimises.
-        targets: for the head: the first that the loss accepts counts.
+        trial: the node.
+        loss: the head's loss.
+        classes: the head's targets, if the loss accepts them; else targets are like the head's output.
     """
-    if isinstance(subject.module, Head):
-        return _head(subject, loss, targets)
-    runner = Reconstruct(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
+    if isinstance(trial.module, Head):
+        return _head(trial, loss, classes)
+    runner = trial.runner(Reconstruct)
     with Tally() as tally:
-        outputs = runner.run_without_graph(0, subject.inputs)
+        outputs = runner.run_without_graph(0, trial.inputs)
         forward = tally.lap()
-    work: dict[Operation, Work] = {"forward": _work(forward, shares=_shares(outputs, subject.inputs))}
-    # What comes is not what left: a message's gradient and activation have memory of their own.
-    gradients = tuple(_like(stream) for stream in outputs)
-    work["recompute"] = _recompute(subject, gradients)
-    work["record"], work["replay"] = _recorded(subject, gradients)
-    if isinstance(subject.module, Reversible) and len(outputs) == len(subject.inputs):
-        again = tuple(_like(stream) for stream in outputs)
-        work["invert"] = _invert(subject, subject.module, again)
-        work["reverse"] = _reverse(subject, runner, again, gradients)
-    return Operated(outputs=outputs, work=work)
+    work: dict[Operation, Work] = {"forward": _work(forward, shares=_shares(outputs, trial.inputs))}
+    # The gradient and the activation of a message have memory of their own: they are not the tensors that were sent.
+    gradients = tuple(map(torch.zeros_like, outputs))
+    work["recompute"] = _recompute(trial, gradients)
+    work["record"], work["replay"] = _recorded(trial, gradients)
+    if isinstance(trial.module, Reversible) and len(outputs) == len(trial.inputs):
+        returned = tuple(map(torch.zeros_like, outputs))
+        work["invert"] = _invert(runner, returned)
+        work["reverse"] = _reverse(trial, runner, returned, gradients)
+    return NodeWork(outputs=outputs, work=work)
 
 
-def _recompute(subject: Subject, gradients: Streams) -> Work:
-    runner = Recompute(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
+def _recompute(trial: NodeTrial, gradients: Streams) -> Work:
+    runner = trial.runner(Recompute)
 
     def run() -> Streams:
-        runner.buffer.put(0, subject.inputs)
+        runner.buffer.put(0, trial.inputs)
         return runner.backward(0, None, gradients).gradients
 
-    return _differentiated(subject, run, (*gradients, *subject.inputs))
+    return _differentiated(trial, run, (*gradients, *trial.inputs))
 
 
-def _reverse(subject: Subject, runner: Reconstruct, outputs: Streams, gradients: Streams) -> Work:
+def _reverse(trial: NodeTrial, runner: Reconstruct, outputs: Streams, gradients: Streams) -> Work:
     def run() -> Streams:
-        found = runner.backward(0, outputs, gradients)
-        return (*found.inputs, *found.gradients)
+        reverse = runner.backward(0, outputs, gradients)
+        return (*reverse.inputs, *reverse.gradients)
 
-    return _differentiated(subject, run, (*outputs, *gradients))
+    return _differentiated(trial, run, (*outputs, *gradients))
 
 
-def _differentiated(subject: Subject, run: Callable[[], Streams], arguments: Streams) -> Work:
-    """Run twice: gradients of parameters are made, then added to."""
-    subject.forget()
+def _differentiated(trial: NodeTrial, run: Callable[[], Streams], arguments: Streams) -> Work:
+    """Run twice: the first run allocates parameter gradients, the second one adds to them."""
+    trial.drop_gradients()
     with Tally() as tally:
         results = run()
-        anew = tally.lap()
+        allocating = tally.lap()
         del results
         tally.lap()
         results = run()
-        added = tally.lap()
-    subject.forget()
-    return _work(anew, added, shares=_shares(results, arguments))
+        adding = tally.lap()
+    trial.drop_gradients()
+    return _work(allocating, adding, shares=_shares(results, arguments))
 
 
-def _recorded(subject: Subject, gradients: Streams) -> tuple[Work, Work]:
-    runner = StashGraph(subject.modules, subject.numerics, reads_samples=subject.reads_samples)
-    subject.forget()
+def _recorded(trial: NodeTrial, gradients: Streams) -> tuple[Work, Work]:
+    runner = trial.runner(StashGraph)
+    trial.drop_gradients()
     laps: list[tuple[Lap, Lap]] = []
     with Tally() as tally:
         for _ in range(2):
-            outputs = runner.forward(0, subject.inputs)
+            outputs = runner.forward(0, trial.inputs)
             record = tally.lap()
             results = runner.backward(0, None, gradients).gradients
             laps.append((record, tally.lap()))
-            shared = _shares(outputs, subject.inputs), _shares(results, (*gradients, *subject.inputs))
+            shared = _shares(outputs, trial.inputs), _shares(results, (*gradients, *trial.inputs))
             own = _own_bytes(outputs, shared[0])
             del outputs, results
             tally.lap()
-    subject.forget()
-    (record, anew), (_, added) = laps
-    return _work(record, kept=record.left_bytes - own, shares=shared[0]), _work(anew, added, shares=shared[1])
+    trial.drop_gradients()
+    (record, allocating), (_, adding) = laps
+    replay = _work(allocating, adding, shares=shared[1])
+    return _work(record, kept=record.left_bytes - own, shares=shared[0]), replay
 
 
-def _invert(subject: Subject, module: Reversible, outputs: Streams) -> Work:
-    numerics = subject.numerics
+def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     with Tally() as tally:
-        with torch.no_grad(), frozen_statistics(module), numerics.node(subject.name, 0):
-            inputs = numerics.canonicalize(module.inverse(*outputs))
+        inputs = runner.invert(0, outputs)
         lap = tally.lap()
     return _work(lap, shares=_shares(inputs, outputs))
 
 
-def _head(subject: Subject, loss: Loss, targets: Sequence[Tensor]) -> Operated:
-    runner = HeadRunner(subject.modules, subject.numerics, reads_samples=subject.reads_samples, loss=loss)
-    target = _accepted(runner, subject, targets)
+def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
+    runner = trial.runner(HeadRunner, loss=loss)
+    target = _accepted(runner, trial, classes)
 
     def run() -> Streams:
-        runner.forward_backward(0, subject.inputs, target)
+        runner.forward_backward(0, trial.inputs, target)
         return runner.pending.take(0).gradients
 
-    return Operated(outputs=(), work={"forward_backward": _differentiated(subject, run, subject.inputs)})
+    return NodeWork(outputs=(), work={"forward_backward": _differentiated(trial, run, trial.inputs)})
 
 
-def _accepted(runner: HeadRunner, subject: Subject, targets: Sequence[Tensor]) -> Tensor:
-    """Return the first target that the loss takes; the data set alone knows what targets are."""
-    with torch.no_grad(), frozen_statistics(subject.module):
-        (output,) = runner.run(0, subject.inputs)
-        tried = (*targets, torch.zeros_like(output))
-        for target in tried[:-1]:
-            try:
-                runner.loss(output, target)
-            except (ValueError, RuntimeError, IndexError):
-                continue
-            return target
-    return tried[-1]
+def _accepted(runner: HeadRunner, trial: NodeTrial, classes: Tensor) -> Tensor:
+    """Return targets that the loss accepts; the data set alone has the real ones."""
+    with torch.no_grad(), frozen_statistics(trial.module):
+        (output,) = runner.run(0, trial.inputs)
+        try:
+            runner.loss(output, classes)
+        except (ValueError, RuntimeError, IndexError):
+            return torch.zeros_like(output)
+    return classes
 
 
 def _work(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...]) -> Work:
@@ -217,10 +215,4 @@ def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
 
 
 def _own_bytes(results: Streams, shares: tuple[int | None, ...]) -> int:
-    own = [stream for stream, share in zip(results, shares, strict=True) if share is None]
-    return sum({id(storage): storage.nbytes() for storage in storages(own)}.values())
-
-
-def _like(stream: Tensor) -> Tensor:
-    """Return zeros in the stream's layout."""
-    return torch.zeros_like(stream)
+    return distinct_bytes(stream for stream, share in zip(results, shares, strict=True) if share is None)

@@ -1,14 +1,15 @@
-"""What every node returns, found by running it without memory.
+"""The output streams of every node, measured without memory.
 
 Blocks are built and run on torch's meta device: shapes and dtypes are real, data is not. A block that the meta device
-cannot build or run (it reads values) is built and run on the CPU, with a batch of two. Modules are built here once more
-for training, so that what is measured is what is trained.
+cannot build or run (it reads values) is built and run on the CPU, with a batch of two. Training builds its modules with
+the same `build_block`, so the modules measured are the modules trained.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import torch
 from attrs import field, frozen
@@ -21,9 +22,10 @@ from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.message_layout import StreamType
 from petra_graph.registry.building import load
 
+T = TypeVar("T")
 _BATCH = 2
 _BASES: Mapping[str, type] = {"reversible": Reversible, "head": Head, "buffered": Block}
-"""What a node's kind asks of its block's class; a buffered node takes any."""
+"""The base class of a block, by the kind of its node; a buffered node takes any block."""
 
 
 @frozen(kw_only=True)
@@ -37,13 +39,25 @@ class NodeShapes:
     parameters: int
     """Number of trained values."""
     additive: bool
-    """The block only adds to its streams, so that it is exact on a grid."""
+    """Whether the block only adds to its streams, so that it is exact on a grid."""
 
     @property
     def streams(self) -> tuple[StreamType, ...]:
         """The outputs' shapes and element types."""
         names = (str(dtype).removeprefix("torch.") for dtype in self.dtypes)
         return tuple(StreamType(*pair) for pair in zip(self.outputs, names, strict=True))
+
+
+class Memo(list[tuple[Any, T]]):
+    """Values by keys that need not be hashable, as options of plugins are."""
+
+    def get(self, key: object, measure: Callable[[], T]) -> T:
+        """Return the value of a key, measured the first time."""
+        for known, value in self:
+            if known == key:
+                return value
+        self.append((key, measure()))
+        return self[-1][1]
 
 
 def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
@@ -73,17 +87,17 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
         dtype: its element type as the first node sees it.
 
     Raises:
-        SpecError: a block refuses its input, or a reversible node changes shapes. A block that fails ends the walk
-            along its branch, since what follows has no input.
+        SpecError: a block refuses its input, or a reversible node changes shapes. Nodes that follow a refusing block
+            are not checked, since they have no input.
     """
     with uncompiled():
         return _measured(graph, sample, dtype)
 
 
 def _measured(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
-    found: dict[str, NodeShapes] = {}
-    known: list[tuple[Any, tuple[NodeShapes, Streams]]] = []  # options of others need not be hashable
-    streams: dict[str, tuple[Tensor, ...]] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}
+    shapes: dict[str, NodeShapes] = {}
+    memo = Memo[tuple[NodeShapes, Streams]]()
+    streams: dict[str, Streams] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}
     problems: list[Problem] = []
     for name in graph.order:
         node = graph.nodes[name]
@@ -91,21 +105,17 @@ def _measured(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[st
             continue
         inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
         key = (node.plugin, node.options, node.kind, [(stream.shape, stream.dtype) for stream in inputs])
-        same = next((measured for seen, measured in known if seen == key), None)
         try:
-            measured = same or _measure(node, inputs)
+            shapes[name], streams[name] = memo.get(key, partial(_measure, node, inputs))
         except SpecError as error:
             problems.extend(error.problems)
-            continue
-        known.append((key, measured))
-        found[name], streams[name] = measured
     if problems:
         raise SpecError(problems)
-    return found
+    return shapes
 
 
 def _check_class(node: Node, block_class: Any, build: str) -> None:
-    """Check what a class inherits and defines, which torch's modules do not enforce as abstract classes do."""
+    """Check the base and the methods of a class, which torch's modules do not enforce as abstract classes do."""
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
@@ -129,30 +139,32 @@ def _undefined(block_class: type[Block], kind: str) -> list[str]:
 
 def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     shapes = _shapes(inputs)
-    wanted = node.declaration.streams if node.declaration else None
-    if wanted is not None and len(inputs) != wanted:
-        message = f'node "{node.name}": block "{node.block}" reads {wanted} streams, and its inputs carry {len(inputs)}'
-        raise SpecError(Problem(message=message, hint=_stream_hint(wanted, len(inputs)), path=node.path))
+    expected, given = node.declaration.streams if node.declaration else None, len(inputs)
+    if expected is not None and given != expected:
+        message = f'node "{node.name}": block "{node.block}" reads {expected} streams, and its inputs carry {given}'
+        hint = 'merge nodes read several streams (block = "add"); others read one node'
+        if expected > given:
+            hint = "a stem with streams = 2 feeds reversible blocks"
+        raise SpecError(Problem(message=message, hint=hint, path=node.path))
     try:
         block, outputs = _try_out(node, inputs, "meta")
     except SpecError as error:
-        if not needs_values(error.__cause__):
+        if not _needs_values(error.__cause__):
             raise
         with torch.random.fork_rng(devices=[]):
             block, outputs = _try_out(node, inputs, "cpu")
-    parameters = sum(parameter.numel() for parameter in block.parameters())
     measured = NodeShapes(
         inputs=shapes,
         outputs=_shapes(outputs),
         dtypes=tuple(stream.dtype for stream in outputs),
-        parameters=parameters,
+        parameters=sum(parameter.numel() for parameter in block.parameters()),
         additive=isinstance(block, Additive),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)
 
 
 def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tuple[Block, Streams]:
-    """Build the block and run it; where the node is reversible, back again."""
+    """Build the block and run it; where the node is reversible, run its inverse too."""
     shapes = _shapes(inputs)
     with torch.device(device):
         block = build_block(node, shapes)
@@ -163,16 +175,16 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     if node.kind != "reversible":
         return block, outputs
     if _shapes(outputs) != shapes:
-        message = f'node "{node.name}" is reversible but changes shapes: {_listing(shapes)} to '
-        message += _listing(_shapes(outputs))
+        change = f"{_listing(shapes)} to {_listing(_shapes(outputs))}"
+        message = f'node "{node.name}" is reversible but changes shapes: {change}'
         raise SpecError(Problem(message=message, hint='set kind = "buffered"', path=node.path))
     assert isinstance(block, Reversible)
     try:
-        again = _run(block, block.inverse, outputs)
+        returned = _run(block, block.inverse, outputs)
     except Exception as error:
         raise SpecError(_refused(node, shapes, "cannot invert its output", error)) from error
-    if _shapes(again) != shapes:
-        message = f'node "{node.name}": the inverse of block "{node.block}" returns {_listing(_shapes(again))}'
+    if _shapes(returned) != shapes:
+        message = f'node "{node.name}": the inverse of block "{node.block}" returns {_listing(_shapes(returned))}'
         hint = f"it must return the input streams, {_listing(shapes)}, in their order"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     return block, outputs
@@ -187,8 +199,8 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
     return result
 
 
-def needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device is what stopped a block; torch has no one class for that, but each message names it."""
+def _needs_values(error: BaseException | None) -> bool:
+    """Whether the meta device stopped a block: torch has no one class for that error, but each message names the device."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
@@ -201,16 +213,10 @@ def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of what an exception says; one word alone, as KeyError('width') has it, says little."""
+    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width')."""
     line = str(error).strip().partition("\n")[0]
     kind = type(error).__name__
     return line if " " in line else f"{kind}: {line}" if line else kind
-
-
-def _stream_hint(wanted: int, came: int) -> str:
-    if wanted > came:
-        return "a stem with streams = 2 feeds reversible blocks"
-    return 'merge nodes read several streams (block = "add"); others read one node'
 
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:

@@ -1,8 +1,8 @@
-"""Running torch without importing its compiler.
+"""A context in which torch does not import its compiler.
 
-Torch marks functions that are not to be compiled, and imports `torch._dynamo` to say so when one is first called: the
-decompositions of the meta device and the optimizers are among them, and the import takes longer than all that a plan
-measures. Nothing is compiled here, so the mark may be left out, and is taken back afterwards.
+Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first
+called: the decompositions of the meta device and the optimizers are among them, and the import takes longer than all
+measurements of a plan. No code is compiled here, so the mark may be left out; it is possible again afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = "torch._dynamo"
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Let marks do nothing inside the context, unless the compiler is there already."""
+    """Let marks do nothing inside the context, unless the compiler is already imported."""
     if _NAME in sys.modules:
         yield
         return
@@ -32,26 +32,26 @@ def uncompiled() -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """In the compiler's place: it marks nothing; whoever wants anything else gets the real one."""
+    """A module in the compiler's place that marks nothing; any other attribute comes from the real compiler."""
 
     def __init__(self) -> None:
         super().__init__(_NAME)
         self.unmarked: list[Callable[..., Any]] = []
 
     def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
-        """Return the function as it is."""
+        """Return the function without a mark."""
         self.unmarked.append(function)
         return function
 
     def graph_break(self) -> None:
-        """Do nothing, as the real one where nothing is being compiled; optimizers call it."""
+        """Do nothing, as the real function outside compilation; optimizers call it."""
 
     def __getattr__(self, name: str) -> Any:
         self.withdraw()
         return getattr(importlib.import_module(_NAME), name)
 
     def withdraw(self) -> None:
-        """Go, and forget what was not marked: torch keeps that as an attribute of the function."""
+        """Make room for the compiler, and let torch mark again: it stores a mark as an attribute of the function."""
         if sys.modules.get(_NAME) is self:
             del sys.modules[_NAME]
         for function in self.unmarked:

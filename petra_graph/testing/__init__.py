@@ -1,4 +1,4 @@
-"""The conformance kit: whether a block keeps what training relies on.
+"""The conformance kit: checks that a block keeps the promises on which training relies.
 
 A block's own tests need one call, `check_block(MyBlock, inputs=[(8, 6, 6), (8, 6, 6)], options={...})`; each promise
 is a function of its own as well, which takes a `Trial`.

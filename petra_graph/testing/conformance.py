@@ -1,14 +1,14 @@
 """All promises of a block at once.
 
-Decision: what several promises stand on (declaration, shapes) is checked first, and alone if it is broken; all others
-are checked even where some are broken, so that an author sees the whole list.
+Decision: the promises on which others rest (declaration, shapes) are checked first, and alone if one is broken; all
+others are checked even where some are broken, so that an author sees the whole list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from petra_graph.blocks import AdditiveCoupling, Block, Reversible, TwoFunctionCoupling
 from petra_graph.registry.contracts import BlockDeclaration
@@ -18,21 +18,20 @@ from petra_graph.testing.evaluation_mode import check_evaluation_mode
 from petra_graph.testing.gradients import check_gradients
 from petra_graph.testing.meta_device import check_meta_device
 from petra_graph.testing.ownership import check_streams_untouched
-from petra_graph.testing.promise import BrokenPromise, listing, raised_at
+from petra_graph.testing.promise import BrokenPromise, author_line, listing
 from petra_graph.testing.randomness import check_randomness
 from petra_graph.testing.recomputation import check_recomputation
 from petra_graph.testing.reversal import check_inverse, check_one_evaluation
 from petra_graph.testing.shapes import check_shapes
 from petra_graph.testing.state import check_state_dict
 from petra_graph.testing.statistics import check_statistics
-from petra_graph.testing.trial import Draw, Trial, normal
+from petra_graph.testing.trial import Settings, Trial
 
-Check = Callable[[Trial], None]
-
-FOUNDATIONS: Mapping[str, Check] = MappingProxyType({"declaration": check_declaration, "shapes": check_shapes})
-PROMISES: Mapping[str, Check] = MappingProxyType(
+_FOUNDATIONS = ("declaration", "shapes")
+PROMISES: Mapping[str, Callable[[Trial], None]] = MappingProxyType(
     {
-        **FOUNDATIONS,
+        "declaration": check_declaration,
+        "shapes": check_shapes,
         "streams untouched": check_streams_untouched,
         "inverse": check_inverse,
         "one evaluation": check_one_evaluation,
@@ -46,17 +45,13 @@ PROMISES: Mapping[str, Check] = MappingProxyType(
         "meta device": check_meta_device,
     }
 )
-"""Every promise by its name, as messages call it."""
+"""The check of every promise, by the name that messages use."""
 
 
 def promises_of(block_class: type[Block]) -> tuple[str, ...]:
     """Return the names of the promises that apply to a class: only reversible blocks have an inverse."""
-    left_out = set()
-    if not issubclass(block_class, Reversible):
-        left_out.add("inverse")
-    if not issubclass(block_class, AdditiveCoupling | TwoFunctionCoupling):
-        left_out.add("one evaluation")
-    return tuple(name for name in PROMISES if name not in left_out)
+    bases = {"inverse": Reversible, "one evaluation": AdditiveCoupling | TwoFunctionCoupling}
+    return tuple(name for name in PROMISES if issubclass(block_class, bases.get(name, Block)))
 
 
 def check_block(
@@ -64,19 +59,17 @@ def check_block(
     inputs: Sequence[Sequence[int]],
     options: Mapping[str, Any] | object = None,
     *,
-    batch: int = 4,
-    draw: Draw = normal,
     leave_out: Collection[str] = (),
+    **settings: Unpack[Settings],
 ) -> None:
     """Check all that training relies on.
 
     Args:
-        block: a Block subclass, or the declaration that an entry point names.
+        block: as in `Trial.of`, with `inputs`, `options` and the other settings.
         inputs: shapes of the streams that it reads, without the batch dimension.
-        options: its `options` table as a spec would give it, or an instance of its options class; None: no keys.
-        batch: samples in a micro-batch.
-        draw: how one input stream is drawn; for blocks that read tokens or images.
+        options: its `options` table; None: no keys.
         leave_out: names of promises that the block does not make, as in `PROMISES`.
+        settings: `batch`, `draw` or `seed` of the trial.
 
     Raises:
         AssertionError: the promises that are broken, by how much, and what to do.
@@ -86,14 +79,14 @@ def check_block(
     unknown = set(leave_out) - set(PROMISES)
     if unknown:
         raise ValueError(f"no promise is called {', '.join(sorted(unknown))}; there are {', '.join(PROMISES)}")
-    trial = Trial.of(block, inputs, options, batch=batch, draw=draw)
+    trial = Trial.of(block, inputs, options, **settings)
     checked = [name for name in promises_of(trial.block_class) if name not in leave_out]
-    _check_all(trial, [name for name in checked if name in FOUNDATIONS])
-    _check_all(trial, [name for name in checked if name not in FOUNDATIONS])
+    for first in (True, False):
+        _check_all(trial, [name for name in checked if (name in _FOUNDATIONS) == first])
 
 
 def _check_all(trial: Trial, names: Sequence[str]) -> None:
-    broken = [fault for fault in (_fault(trial, name) for name in names) if fault]
+    broken = list(filter(None, (_fault(trial, name) for name in names)))
     if broken:
         count = f"{len(broken)} promises" if len(broken) > 1 else "a promise"
         head = f"{trial.name} ({listing(trial.inputs)}; {trial.options}) breaks {count}"
@@ -105,6 +98,6 @@ def _fault(trial: Trial, name: str) -> str:
         PROMISES[name](trial)
     except BrokenPromise as broken:
         return str(broken)
-    except Exception as error:  # noqa: BLE001  it is the block's code that is examined
-        return f"{name}: it raised {type(error).__name__} at {raised_at(error)}: {error}"
+    except Exception as error:  # noqa: BLE001  any error of the block's code is a finding
+        return f"{name}: it raised {type(error).__name__} at {author_line(error)}: {error}"
     return ""

@@ -1,4 +1,4 @@
-"""A declaration agrees with the class that it names, and can be read without torch."""
+"""A declaration agrees with the class that it names; its module needs no torch."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from petra_graph.registry.trust import find_fault
 from petra_graph.testing.promise import BrokenPromise
 from petra_graph.testing.trial import Trial
 
+PROMISE = "declaration"
 _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}
 
 
 def check_declaration(trial: Trial) -> None:
     """Options are a frozen attrs class with keyword-only fields; kind, streams and options are the class's own."""
-    promise = "declaration"
     declaration, block_class = trial.declaration, trial.block_class
     fault = find_fault(declaration, BlockDeclaration)
     if fault:
-        raise BrokenPromise(promise, f"it {fault}", "mend the declaration: nothing can be built from it")
+        raise BrokenPromise(PROMISE, f"it {fault}", "mend the declaration: nothing can be built from it")
     for name, declared, own in (
         ("kind", declaration.kind, block_class.kind),
         ("streams", declaration.streams, block_class.streams),
@@ -30,28 +30,29 @@ def check_declaration(trial: Trial) -> None:
     ):
         if declared != own:
             found = f"it declares {name} = {declared!r}, and {trial.name} has {own!r}"
-            raise BrokenPromise(promise, found, f"make them equal; the class's is its attribute `{_attribute(name)}`")
+            attribute = "Options" if name == "options" else name
+            raise BrokenPromise(PROMISE, found, f"make them equal; the class's is its attribute `{attribute}`")
     base = _BASES[declaration.kind]
     if base not in block_class.__mro__:
         found = f"kind is {declaration.kind!r}, and {trial.name} does not subclass {base.__name__}"
-        raise BrokenPromise(promise, found, "subclass it: kinds are types, and training asks for the type")
+        raise BrokenPromise(PROMISE, found, "subclass it: kinds are types, and training asks for the type")
     if declaration.streams is not None and declaration.streams != len(trial.inputs):
         found = f"it reads {declaration.streams} streams, and the trial has {len(trial.inputs)} inputs"
-        raise BrokenPromise(promise, found, "give as many shapes as the block reads, or mend `streams`")
+        raise BrokenPromise(PROMISE, found, "give as many shapes as the block reads, or mend `streams`")
     loose = [field.name for field in attrs.fields(declaration.options) if not field.kw_only]
     if loose or not _is_frozen(declaration.options):
         found = f"options class {declaration.options.__name__} can be changed or takes positional values"
-        raise BrokenPromise(promise, found, "decorate it with @attrs.frozen(kw_only=True)")
+        raise BrokenPromise(PROMISE, found, "decorate it with @attrs.frozen(kw_only=True)")
 
 
 def check_imports_no_torch(module: str) -> None:
-    """The module of a declaration imports no torch: it is read by `validate`, `list` and every editor.
+    """The module of a declaration imports no torch: `validate`, `list` and every editor read it.
 
     Args:
-        module: dotted name; it is imported in an interpreter of its own.
+        module: dotted name; an interpreter of its own imports it.
 
     Raises:
-        BrokenPromise: torch came with it.
+        BrokenPromise: the module imports torch.
     """
     code = f"import sys; import {module}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603  ours
@@ -60,10 +61,6 @@ def check_imports_no_torch(module: str) -> None:
         raise BrokenPromise("no torch", f"importing {module} imports torch", remedy)
 
 
-def _attribute(name: str) -> str:
-    return "Options" if name == "options" else name
-
-
 def _is_frozen(options: type) -> bool:
-    """Tell whether attrs made the class refuse assignment; a subclass may have forgotten to."""
+    """Whether attrs made the class refuse assignment; a subclass may not."""
     return vars(options).get("__setattr__") is vars(NoOptions)["__setattr__"]

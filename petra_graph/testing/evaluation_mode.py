@@ -1,10 +1,10 @@
-"""In evaluation mode samples do not see one another, nothing is drawn and nothing is learned."""
+"""In evaluation mode samples are independent, no random number is drawn and no state changes."""
 
 from __future__ import annotations
 
 import torch
 
-from petra_graph.testing.passage import Rig, train
+from petra_graph.testing.harness import Harness
 from petra_graph.testing.promise import BrokenPromise, expect_close
 from petra_graph.testing.trial import Trial
 
@@ -12,15 +12,14 @@ PROMISE = "evaluation mode"
 
 
 def check_evaluation_mode(trial: Trial) -> None:
-    """A batch gives what its samples give one by one, since evaluation leaves out none and its last batch may be short.
+    """A batch gives the outputs of its samples one by one, since the last batch of an evaluation may be short.
 
     Buffers and torch's generator stay as they are.
     """
-    numerics = trial.numerics("float64")
-    block = trial.build(numerics)
-    train(trial, Rig(block, numerics))
-    block.eval()
-    inputs = trial.streams(numerics, 0)
+    harness = Harness(trial)
+    harness.train()
+    block = harness.block.eval()
+    inputs = harness.inputs(0)
     state = {key: value.clone() for key, value in block.state_dict().items()}
     generator = torch.get_rng_state()
     with torch.no_grad():
@@ -33,6 +32,4 @@ def check_evaluation_mode(trial: Trial) -> None:
         raise BrokenPromise(PROMISE, f"{', '.join(changed)} changed", "update buffers only where self.training")
     rows = [torch.cat([streams[index] for streams in single]) for index in range(len(whole))]
     remedy = "normalise with running statistics where not self.training; BatchNorm does"
-    expect_close(
-        PROMISE, "a batch's outputs are not those of its samples", rows, whole, dtype=torch.float64, remedy=remedy
-    )
+    expect_close(PROMISE, "a batch's outputs are not those of its samples", rows, whole, remedy=remedy)

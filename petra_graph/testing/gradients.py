@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
-from petra_graph.testing.passage import Rig, plain_pass, train
-from petra_graph.testing.promise import BrokenPromise, expect_close
+from petra_graph.testing.harness import Harness
+from petra_graph.testing.promise import BrokenPromise, all_equal, expect_close
 from petra_graph.testing.trial import Trial
 
+PROMISE = "gradients"
 REMEDY = (
     "differentiate one evaluation of each function at the input's own value with petra_graph.blocks.backpropagate; "
     "it adds to `grad`, since gradients of a window of micro-batches add up"
@@ -21,24 +22,21 @@ def check_gradients(trial: Trial) -> None:
 
     Errors are taken over all parameters together: a bias before batch normalisation has no gradient but rounding.
     """
-    promise = "gradients"
-    numerics = trial.numerics("float64")
-    block, plain = trial.build(numerics), trial.build(numerics)
-    values = [parameter.detach().clone() for parameter in block.parameters()]
-    passages = train(trial, Rig(block, numerics))
-    for passage in passages:
-        _, expected = plain_pass(plain, numerics, passage.m, passage.inputs, passage.gradients)
-        pairs = [pair for pair in zip(passage.found.gradients, expected, strict=True) if pair[1].numel()]
+    harness, plain = Harness(trial), Harness(trial)
+    values = [parameter.detach().clone() for parameter in harness.block.parameters()]
+    trips = harness.train()
+    for trip in trips:
+        _, expected = plain.plain_pass(trip.m, trip.inputs, trip.gradients)
+        pairs = [pair for pair in zip(trip.reverse.gradients, expected, strict=True) if pair[1].numel()]
         if any(one.shape != other.shape for one, other in pairs):
-            raise BrokenPromise(promise, "an input's gradient has not the input's shape", REMEDY)
-        what = "the gradient of the input is not plain autograd's"
-        expect_close(
-            promise, what, [one for one, _ in pairs], [other for _, other in pairs], dtype=torch.float64, remedy=REMEDY
-        )
-    what = f"the gradient of the parameters over {len(passages)} micro-batches is not plain autograd's"
-    expect_close(promise, what, _gradients(block), _gradients(plain), dtype=torch.float64, remedy=REMEDY)
-    if not all(torch.equal(one, other) for one, other in zip(values, block.parameters(), strict=True)):
-        raise BrokenPromise(promise, "forward or backward changed parameters", "leave them to the optimizer")
+            raise BrokenPromise(PROMISE, "an input's gradient has not the input's shape", REMEDY)
+        found, wanted = [one for one, _ in pairs], [other for _, other in pairs]
+        expect_close(PROMISE, "the gradient of the input is not plain autograd's", found, wanted, remedy=REMEDY)
+    subject = f"the gradient of the parameters over {len(trips)} micro-batches"
+    of_block, of_plain = _gradients(harness.block), _gradients(plain.block)
+    expect_close(PROMISE, f"{subject} is not plain autograd's", of_block, of_plain, remedy=REMEDY)
+    if not all_equal(values, list(harness.block.parameters())):
+        raise BrokenPromise(PROMISE, "forward or backward changed parameters", "leave them to the optimizer")
 
 
 def _gradients(block: Block) -> list[Tensor]:

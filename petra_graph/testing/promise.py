@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from petra_graph.registry.trust import raised_at
+
 _TORCH = str(Path(torch.__file__).parent)
 ROUNDINGS = 2**12
-"""How many units of rounding a result may be off by: sums over a few thousand terms, in another order."""
+"""Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
 
 
 class BrokenPromise(AssertionError):
-    """What was promised, what came, and what to do."""
+    """The name of a promise, the observation that breaks it, and the remedy."""
 
     def __init__(self, promise: str, found: str, remedy: str) -> None:
         super().__init__(f"{promise}: {found}\n    do: {remedy}")
@@ -36,18 +37,33 @@ def relative_error(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float
 
 
 def expect_close(
-    promise: str, what: str, found: Sequence[Tensor], expected: Sequence[Tensor], *, dtype: torch.dtype, remedy: str
+    promise: str,
+    found: str,
+    one: Sequence[Tensor],
+    other: Sequence[Tensor],
+    *,
+    dtype: torch.dtype = torch.float64,
+    remedy: str,
 ) -> None:
     """Compare tensors, all together, with the tolerance of the type that they were computed in.
 
     Raises:
         BrokenPromise: they differ by more than rounding, or are not finite.
     """
-    error, allowed = relative_error(found, expected), tolerance(dtype)
+    error, allowed = relative_error(one, other), tolerance(dtype)
     if not error <= allowed:  # not a number compares as false
-        raise BrokenPromise(
-            promise, f"{what}: relative error {error:.1e} in {name_of(dtype)}, allowed {allowed:.1e}", remedy
-        )
+        size = f"relative error {error:.1e} in {name_of(dtype)}, allowed {allowed:.1e}"
+        raise BrokenPromise(promise, f"{found}: {size}", remedy)
+
+
+def all_equal(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    """Whether all tensors are equal, pair by pair."""
+    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def largest_difference(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """Return the largest difference between two elements, pair by pair."""
+    return max(float((left - right).abs().max()) for left, right in zip(one, other, strict=True))
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -56,12 +72,10 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def listing(shapes: Sequence[Sequence[int]]) -> str:
-    """Write shapes as messages show them: "8x6x6, 8x6x6"."""
+    """Return shapes as messages show them: "8x6x6, 8x6x6"."""
     return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"
 
 
-def raised_at(error: Exception) -> str:
-    """Return file:line of the code that raised, torch's own left out: the line that its author can mend."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
-    return f"{own[-1].filename}:{own[-1].lineno}"
+def author_line(error: Exception) -> str:
+    """Return file:line of the code that raised, without torch's own: the line that the block's author can mend."""
+    return raised_at(error, without=_TORCH)

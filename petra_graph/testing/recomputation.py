@@ -1,10 +1,8 @@
-"""Evaluating a block again gives what its forward gave: with a graph or without, whatever ran in between."""
+"""A second evaluation of a block gives its forward's outputs: with a graph or without, after other micro-batches."""
 
 from __future__ import annotations
 
-import torch
-
-from petra_graph.testing.passage import Rig, plain_pass, train
+from petra_graph.testing.harness import Harness
 from petra_graph.testing.promise import expect_close
 from petra_graph.testing.trial import Trial
 
@@ -15,10 +13,9 @@ REMEDY = (
 
 
 def check_recomputation(trial: Trial) -> None:
-    """Each micro-batch's outputs come out again, with a graph, after others have passed."""
-    numerics = trial.numerics("float64")
-    block = trial.build(numerics)
-    for passage in train(trial, Rig(block, numerics)):
-        again, _ = plain_pass(block, numerics, passage.m, passage.inputs, passage.gradients)
-        what = "the same micro-batch gives other outputs when it is evaluated again"
-        expect_close("recomputation", what, again, passage.outputs, dtype=torch.float64, remedy=REMEDY)
+    """The outputs of each micro-batch are the same with a graph, after others have passed."""
+    harness = Harness(trial)
+    for trip in harness.train():
+        outputs, _ = harness.plain_pass(trip.m, trip.inputs, trip.gradients)
+        found = "the same micro-batch gives other outputs when it is evaluated again"
+        expect_close("recomputation", found, outputs, trip.outputs, remedy=REMEDY)

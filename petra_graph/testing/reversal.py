@@ -2,92 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-
-from petra_graph.blocks import AdditiveCoupling, Block, Reversible, TwoFunctionCoupling
-from petra_graph.testing.passage import Rig, gradients_for, invert, train
+from petra_graph.testing.harness import Harness, gradients_for, recorded, residual_names
 from petra_graph.testing.promise import BrokenPromise, expect_close
 from petra_graph.testing.trial import Trial
 
+PROMISE = "inverse"
+REMEDY = (
+    "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
+    "F must be a function of its argument, the parameters and torch's own generator"
+)
+
 
 def check_inverse(trial: Trial) -> None:
-    """`inverse`, and what `reverse_vjp` reconstructs, are the input: in training mode, with the forward's dropout masks.
+    """`inverse` and `reverse_vjp` reconstruct the input: in training mode, with the forward's dropout masks.
 
-    Several micro-batches are under way at once, as in a pipeline.
+    Several micro-batches are in flight, as in a pipeline.
     """
-    promise = "inverse"
-    for compute, dtype in (("float64", torch.float64), ("float32", torch.float32)):
-        numerics = trial.numerics("float64" if compute == "float64" else "float32")
-        block = trial.build(numerics)
-        assert isinstance(block, Reversible)
-        for passage in train(trial, Rig(block, numerics)):
-            remedy = (
-                "undo the steps of forward in the opposite order, and evaluate F at the same tensor as forward did; "
-                "F must be a function of its argument, the parameters and torch's own generator"
-            )
-            again = invert(block, numerics, passage.m, passage.outputs)
-            what = "inverse(*forward(*x)) is not x"
-            expect_close(promise, what, again, passage.inputs, dtype=dtype, remedy=remedy)
-            what = "the input that reverse_vjp reconstructs is not x"
-            expect_close(promise, what, passage.found.inputs, passage.inputs, dtype=dtype, remedy=remedy)
+    for harness in (Harness(trial, "float64"), Harness(trial, "float32")):
+        dtype = harness.numerics.dtype
+        for trip in harness.train():
+            found = harness.invert(trip.m, trip.outputs)
+            expect_close(PROMISE, "inverse(*forward(*x)) is not x", found, trip.inputs, dtype=dtype, remedy=REMEDY)
+            message, found = "the input that reverse_vjp reconstructs is not x", trip.reverse.inputs
+            expect_close(PROMISE, message, found, trip.inputs, dtype=dtype, remedy=REMEDY)
 
 
 def check_one_evaluation(trial: Trial) -> None:
     """The backward of a coupling evaluates each residual function once: the value reconstructs, the graph differentiates."""
-    numerics = trial.numerics("float64")
-    block = trial.build(numerics)
-    rig = Rig(block, numerics)
-    inputs = trial.streams(numerics, 0)
-    outputs = rig.forward(0, inputs)
-    with _counted(block) as counts:
-        rig.backward(0, outputs, gradients_for(0, outputs))
-    wrong = {name: count for name, count in counts.items() if count != 1}
+    harness = Harness(trial)
+    outputs = harness.forward(0, harness.inputs(0))
+    with recorded(harness.block) as values:
+        harness.backward(0, outputs, gradients_for(0, outputs))
+    counts = {name: len(values.get(name, ())) for name in residual_names(harness.block)}
+    wrong = [(name, count) for name, count in counts.items() if count != 1]
     if wrong:
-        found = ", ".join(f"`{name}` was evaluated {count} times in one backward" for name, count in wrong.items())
+        found = ", ".join(f"`{name}` was evaluated {count} times in one backward" for name, count in wrong)
         remedy = "leave reverse_vjp to the coupling; each more evaluation costs a backward a fourth of a step"
         raise BrokenPromise("one evaluation", found, remedy)
-
-
-def residual_names(block: Block) -> tuple[str, ...]:
-    """Return the names of a coupling's residual functions; () for other blocks."""
-    if isinstance(block, AdditiveCoupling):
-        return ("residual",)
-    return ("f", "g") if isinstance(block, TwoFunctionCoupling) else ()
-
-
-@contextmanager
-def watched(block: nn.Module, name: str, see: Callable[[Tensor], None]) -> Iterator[None]:
-    """Show the value of each call of a method to `see`."""
-    method = getattr(block, name)
-
-    def watching(*arguments: Any) -> Any:
-        value = method(*arguments)
-        see(value)
-        return value
-
-    setattr(block, name, watching)
-    try:
-        yield
-    finally:
-        delattr(block, name)
-
-
-@contextmanager
-def _counted(block: Block) -> Iterator[dict[str, int]]:
-    counts = dict.fromkeys(residual_names(block), 0)
-
-    def count(name: str) -> Callable[[Tensor], None]:
-        def see(_: Tensor) -> None:
-            counts[name] += 1
-
-        return see
-
-    with ExitStack() as stack:
-        for name in counts:
-            stack.enter_context(watched(block, name, count(name)))
-        yield counts

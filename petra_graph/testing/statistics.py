@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
-from petra_graph.testing.passage import MICRO_BATCHES, Rig, gradients_for, plain_pass
+from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
 from petra_graph.testing.promise import BrokenPromise, relative_error, tolerance
 from petra_graph.testing.trial import Trial
 
@@ -19,34 +19,31 @@ REMEDY = (
 
 def check_statistics(trial: Trial) -> None:
     """A forward without a graph leaves all buffers alone; forward and backward together update them once."""
-    numerics = trial.numerics("float64")
-    block, plain = trial.build(numerics), trial.build(numerics)
-    rig = Rig(block, numerics)
+    harness, plain = Harness(trial), Harness(trial)
     for m in range(MICRO_BATCHES):
-        inputs = trial.streams(numerics, m)
-        before = _buffers(block)
-        outputs = rig.peek(m, inputs)
-        changed = [name for name, value in _buffers(block).items() if not torch.equal(value, before[name])]
+        inputs = harness.inputs(m)
+        before = _buffers(harness.block)
+        harness.peek(m, inputs)
+        changed = [name for name, value in _buffers(harness.block).items() if not torch.equal(value, before[name])]
         if changed:
             found = f"{', '.join(changed)} changed in a forward without a graph, so each micro-batch counts twice"
             raise BrokenPromise(PROMISE, found, REMEDY)
-        outputs = rig.forward(m, inputs)
+        outputs = harness.forward(m, inputs)
         gradients = gradients_for(m, outputs)
-        rig.backward(m, outputs, gradients)
-        plain_pass(plain, numerics, m, inputs, gradients)
-        _compare(_buffers(block), _buffers(plain), before)
+        harness.backward(m, outputs, gradients)
+        plain.plain_pass(m, inputs, gradients)
+        _compare(_buffers(harness.block), _buffers(plain.block), before)
 
 
 def _compare(found: dict[str, Tensor], expected: dict[str, Tensor], before: dict[str, Tensor]) -> None:
     for name, value in found.items():
-        error = relative_error([value], [expected[name]])
-        if not error <= tolerance(torch.float64):
-            moved, once = relative_error([value], [before[name]]), relative_error([expected[name]], [before[name]])
-            what = (
+        if not relative_error([value], [expected[name]]) <= tolerance(torch.float64):
+            moved, once = (relative_error([after], [before[name]]) for after in (value, expected[name]))
+            message = (
                 f"over forward and backward of one micro-batch {name} moved by {moved:.2e} relative; "
                 f"one training forward moves it by {once:.2e}"
             )
-            raise BrokenPromise(PROMISE, what, REMEDY)
+            raise BrokenPromise(PROMISE, message, REMEDY)
 
 
 def _buffers(block: Block) -> dict[str, Tensor]:

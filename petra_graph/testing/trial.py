@@ -1,4 +1,4 @@
-"""One block under examination: how it is built, and what it reads.
+"""One block under test, with its options and its inputs.
 
 Decision: parameters are moved off their initial values, because a last layer that starts at zero hides every mistake
 in F.
@@ -8,9 +8,9 @@ in F.
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 from attrs import frozen
@@ -38,6 +38,14 @@ def normal(shape: Shape, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
+class Settings(TypedDict, total=False):
+    """Attributes of a trial that have a default."""
+
+    batch: int
+    draw: Draw
+    seed: int
+
+
 @frozen(kw_only=True)
 class Trial:
     """A block with options and input shapes, and everything needed to run it."""
@@ -47,18 +55,18 @@ class Trial:
     inputs: tuple[Shape, ...]
     options: Any
     batch: int = 4
+    """Samples in a micro-batch."""
     draw: Draw = normal
+    """Draws one input stream; for blocks that read tokens or images."""
     seed: int = 0
+    """Parameters and samples follow from it."""
 
     @staticmethod
     def of(
         block: type[Block] | BlockDeclaration,
         inputs: Sequence[Sequence[int]],
         options: Mapping[str, Any] | object = None,
-        *,
-        batch: int = 4,
-        draw: Draw = normal,
-        seed: int = 0,
+        **settings: Unpack[Settings],
     ) -> Trial:
         """Make a trial.
 
@@ -66,22 +74,21 @@ class Trial:
             block: a Block subclass, or the declaration that an entry point names.
             inputs: shapes of the streams that it reads, without the batch dimension.
             options: its `options` table as a spec would give it, or an instance of its options class; None: no keys.
-            batch: samples in a micro-batch.
-            draw: how one input stream is drawn; for blocks that read tokens or images.
-            seed: parameters and samples follow from it.
+            settings: attributes of the same name.
 
         Raises:
             SpecError: the block's options class refuses the options.
         """
-        declaration = block if isinstance(block, BlockDeclaration) else declared_by(block)
+        if isinstance(block, BlockDeclaration):
+            declaration, block_class = block, _block_behind(block)
+        else:
+            declaration, block_class = _declared_by(block), block
         return Trial(
-            block_class=block_behind(block) if isinstance(block, BlockDeclaration) else block,
+            block_class=block_class,
             declaration=declaration,
             inputs=tuple(tuple(shape) for shape in inputs),
             options=_read(declaration, options),
-            batch=batch,
-            draw=draw,
-            seed=seed,
+            **settings,
         )
 
     @property
@@ -90,7 +97,7 @@ class Trial:
         return self.block_class.__name__
 
     def numerics(self, compute: Compute) -> NumericsContext:
-        """Return how a stage would evaluate the block on the CPU."""
+        """Return the numerics with which a stage would evaluate the block on the CPU."""
         return NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
 
     def build(self, numerics: NumericsContext, copy: int = 0) -> Block:
@@ -109,8 +116,8 @@ class Trial:
         return numerics.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
 
 
-def declared_by(block_class: type[Block]) -> BlockDeclaration:
-    """Return what a class says of itself, as `block = "my_module:MyBlock"` declares it."""
+def _declared_by(block_class: type[Block]) -> BlockDeclaration:
+    """Return the declaration of a class, as `block = "my_module:MyBlock"` makes it."""
     return BlockDeclaration(
         summary=block_class.__name__,
         options=block_class.Options,
@@ -120,16 +127,13 @@ def declared_by(block_class: type[Block]) -> BlockDeclaration:
     )
 
 
-def block_behind(declaration: BlockDeclaration) -> type[Block]:
+def _block_behind(declaration: BlockDeclaration) -> type[Block]:
     """Import the class that a declaration names.
 
     Raises:
-        TypeError: it is no Block.
+        TypeError: the declaration names no Block.
     """
-    module, _, attribute = declaration.build.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        found = getattr(found, part)
+    found: Any = pkgutil.resolve_name(declaration.build)
     if not (isinstance(found, type) and issubclass(found, Block)):
         raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
     return found

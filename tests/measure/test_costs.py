@@ -41,7 +41,7 @@ def refuse(*_):
 def on_cpu(monkeypatch, nodes, shape, batch, **changes):
     """The same table, run with values."""
     monkeypatch.setattr(module, "_SMALL", (batch, batch + 1))
-    monkeypatch.setattr(module, "_run_nowhere", refuse)
+    monkeypatch.setattr(module, "_run_without_memory", refuse)
     return costs(nodes, shape, batch=batch, **changes)
 
 
@@ -191,7 +191,7 @@ def test_attention_is_what_the_cpu_does(monkeypatch):
     expected = measure_costs(with_block("Attending"), conditions((8,)))
     assert not [text for text in expected.assumptions if "rev1" in text]
     monkeypatch.setattr(module, "_SMALL", (4, 5))
-    monkeypatch.setattr(module, "_run_nowhere", refuse)
+    monkeypatch.setattr(module, "_run_without_memory", refuse)
     assert expected.nodes == measure_costs(with_block("Attending"), conditions((8,))).nodes
 
 
