@@ -10,7 +10,7 @@ must not have to pass anything along.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from hashlib import blake2b
 
@@ -44,21 +44,10 @@ def generator_of(device: torch.device) -> torch.Generator | None:
     return None
 
 
-@contextmanager
-def fork_rng(key: int, device: torch.device) -> Iterator[None]:
-    """Run with `device`'s generator seeded by `key`; afterwards the generator has its former state."""
+def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
+    """Return a context with `device`'s generator seeded by `key`; afterwards the generator has its former state."""
     generator = generator_of(device)
-    if generator is None:
-        yield
-        return
-    state = generator.get_state()
-    token = _scope.set(_Scope(key, generator))
-    generator.manual_seed(key)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
-        generator.set_state(state)
+    return nullcontext() if generator is None else _seeded(_Scope(key, generator))
 
 
 def reseed() -> None:
@@ -68,20 +57,20 @@ def reseed() -> None:
         scope.generator.manual_seed(scope.key)
 
 
-@contextmanager
-def rng_scope(name: str) -> Iterator[None]:
-    """Run one of a block's functions with a key of its own, so that the order of evaluation does not matter.
+def rng_scope(name: str) -> AbstractContextManager[None]:
+    """Return a context with a key of its own for a function of a block, so that the order of evaluation does not matter.
 
-    Outside a training step (a block used as a plain module) nothing changes.
+    Outside a training step (a block used as a plain module) the context changes nothing.
     """
     scope = _scope.get()
-    if scope is None:
-        yield
-        return
+    return nullcontext() if scope is None else _seeded(_Scope(random_key(scope.key, name), scope.generator))
+
+
+@contextmanager
+def _seeded(scope: _Scope) -> Iterator[None]:
     state = scope.generator.get_state()
-    inner = _Scope(random_key(scope.key, name), scope.generator)
-    token = _scope.set(inner)
-    inner.generator.manual_seed(inner.key)
+    token = _scope.set(scope)
+    scope.generator.manual_seed(scope.key)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """The gradients that backwards add to parameters, recorded while they are added: one micro-batch's share of a window's sum.
 
-The record is exact: parameter hooks of autograd report what autograd adds, and `report_contribution` what a backward at
-older parameters adds. Neither changes a bit of the sum.
+The record is exact: parameter hooks report the gradients that autograd adds, and `report_contribution` those that a
+backward at older parameters adds. Neither changes a bit of the sum.
 
 Decision: the record is a context variable, since `report_contribution` is reached through segment runners, which take no
 listener.

@@ -124,8 +124,9 @@ class NumericsContext:
             )
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
-        """Return the layout of a stream of so many dimensions."""
-        return memory_format(self.precision, dimensions)
+        """Return the memory format of a stream with so many dimensions, the batch's included."""
+        last = self.precision.memory_format == "channels-last" and dimensions == _IMAGES
+        return torch.channels_last if last else torch.contiguous_format
 
     def prepare(self, sample: Tensor) -> Tensor:
         """Return stored samples as the first node reads them: images normalised, others cast.
@@ -148,12 +149,6 @@ def largest_magnitude(streams: Streams) -> Tensor | float:
     """Return the largest absolute value in floating-point streams."""
     floating = [stream for stream in streams if stream.is_floating_point() and stream.numel()]
     return torch.stack([stream.detach().abs().amax() for stream in floating]).amax() if floating else 0.0
-
-
-def memory_format(precision: PrecisionSpec, dimensions: int) -> torch.memory_format:
-    """Return the layout of a stream of so many dimensions, the batch's included."""
-    last = precision.memory_format == "channels-last" and dimensions == _IMAGES
-    return torch.channels_last if last else torch.contiguous_format
 
 
 def place(block: Block, numerics: NumericsContext) -> Block:

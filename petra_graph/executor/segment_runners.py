@@ -24,7 +24,7 @@ from petra_graph.executor.weight_versions import Parameters, ParameterVersions, 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
 from petra_graph.registry.contracts import Loss
-from petra_graph.spec.model import Keeps, Uses
+from petra_graph.spec.model import Keeps
 
 T = TypeVar("T")
 
@@ -119,16 +119,22 @@ class BodyRunner(SegmentRunner):
 
 
 class Reconstruct(BodyRunner):
-    """A reversible node that reconstructs its input from its output."""
+    """A reversible node that reconstructs its input from its output, with the current parameters."""
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run without a graph."""
         return self.run_without_graph(micro_batch, inputs)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Reconstruct, and differentiate there with the current parameters."""
-        name, module = self._reversible()
+        """Reconstruct, and differentiate there.
+
+        Where the forward's parameters are older ones, invert, then recompute with those: 5 units, where petra has 4.
+        """
         assert outputs is not None
+        parameters = self.older_parameters(micro_batch)
+        if parameters is not None:
+            return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
+        name, module = self._reversible()
         with self.numerics.node(name, micro_batch):
             reverse = module.reverse_vjp(outputs, gradients)
         canonicalize = self.numerics.canonicalize
@@ -144,18 +150,6 @@ class Reconstruct(BodyRunner):
         ((name, module),) = self.modules.items()
         assert isinstance(module, Reversible)
         return name, module
-
-
-class ReconstructThenRecompute(Reconstruct):
-    """A reversible node that reconstructs with the current parameters, and differentiates at the forward's."""
-
-    def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
-        """Invert, then recompute with the parameters of the forward: 5 units, where petra has 4."""
-        parameters = self.older_parameters(micro_batch)
-        if parameters is None:
-            return super().backward(micro_batch, outputs, gradients)
-        assert outputs is not None
-        return self.recompute(micro_batch, self.invert(micro_batch, outputs), gradients, parameters)
 
 
 @define(eq=False, slots=False)
@@ -258,14 +252,7 @@ class HeadRunner(SegmentRunner):
         return HeadResult(micro_batch=micro_batch, samples=len(target), loss=loss, metrics=metrics)
 
 
-_BODY: Mapping[tuple[Keeps, Uses], type[BodyRunner]] = {
-    ("nothing", "current"): Reconstruct,
-    ("nothing", "stored"): ReconstructThenRecompute,
-    ("input", "current"): Recompute,
-    ("input", "stored"): Recompute,
-    ("graph", "current"): StashGraph,
-    ("graph", "stored"): StashGraph,
-}
+_BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}
 
 
 def segment_runner(
@@ -281,4 +268,4 @@ def segment_runner(
     if segment.kind == "head":
         return HeadRunner(own, numerics, reads_samples=reads_samples, loss=loss)
     used = versions if segment.backward == "stored" else None
-    return _BODY[segment.keeps, segment.backward](own, numerics, reads_samples=reads_samples, versions=used)
+    return _BODY[segment.keeps](own, numerics, reads_samples=reads_samples, versions=used)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import torch
+from attrs import define, field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
@@ -46,25 +47,19 @@ def _normalises(module: nn.Module) -> bool:
     return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
+@define(eq=False, slots=False)
 class Updater:
     """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
 
-    def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        optimizer: torch.optim.Optimizer | None,
-        rate: LearningRate,
-        clip: ClipSpec | None,
-    ) -> None:
-        self.parameters = parameters
-        self.optimizer = optimizer
-        """None where the stage has no parameters."""
-        self.rate = rate
-        self.clip = clip
-        self.updates = 0
-        """The stage's own count of steps, u."""
-        self.window = 0
-        """Micro-batches accumulated since the last step."""
+    parameters: Sequence[nn.Parameter]
+    optimizer: torch.optim.Optimizer | None
+    """None where the stage has no parameters."""
+    rate: LearningRate
+    clip: ClipSpec | None
+    updates: int = field(default=0, init=False)
+    """The stage's own count of steps, u."""
+    window: int = field(default=0, init=False)
+    """Micro-batches accumulated since the last step."""
 
     def accumulated(self) -> None:
         """Count one more micro-batch in the window."""

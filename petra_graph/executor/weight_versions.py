@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import torch
+from attrs import define, field
 from torch import Tensor, nn
 
 from petra_graph.executor.contributions import report_contribution
@@ -19,15 +20,15 @@ Parameters = Mapping[str, Mapping[str, Tensor]]
 """By node, then by the parameter's name in its module."""
 
 
+@define(eq=False)
 class ParameterVersions:
     """One stage's parameters over time; versions count its updates."""
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self.modules = modules
-        self.current = 0
-        self.copies: dict[int, Parameters] = {}
-        self._version_of: dict[int, int] = {}
-        self._users: Counter[int] = Counter()
+    modules: Mapping[str, nn.Module]
+    current: int = field(default=0, init=False)
+    copies: dict[int, Parameters] = field(factory=dict, init=False)
+    _version_of: dict[int, int] = field(factory=dict, init=False)
+    _users: Counter[int] = field(factory=Counter, init=False)
 
     def begin(self, micro_batch: int) -> None:
         """Record that a forward uses the current version."""

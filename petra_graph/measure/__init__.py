@@ -1,1 +1,1 @@
-"""What nodes cost: shapes, without allocating anything."""
+"""The shapes and costs of nodes, measured without memory."""

@@ -58,6 +58,7 @@ class Conditions:
     clip: ClipSpec | None = None
 
 
+@uncompiled()
 def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     """Run the operations of all nodes.
 
@@ -65,11 +66,6 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
         SpecError: a block can be run neither without values nor on the CPU.
         PluginError: a block's code cannot be imported.
     """
-    with uncompiled():
-        return _measured(graph, conditions)
-
-
-def _measured(graph: NodeGraph, conditions: Conditions) -> CostTable:
     measured: dict[str, _Measured] = {}
     memo = Memo[_Measured]()
     sample = _Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype))
@@ -111,44 +107,37 @@ class _Stream:
 class _Measured:
     cost: NodeCost
     outputs: tuple[_Stream, ...]
-    obstacle: str | None
+    obstacle: str | None = None
     """Why the node ran on the CPU; None: it ran without memory."""
-
-
-@frozen(kw_only=True)
-class _Ran:
-    """A node that has run, its update apart."""
-
-    module: Block
-    cost: NodeCost
-    outputs: tuple[_Stream, ...]
 
 
 def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
     obstacle = None
     try:
-        ran = _run_without_memory(node, inputs, conditions)
+        module, measured = _run_without_memory(node, inputs, conditions)
     except PetraGraphError:
         raise
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
-        ran = _run_on_cpu(node, inputs, conditions)
-    update = measure_update(ran.module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
-    cost = attrs.evolve(ran.cost, optimizer_bytes=update.state_bytes, work={**ran.cost.work, "update": update.work})
-    return _Measured(cost=cost, outputs=ran.outputs, obstacle=obstacle)
+        module, measured = _run_on_cpu(node, inputs, conditions)
+    update = measure_update(module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
+    work = {**measured.cost.work, "update": update.work}
+    cost = attrs.evolve(measured.cost, optimizer_bytes=update.state_bytes, work=work)
+    return attrs.evolve(measured, cost=cost, obstacle=obstacle)
 
 
-def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
+def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
     on_meta = _numerics(conditions, "meta")
     module = _built(node, inputs, on_meta)
     if conditions.precision.compute != "bfloat16":
         with suppress(NotOnMeta):
-            return _run(node, module, inputs, conditions, on_meta)
+            return module, _run(node, module, inputs, conditions, on_meta)
     with FakeTensorMode():
-        return _run(node, faked(module), inputs, conditions, _numerics(conditions, "cpu"))
+        module = faked(module)
+        return module, _run(node, module, inputs, conditions, _numerics(conditions, "cpu"))
 
 
-def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Ran:
+def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
     """Run with few samples, and extrapolate.
 
     Raises:
@@ -157,18 +146,19 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
     numerics = _numerics(conditions, "cpu")
     try:
         with torch.random.fork_rng(devices=[]):
+            modules = [_built(node, inputs, numerics) for _ in _SMALL]
             small, large = (
-                _run(node, _built(node, inputs, numerics), inputs, attrs.evolve(conditions, batch=batch), numerics)
-                for batch in _SMALL
+                _run(node, module, inputs, attrs.evolve(conditions, batch=batch), numerics)
+                for module, batch in zip(modules, _SMALL, strict=True)
             )
     except PetraGraphError:
         raise
     except Exception as error:
         message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
-        hint = "petra_graph.testing checks blocks; what it says helps to find the cause"
+        hint = "petra_graph.testing checks blocks; its findings help to find the cause"
         raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
     share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
-    return attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))
+    return modules[0], attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))
 
 
 def _numerics(conditions: Conditions, device: str) -> WithoutValues:
@@ -184,7 +174,7 @@ def _built(node: Node, inputs: tuple[_Stream, ...], numerics: WithoutValues) -> 
 
 def _run(
     node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: WithoutValues
-) -> _Ran:
+) -> _Measured:
     batch = conditions.batch
     reads_samples = INPUT in node.inputs
 
@@ -215,7 +205,7 @@ def _run(
         output_bytes=tuple(stream.bytes(batch) for stream in outputs),
         work=counted.work,
     )
-    return _Ran(module=module, cost=cost, outputs=outputs)
+    return _Measured(cost=cost, outputs=outputs)
 
 
 def _extrapolated(small: Any, large: Any, share: float) -> Any:

@@ -33,11 +33,7 @@ class WithoutValues(NumericsContext):
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
         """Set the arithmetic of a device with values."""
-        if self.device.type != "meta":
-            with super().arithmetic():
-                yield
-            return
-        with grid(self.grid_bits):
+        with grid(self.grid_bits) if self.device.type == "meta" else super().arithmetic():
             yield
 
     def check_range(self, name: str, streams: Streams, bits: int) -> None:
@@ -105,7 +101,7 @@ def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
     with Tally() as tally:
         outputs = runner.run_without_graph(0, trial.inputs)
         forward = tally.lap()
-    work: dict[Operation, Work] = {"forward": _work(forward, shares=_shares(outputs, trial.inputs))}
+    work: dict[Operation, Work] = {"forward": work_of(forward, shares=_shares(outputs, trial.inputs))}
     # The gradient and the activation of a message have memory of their own: they are not the tensors that were sent.
     gradients = tuple(map(torch.zeros_like, outputs))
     work["recompute"] = _recompute(trial, gradients)
@@ -146,7 +142,7 @@ def _differentiated(trial: NodeTrial, run: Callable[[], Streams], arguments: Str
         results = run()
         adding = tally.lap()
     trial.drop_gradients()
-    return _work(allocating, adding, shares=_shares(results, arguments))
+    return work_of(allocating, adding, shares=_shares(results, arguments))
 
 
 def _recorded(trial: NodeTrial, gradients: Streams) -> tuple[Work, Work]:
@@ -165,15 +161,15 @@ def _recorded(trial: NodeTrial, gradients: Streams) -> tuple[Work, Work]:
             tally.lap()
     trial.drop_gradients()
     (record, allocating), (_, adding) = laps
-    replay = _work(allocating, adding, shares=shared[1])
-    return _work(record, kept=record.left_bytes - own, shares=shared[0]), replay
+    replay = work_of(allocating, adding, shares=shared[1])
+    return work_of(record, kept=record.left_bytes - own, shares=shared[0]), replay
 
 
 def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     with Tally() as tally:
         inputs = runner.invert(0, outputs)
         lap = tally.lap()
-    return _work(lap, shares=_shares(inputs, outputs))
+    return work_of(lap, shares=_shares(inputs, outputs))
 
 
 def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
@@ -198,7 +194,8 @@ def _accepted(runner: HeadRunner, trial: NodeTrial, classes: Tensor) -> Tensor:
     return classes
 
 
-def _work(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...]) -> Work:
+def work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...] = ()) -> Work:
+    """Return the work of a lap; `accumulating` is one that adds to parameter gradients, where that differs."""
     return Work(
         flops=lap.flops,
         traffic_bytes=lap.traffic_bytes,

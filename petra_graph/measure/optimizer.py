@@ -17,6 +17,7 @@ from torch import nn
 from petra_graph.blocks import Block
 from petra_graph.executor.update import Updater, parameter_groups
 from petra_graph.measure.live_bytes import distinct_bytes, tensors
+from petra_graph.measure.operations import work_of
 from petra_graph.measure.tally import Tally
 from petra_graph.program.costs import Work
 from petra_graph.registry.contracts import BuildOptimizer, ParameterGroups
@@ -67,14 +68,7 @@ def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any) -> Up
     _give_gradients(parameters)
     with Tally() as tally:
         updater.step()
-        lap = tally.lap()
-    work = Work(
-        flops=lap.flops,
-        traffic_bytes=lap.traffic_bytes,
-        working_bytes=lap.working_bytes,
-        accumulating_bytes=lap.working_bytes,
-    )
-    return UpdateCost(state_bytes=state_bytes, work=work)
+        return UpdateCost(state_bytes=state_bytes, work=work_of(tally.lap()))
 
 
 def _give_gradients(parameters: Sequence[nn.Parameter]) -> None:

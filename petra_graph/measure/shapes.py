@@ -78,6 +78,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
 
 
+@uncompiled()
 def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
 
@@ -90,11 +91,6 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
         SpecError: a block refuses its input, or a reversible node changes shapes. Nodes that follow a refusing block
             are not checked, since they have no input.
     """
-    with uncompiled():
-        return _measured(graph, sample, dtype)
-
-
-def _measured(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     shapes: dict[str, NodeShapes] = {}
     memo = Memo[tuple[NodeShapes, Streams]]()
     streams: dict[str, Streams] = {INPUT: (torch.empty(_BATCH, *sample, dtype=dtype, device="meta"),)}

@@ -36,7 +36,9 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         self.executors = [_MeasuredExecutor(executor, self) for executor in executors]
         for executor in executors:
             with self.owned_by(executor.program.index):
-                self._count_resident(executor)
+                for module in executor.modules.values():
+                    for storage in storages([*module.parameters(), *module.buffers()]):
+                        self.count(storage)
 
     @property
     def total(self) -> Mapping[int, int]:
@@ -64,11 +66,6 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         """Take bytes from the stage whose operation made them."""
         super().shrink(size, owner)
         self.live_of[owner] -= size
-
-    def _count_resident(self, executor: StageExecutor) -> None:
-        for module in executor.modules.values():
-            for storage in storages([*module.parameters(), *module.buffers()]):
-                self.count(storage)
 
 
 class _MeasuredExecutor(StageExecutor):

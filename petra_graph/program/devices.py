@@ -42,19 +42,15 @@ class DeviceType:
     memory_bandwidth: float
     """Bytes a second."""
     memory_bytes: int | None
-    """None: not known, and no limit."""
+    """None: unknown, without a limit."""
     link: Link
     """To its neighbour in the same machine."""
 
     def flops_per_second(self, compute: str) -> float:
         """Return the rate at `precision.compute`."""
-        match compute:
-            case "bfloat16":
-                return self.bfloat16_flops
-            case "float64":
-                return self.float32_flops / 2
-            case _:
-                return self.float32_flops
+        if compute == "bfloat16":
+            return self.bfloat16_flops
+        return self.float32_flops / 2 if compute == "float64" else self.float32_flops
 
 
 @frozen(kw_only=True)
@@ -69,42 +65,34 @@ class Device:
     """To its neighbours."""
 
 
-def _gpu(name: str, tflops: tuple[float, float], bandwidth: float, memory: int, link: float) -> DeviceType:
-    """Make a GPU from its data sheet's units: Tflop/s of float32 and bfloat16, GB/s, GB, GB/s one way."""
+def _device(
+    name: str, tflops: tuple[float, float], bandwidth: float, memory: int | None, link: float, *, latency: float = 1e-5
+) -> DeviceType:
+    """Make a type from its data sheet's units: Tflop/s of float32 and bfloat16, GB/s, GB, GB/s one way, seconds."""
     return DeviceType(
         name=name,
-        kind="cuda",
+        kind="cpu" if name == "cpu" else "cuda",
         float32_flops=tflops[0] * 1e12,
         bfloat16_flops=tflops[1] * 1e12,
         memory_bandwidth=bandwidth * 1e9,
-        memory_bytes=memory * 10**9,
-        link=Link(latency_seconds=1e-5, bytes_per_second=link * 1e9),
+        memory_bytes=None if memory is None else memory * 10**9,
+        link=Link(latency_seconds=latency, bytes_per_second=link * 1e9),
     )
 
-
-_CPU = DeviceType(
-    name="cpu",
-    kind="cpu",
-    float32_flops=1e11,
-    bfloat16_flops=1e11,
-    memory_bandwidth=1.2e10,
-    memory_bytes=None,
-    link=Link(latency_seconds=1e-4, bytes_per_second=4e9),
-)
 
 DEVICE_TYPES = {
     device.name: device
     for device in (
-        _CPU,
-        _gpu("v100", (15.7, 125.0), 900, 32, 150),
-        _gpu("t4", (8.1, 65.0), 320, 16, 16),
-        _gpu("l4", (30.3, 121.0), 300, 24, 32),
-        _gpu("l40s", (91.6, 362.0), 864, 48, 32),
-        _gpu("rtx3090", (35.6, 71.0), 936, 24, 32),
-        _gpu("rtx4090", (82.6, 165.0), 1008, 24, 32),
-        _gpu("a100-40gb", (19.5, 312.0), 1555, 40, 300),
-        _gpu("a100-80gb", (19.5, 312.0), 2039, 80, 300),
-        _gpu("h100", (67.0, 989.0), 3350, 80, 450),
-        _gpu("h200", (67.0, 989.0), 4800, 141, 450),
+        _device("cpu", (0.1, 0.1), 12, None, 4, latency=1e-4),
+        _device("v100", (15.7, 125.0), 900, 32, 150),
+        _device("t4", (8.1, 65.0), 320, 16, 16),
+        _device("l4", (30.3, 121.0), 300, 24, 32),
+        _device("l40s", (91.6, 362.0), 864, 48, 32),
+        _device("rtx3090", (35.6, 71.0), 936, 24, 32),
+        _device("rtx4090", (82.6, 165.0), 1008, 24, 32),
+        _device("a100-40gb", (19.5, 312.0), 1555, 40, 300),
+        _device("a100-80gb", (19.5, 312.0), 2039, 80, 300),
+        _device("h100", (67.0, 989.0), 3350, 80, 450),
+        _device("h200", (67.0, 989.0), 4800, 141, 450),
     )
 }

@@ -6,8 +6,8 @@
 | `float32`, `bfloat16`, `float16` | the tensor in that type |
 | `int8` | the tensor in int8, and one float32 scale |
 
-Decision: nothing grows. A type that is not smaller than the tensor's own leaves it as it is (float32 under
-`precision.compute = "float32"` changes nothing), and integers, images and tokens, are never touched.
+Decision: no tensor grows. A type that is not smaller than the tensor's own leaves it as it is (float32 under
+`precision.compute = "float32"` changes no tensor), and integers, images and tokens, are never encoded.
 """
 
 from __future__ import annotations
@@ -16,23 +16,14 @@ from collections.abc import Mapping
 
 from petra_graph.spec.model import StoredDtype
 
-ITEM_BYTES: Mapping[str, int] = {
-    "float64": 8,
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "bool": 1,
-    "complex64": 8,
-    "complex128": 16,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
+_TYPES: Mapping[int, tuple[str, ...]] = {
+    1: ("int8", "uint8", "bool"),
+    2: ("float16", "bfloat16", "int16", "uint16"),
+    4: ("float32", "int32", "uint32"),
+    8: ("float64", "int64", "uint64", "complex64"),
+    16: ("complex128",),
 }
+ITEM_BYTES: Mapping[str, int] = {name: size for size, names in _TYPES.items() for name in names}
 FLOATING = ("float64", "float32", "bfloat16", "float16")
 
 

@@ -8,7 +8,7 @@ ends know that number. A tensor lies in a message as the executor sends it, enco
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -114,7 +114,6 @@ def stream_layouts(
         stored: how the streams are encoded.
     """
     own = "float64" if precision.compute == "float64" else "float32"
-    found = [(stream.shape, own if stream.dtype in FLOATING else stream.dtype) for stream in streams]
     return tuple(
         TensorLayout(
             shape=shape,
@@ -122,7 +121,7 @@ def stream_layouts(
             stored=encoded_dtype(stored, dtype),
             channels_last=precision.memory_format == "channels-last" and len(shape) + 1 == _IMAGE_DIMENSIONS,
         )
-        for shape, dtype in found
+        for shape, dtype in ((shape, own if dtype in FLOATING else dtype) for shape, dtype in streams)
     )
 
 
@@ -137,20 +136,17 @@ def dense_strides(shape: tuple[int, ...], *, channels_last: bool) -> tuple[int, 
 
 @lru_cache(maxsize=4096)
 def _extents(tensors: tuple[TensorLayout, ...], samples: int) -> tuple[tuple[tuple[Extent, Extent], ...], int]:
-    extents = tuple(_in_order(tensors, samples))
-    return extents, extents[-1][1].end if extents else 0
-
-
-def _in_order(tensors: Sequence[TensorLayout], samples: int) -> Iterator[tuple[Extent, Extent]]:
+    extents: list[tuple[Extent, Extent]] = []
     end = 0
     for tensor in tensors:
         shape = tensor.full_shape(samples)
         strides = dense_strides(shape, channels_last=tensor.channels_last and not tensor.empty)
         payload = Extent(aligned(end), shape, strides, tensor.stored)
-        after = aligned(payload.end)
-        scale = Extent(after, (), (), "float32") if tensor.scaled else Extent(after, (0,), (1,), "float32")
-        yield payload, scale
+        scale_shape, scale_strides = ((), ()) if tensor.scaled else ((0,), (1,))
+        scale = Extent(aligned(payload.end), scale_shape, scale_strides, "float32")
+        extents.append((payload, scale))
         end = scale.end
+    return tuple(extents), end
 
 
 def aligned(offset: int) -> int:

@@ -8,7 +8,7 @@ Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
 A stage does `depth` forwards, then alternates backward and forward in micro-batch order, and finishes its backwards
 when the data ends, at a drain. An update follows the backward that completes a window of k micro-batches, or the
-drain's last backward. No operation is ever reordered, so timing decides nothing.
+drain's last backward. No operation is ever reordered, so timing has no effect.
 
     schedule     depth(j)       staleness   source
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)

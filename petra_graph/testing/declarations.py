@@ -22,15 +22,11 @@ def check_declaration(trial: Trial) -> None:
     declaration, block_class = trial.declaration, trial.block_class
     fault = find_fault(declaration, BlockDeclaration)
     if fault:
-        raise BrokenPromise(PROMISE, f"it {fault}", "mend the declaration: nothing can be built from it")
-    for name, declared, own in (
-        ("kind", declaration.kind, block_class.kind),
-        ("streams", declaration.streams, block_class.streams),
-        ("options", declaration.options, block_class.Options),
-    ):
+        raise BrokenPromise(PROMISE, f"it {fault}", "mend the declaration: no block can be built from it")
+    for name, attribute in (("kind", "kind"), ("streams", "streams"), ("options", "Options")):
+        declared, own = getattr(declaration, name), getattr(block_class, attribute)
         if declared != own:
             found = f"it declares {name} = {declared!r}, and {trial.name} has {own!r}"
-            attribute = "Options" if name == "options" else name
             raise BrokenPromise(PROMISE, found, f"make them equal; the class's is its attribute `{attribute}`")
     base = _BASES[declaration.kind]
     if base not in block_class.__mro__:

@@ -30,11 +30,11 @@ def check_gradients(trial: Trial) -> None:
         pairs = [pair for pair in zip(trip.reverse.gradients, expected, strict=True) if pair[1].numel()]
         if any(one.shape != other.shape for one, other in pairs):
             raise BrokenPromise(PROMISE, "an input's gradient has not the input's shape", REMEDY)
-        found, wanted = [one for one, _ in pairs], [other for _, other in pairs]
-        expect_close(PROMISE, "the gradient of the input is not plain autograd's", found, wanted, remedy=REMEDY)
+        found, of_plain = [one for one, _ in pairs], [other for _, other in pairs]
+        expect_close(PROMISE, "the gradient of the input is not plain autograd's", found, of_plain, remedy=REMEDY)
     subject = f"the gradient of the parameters over {len(trips)} micro-batches"
-    of_block, of_plain = _gradients(harness.block), _gradients(plain.block)
-    expect_close(PROMISE, f"{subject} is not plain autograd's", of_block, of_plain, remedy=REMEDY)
+    found, of_plain = _gradients(harness.block), _gradients(plain.block)
+    expect_close(PROMISE, f"{subject} is not plain autograd's", found, of_plain, remedy=REMEDY)
     if not all_equal(values, list(harness.block.parameters())):
         raise BrokenPromise(PROMISE, "forward or backward changed parameters", "leave them to the optimizer")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
-
-from petra_graph.registry.trust import raised_at
 
 _TORCH = str(Path(torch.__file__).parent)
 ROUNDINGS = 2**12
@@ -77,5 +76,7 @@ def listing(shapes: Sequence[Sequence[int]]) -> str:
 
 
 def author_line(error: Exception) -> str:
-    """Return file:line of the code that raised, without torch's own: the line that the block's author can mend."""
-    return raised_at(error, without=_TORCH)
+    """Return file:line of the code that raised, torch's own left out: the line that the block's author can mend."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
+    return f"{own[-1].filename}:{own[-1].lineno}"

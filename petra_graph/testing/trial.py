@@ -8,7 +8,6 @@ in F.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -20,6 +19,7 @@ from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import SpecError
 from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
 from petra_graph.registry.options import read_options
 from petra_graph.registry.registry import Plugin
@@ -78,16 +78,15 @@ class Trial:
 
         Raises:
             SpecError: the block's options class refuses the options.
+            PluginError: the code that a declaration names cannot be imported.
         """
-        if isinstance(block, BlockDeclaration):
-            declaration, block_class = block, _block_behind(block)
-        else:
-            declaration, block_class = _declared_by(block), block
+        declaration = block if isinstance(block, BlockDeclaration) else _declared_by(block)
+        plugin = Plugin(group=BLOCKS, name=declaration.build, distribution="", declaration=declaration)
         return Trial(
-            block_class=block_class,
+            block_class=load(plugin) if isinstance(block, BlockDeclaration) else block,
             declaration=declaration,
             inputs=tuple(tuple(shape) for shape in inputs),
-            options=_read(declaration, options),
+            options=_read(plugin, options),
             **settings,
         )
 
@@ -127,25 +126,13 @@ def _declared_by(block_class: type[Block]) -> BlockDeclaration:
     )
 
 
-def _block_behind(declaration: BlockDeclaration) -> type[Block]:
-    """Import the class that a declaration names.
-
-    Raises:
-        TypeError: the declaration names no Block.
-    """
-    found: Any = pkgutil.resolve_name(declaration.build)
-    if not (isinstance(found, type) and issubclass(found, Block)):
-        raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
-    return found
-
-
-def _read(declaration: BlockDeclaration, options: Mapping[str, Any] | object) -> Any:
-    if isinstance(options, declaration.options):
+def _read(plugin: Plugin, options: Mapping[str, Any] | object) -> Any:
+    expected = plugin.declaration.options
+    if isinstance(options, expected):
         return options
     table = {} if options is None else options
     if not isinstance(table, Mapping):
-        raise TypeError(f"options are {type(table).__name__}; a mapping or {declaration.options.__name__} is wanted")
-    plugin = Plugin(group=BLOCKS, name=declaration.build, distribution="", declaration=declaration)
+        raise TypeError(f"options must be a mapping or {expected.__name__} (got {type(table).__name__})")
     read, problems = read_options(plugin, table, ("options",))
     if problems:
         raise SpecError(problems)

@@ -101,7 +101,7 @@ def test_tokens_can_be_drawn():
 def test_options_are_read_as_a_spec_would():
     with pytest.raises(SpecError, match="hidden"):
         check_block(Raises, [(2,), (2,)], {"hidden": 3})
-    with pytest.raises(TypeError, match="options are int; a mapping or NoOptions is wanted"):
+    with pytest.raises(TypeError, match=r"options must be a mapping or NoOptions \(got int\)"):
         check_block(Raises, [(2,), (2,)], 3)
 
 
