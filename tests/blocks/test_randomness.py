@@ -1,4 +1,4 @@
-"""Random numbers follow from a key, and nobody else's generator notices."""
+"""Random numbers follow from a key, and no other generator moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How inputs wait on a CPU stage; for CUDA see tests/test_cuda.py."""
+"""Inputs that wait on a CPU stage; for CUDA see tests/test_cuda.py."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_they_wait_encoded(device):
 
 
 class FakeOnHost(HostCopy):
-    """Streams that are said to be elsewhere."""
+    """Streams that stand for a copy elsewhere."""
 
     def __init__(self, streams, number, log):
         self.streams, self.number, self.log = streams, number, log

@@ -1,4 +1,4 @@
-"""Encoded tensors: how far off, how many bytes, and what happens to numbers that are none."""
+"""Encoded tensors: their errors, their bytes, and infinities."""
 
 from __future__ import annotations
 

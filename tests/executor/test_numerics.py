@@ -1,4 +1,4 @@
-"""How nodes are evaluated: layout, precision, samples."""
+"""Numerics of a stage: memory format, precision, samples."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_streams_of_other_dimensions_are_plain():
     assert found.is_contiguous()
 
 
-def test_what_is_found_is_not_copied():
+def test_a_canonical_stream_is_not_copied():
     given = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
     (found,) = numerics().canonicalize([given])
     assert found is given
 
 
 @pytest.mark.parametrize("method", ["petra", "backprop"])
-def test_every_wire_carries_channels_last_in_float32(messages, method):
+def test_every_channel_carries_channels_last_in_float32(messages, method):
     nodes = (*REVNET[:5], node("join", "add", inputs=["b0", "down"]), REVNET[5])
     built = pipeline(nodes, IMAGE, method=method, compute="float32")
     built.train(images(10))
@@ -188,7 +188,7 @@ def test_a_node_leaves_the_generator_as_it_was():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_samples_are_told_from_streams_by_their_edge():
+def test_samples_differ_from_streams_by_their_edge():
     built = pipeline(REVNET, IMAGE)
     reading = [
         executor.program.index

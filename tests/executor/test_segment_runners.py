@@ -1,4 +1,4 @@
-"""What segments keep between their two passes, and what they leave."""
+"""Segment runners: the stash between the two passes, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One stage as a black box: what goes in and what comes out."""
+"""One stage as a black box: its messages in and out."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_first_stage_sends_nothing_back():
     assert executor.updater.window == 1
 
 
-def test_the_last_stage_gives_a_result_and_sends_back_what_was_asked_for():
+def test_the_last_stage_gives_a_result_and_returns_the_activations():
     executor = stage(SKIP, CUT, 1)
     first, second = streams(0), streams(1)
     received = {Edge("rev1", "join"): first, Edge("rev0", "join"): second}
@@ -93,7 +93,7 @@ def test_evaluation_keeps_nothing_and_has_no_graph():
     assert not any(getattr(runner, "buffer", ()) for _, runner in executor._runners)
 
 
-def test_what_a_forward_in_flight_sent_is_watched():
+def test_whether_a_forward_in_flight_sent_finite_numbers():
     executor = stage(SKIP, CUT, 0)
     sample = batches((8,), 1)[0][0]
     executor.forward(0, {Edge("input", "stem"): (sample,)}, None)

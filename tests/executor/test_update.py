@@ -58,7 +58,7 @@ def test_windows_are_averaged_over_their_own_length():
     assert made.updates == 3
 
 
-def test_the_rate_is_asked_for_the_stages_own_update_count():
+def test_the_rate_follows_the_stages_own_update_count():
     p = parameter(0.0)
     made = updater([p], rate=lambda update: 10.0**update)
     values = []
@@ -101,7 +101,7 @@ def test_a_norm_within_the_limit_is_left_alone():
     assert p.tolist() == [-3.0, -4.0]
 
 
-def test_clipping_by_a_norm_that_somebody_else_knows():
+def test_clipping_by_the_norm_of_all_stages():
     p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
     updater([p], clip=ClipSpec(limit=5.0, scope="global")).step(torch.tensor(50.0, dtype=torch.float64))
     assert p.tolist() == pytest.approx([-0.3, -0.4], abs=ROUNDING)
@@ -215,7 +215,7 @@ class LayerNorm2d(nn.Module):
     ],
     ids=lambda case: type(case).__name__,
 )
-def test_what_normalises_is_told_by_its_class(module, decays):
+def test_normalisations_are_recognised_by_their_class(module, decays):
     """A convolution lost its decay because of its name."""
     assert bool(split(module).decayed) is decays
 

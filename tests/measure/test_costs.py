@@ -1,4 +1,4 @@
-"""What nodes cost is what the runners do, wherever it is found out."""
+"""The measured costs are those of the runners, on every device of the measurement."""
 
 from __future__ import annotations
 
@@ -178,8 +178,8 @@ def test_a_block_that_reads_values_is_scaled_and_says_so(batch):
     work = table.nodes["rev1"].work["forward"]
     assert work.flops == 2 * (2 * batch * 6 * 6)
     assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2
-    (said,) = [text for text in table.assumptions if "rev1" in text]
-    assert "run on the CPU with 2 and 4 samples, and scaled" in said
+    (text,) = [line for line in table.assumptions if "rev1" in line]
+    assert "run on the CPU with 2 and 4 samples, and scaled" in text
 
 
 def test_a_function_that_hands_its_input_through():

@@ -1,4 +1,4 @@
-"""What nodes return, found without memory; and what is said where they cannot run."""
+"""The output streams of nodes, measured without memory, and the messages where they cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a tensor is: the stage's that made it, or that received it."""
+"""A tensor belongs to the stage that made it, or that received it."""
 
 from __future__ import annotations
 

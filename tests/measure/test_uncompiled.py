@@ -29,6 +29,6 @@ assert torch._dynamo.__file__
 """
 
 
-def test_it_is_not_imported_and_whoever_wants_more_of_it_gets_it():
+def test_the_compiler_is_imported_only_for_more_than_marks():
     result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

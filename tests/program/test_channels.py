@@ -1,4 +1,4 @@
-"""Channels: their names, and how many messages each holds."""
+"""Channels: their names and their capacity."""
 
 from __future__ import annotations
 

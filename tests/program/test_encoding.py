@@ -1,4 +1,4 @@
-"""The bytes of an encoded tensor, from its shape."""
+"""The type and the bytes of an encoded tensor, from its shape."""
 
 from __future__ import annotations
 

@@ -224,5 +224,5 @@ def test_torchs_own_validator_finds_each_order_whole_and_without_deadlock(schedu
     }
     placed = schedules._validate_schedule(actions, stages, stages, count)
     assert placed == {stage: stage for stage in range(stages)}
-    with_wires = schedules._add_send_recv(actions, lambda stage: stage, stages)
-    schedules._simulate_comms_compute(with_wires, lambda stage: stage, stages)
+    with_messages = schedules._add_send_recv(actions, lambda stage: stage, stages)
+    schedules._simulate_comms_compute(with_messages, lambda stage: stage, stages)

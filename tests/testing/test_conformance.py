@@ -1,4 +1,4 @@
-"""All promises at once: what applies to whom, and what an author reads."""
+"""All promises at once: those that apply to a class, and the messages for authors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def broken(block, **given):
     return str(error.value)
 
 
-def test_all_broken_promises_are_told_at_once():
+def test_all_broken_promises_are_reported_at_once():
     first, *rest = broken(TwiceWrong).splitlines()
     assert first == "TwiceWrong (2, 2; NoOptions()) breaks 2 promises"
     assert [line for line in rest if not line.startswith("    do: ")] == [
@@ -71,7 +71,7 @@ def test_all_broken_promises_are_told_at_once():
     assert broken(TwiceWrong, leave_out=["inverse"]).startswith("TwiceWrong (2, 2; NoOptions()) breaks a promise\nmeta")
 
 
-def test_what_the_others_stand_on_is_told_alone():
+def test_a_broken_foundation_is_reported_alone():
     assert broken(NotATuple) == (
         """\
 NotATuple (2, 2; NoOptions()) breaks a promise
@@ -80,14 +80,14 @@ shapes: forward returned list
     )
 
 
-def test_an_error_of_the_block_is_told_with_its_place():
+def test_an_error_of_the_block_is_reported_with_its_line():
     message = broken(Raises)
     assert "inverse: it raised ArithmeticError at " in message
     assert "test_conformance.py:" in message
     assert "not with a graph" in message
 
 
-def test_only_what_applies_is_asked():
+def test_only_promises_that_apply_are_checked():
     assert promises_of(AdditiveCoupling) == tuple(PROMISES)
     assert set(PROMISES) - set(promises_of(Reversible)) == {"one evaluation"}
     assert set(PROMISES) - set(promises_of(Buffered)) == {"inverse", "one evaluation"}

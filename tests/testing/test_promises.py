@@ -528,8 +528,8 @@ class Pretends(Buffered):
 
 
 def declaration(block, **changes):
-    said = {"kind": block.kind, "streams": block.streams, "options": block.Options}
-    return BlockDeclaration(summary="A block.", build=f"{__name__}:{block.__name__}", **{**said, **changes})
+    own = {"kind": block.kind, "streams": block.streams, "options": block.Options}
+    return BlockDeclaration(summary="A block.", build=f"{__name__}:{block.__name__}", **{**own, **changes})
 
 
 def test_declarations_that_disagree_with_their_class():
