@@ -79,11 +79,15 @@ class Trial:
         Raises:
             SpecError: the block's options class refuses the options.
             PluginError: the code that a declaration names cannot be imported.
+            TypeError: it is no Block.
         """
         declaration = block if isinstance(block, BlockDeclaration) else _declared_by(block)
         plugin = Plugin(group=BLOCKS, name=declaration.build, distribution="", declaration=declaration)
+        block_class = load(plugin) if isinstance(block, BlockDeclaration) else block
+        if not (isinstance(block_class, type) and issubclass(block_class, Block)):
+            raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
         return Trial(
-            block_class=load(plugin) if isinstance(block, BlockDeclaration) else block,
+            block_class=block_class,
             declaration=declaration,
             inputs=tuple(tuple(shape) for shape in inputs),
             options=_read(plugin, options),

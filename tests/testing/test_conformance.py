@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible
+from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered, Head, Reversible
 from petra_graph.errors import SpecError
 from petra_graph.testing import PROMISES, check_block, promises_of
 
@@ -108,3 +108,9 @@ def test_options_are_read_as_a_spec_would():
 def test_a_promise_that_does_not_exist_cannot_be_left_out():
     with pytest.raises(ValueError, match="no promise is called inverses; there are declaration, shapes, "):
         check_block(Raises, [(2,), (2,)], leave_out=["inverses"])
+
+
+def test_a_declaration_that_names_no_block_is_refused():
+    declaration = BlockDeclaration(summary="No block.", build="torch:nn.ReLU", kind="buffered")
+    with pytest.raises(TypeError, match=r"torch:nn\.ReLU is no subclass of petra_graph\.blocks\.Block"):
+        check_block(declaration, [(2,)])
