@@ -1,7 +1,7 @@
 """From a partition to the stages' programs: segments, what they keep, and every channel between stages.
 
-Decision: a program is complete. All that a channel is (its stages, direction, message layout and capacity) is decided
-here, so a runtime opens transports and compiles nothing.
+Decision: a program is complete. Lowering decides all of a channel: its stages, direction, message layout and capacity. A
+runtime opens transports and compiles nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import pairwise
 from attrs import field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.graph.stage_graph import stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
@@ -37,7 +38,7 @@ def lower(
         graph: the network.
         partition: its stages.
         method: what nodes keep, and whose parameters their backward uses.
-        schedule: how far forwards run ahead.
+        schedule: the depths, by name or as a list.
         accumulation: micro-batches in one update.
         messages: the streams that nodes return, and how messages hold them.
         last_stage_keeps_graph: the last stage keeps graphs, whatever the method; its forward and backward of a
@@ -54,7 +55,8 @@ def lower(
     network = _Network(graph=graph, modes=modes, activation_from=activation_from, messages=messages)
     ahead = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
     segments = [tuple(_segment(run, network) for run in _runs(stage, graph)) for stage in partition.stages]
-    channels = _channels(partition, segments, ahead, messages)
+    between = _stages_of_edges(graph, partition)
+    channels = _channels(between, segments, ahead, messages)
     return tuple(
         StageProgram(
             index=index,
@@ -67,9 +69,9 @@ def lower(
                 entry.edge
                 for segment in own
                 for entry in segment.inputs
-                if entry.edge.producer == INPUT or entry.edge.producer not in stage.nodes
+                if entry.edge.producer == INPUT or entry.edge in between
             ),
-            sends=tuple(edge for segment in own for edge in segment.outputs if edge.consumer not in stage.nodes),
+            sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
             channels=channels[index],
         )
         for index, (stage, own, depth) in enumerate(zip(partition.stages, segments, ahead, strict=True), start=1)
@@ -108,17 +110,24 @@ class MessageTypes:
         return MessageLayout(tensors=gradients + (streams if returns_activation else ()), samples=self.batch)
 
 
+def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tuple[int, int]]:
+    """Return the sending and the receiving stage of each edge between two stages."""
+    stages = stage_graph(graph.digraph, [stage.nodes for stage in partition.stages])
+    return {Edge(*edge): (sender, receiver) for sender, receiver, edges in stages.edges(data="edges") for edge in edges}
+
+
 def _channels(
-    partition: Partition, segments: Sequence[Sequence[Segment]], depth: Sequence[int], messages: MessageTypes
+    between: Mapping[Edge, tuple[int, int]],
+    segments: Sequence[Sequence[Segment]],
+    depth: Sequence[int],
+    messages: MessageTypes,
 ) -> Mapping[int, tuple[Channel, ...]]:
     """Return the channels of each stage, by its index; both ends of a channel hold an equal value."""
-    home = {name: index for index, stage in enumerate(partition.stages, start=1) for name in stage.nodes}
-    found: dict[int, list[Channel]] = {index: [] for index in range(1, len(partition.stages) + 1)}
+    found: dict[int, list[Channel]] = {index: [] for index in range(1, len(segments) + 1)}
     for entry in (entry for own in segments for segment in own for entry in segment.inputs):
-        producer = entry.edge.producer
-        if producer == INPUT or home[producer] == home[entry.edge.consumer]:
+        if entry.edge not in between:
             continue
-        ends = home[producer], home[entry.edge.consumer]
+        producer, ends = entry.edge.producer, between[entry.edge]
         held = capacity(depth[ends[0] - 1], depth[ends[1] - 1])
         forward = Channel(
             key=ChannelKey(entry.edge, "forward"),
@@ -145,7 +154,7 @@ def _channels(
 
 @frozen(kw_only=True)
 class _Mode:
-    """How one node gets from its forward to its backward."""
+    """What one node keeps between its passes, and whose parameters its backward uses."""
 
     keeps: Keeps
     backward: Uses
@@ -153,18 +162,18 @@ class _Mode:
 
 @frozen(kw_only=True)
 class _Network:
-    """What is decided for the whole graph."""
+    """Decisions for the whole graph."""
 
     graph: NodeGraph
     modes: Mapping[str, _Mode]
     activation_from: Mapping[str, Edge]
-    """For every node that reconstructs, the edge along which its output comes back."""
+    """For each node that reconstructs, the edge whose backward message carries its output."""
     messages: MessageTypes
 
 
 def _activation_from(graph: NodeGraph, modes: Mapping[str, _Mode], name: str) -> Edge:
-    """Choose the consumer that sends a reconstructing node its output: the first that has it exactly, else the first."""
-    consumers = graph.consumers[name]
+    """Return the edge to the consumer that returns the node's output: the first that keeps it exactly, else the first."""
+    consumers = graph.consumers(name)
     exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or modes[reader].keeps != "nothing")
     return Edge(name, next(exact, consumers[0]))
 
@@ -185,7 +194,7 @@ def _segment(run: tuple[str, ...], network: _Network) -> Segment:
             )
             for edge in edges
         ),
-        outputs=tuple(Edge(last.name, reader) for reader in network.graph.consumers[last.name]),
+        outputs=tuple(Edge(last.name, reader) for reader in network.graph.consumers(last.name)),
         activation_from=network.activation_from.get(last.name),
     )
 
@@ -195,7 +204,7 @@ def _runs(stage: Stage, graph: NodeGraph) -> Iterator[tuple[str, ...]]:
     run = [stage.nodes[0]]
     for before, name in pairwise(stage.nodes):
         both_buffered = graph.nodes[before].kind == graph.nodes[name].kind == "buffered"
-        if both_buffered and graph.consumers[before] == (name,) and graph.nodes[name].inputs == (before,):
+        if both_buffered and graph.consumers(before) == (name,) and graph.nodes[name].inputs == (before,):
             run.append(name)
         else:
             yield tuple(run)

@@ -8,6 +8,7 @@ import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.stage_graph import growing_edges, stage_graph
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.partition import Partition
 from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec
@@ -51,17 +52,15 @@ def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition
     if len(schedule) != len(stages):
         message = f"{len(schedule)} depths for {len(stages)} stages"
         raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
-    place = {name: index for index, stage in enumerate(stages) for name in stage.nodes}
-    edges = sorted({(place[producer], place[consumer]) for producer, consumer in graph.digraph.edges})
+    depths = dict(enumerate(schedule, start=1))
     problems = [
         Problem(
-            message=f"stage {reader + 1} would wait for ever: its depth is {schedule[reader]}, "
-            f"and stage {feeder + 1}, which feeds it, has {schedule[feeder]}",
+            message=f"stage {reader} would wait for ever: its depth is {depths[reader]}, "
+            f"and stage {feeder}, which feeds it, has {depths[feeder]}",
             hint=f"depths must not grow along an edge; {hint}",
             path=("method", "schedule"),
         )
-        for feeder, reader in edges
-        if schedule[reader] > schedule[feeder]
+        for feeder, reader in growing_edges(stage_graph(graph.digraph, [stage.nodes for stage in stages]), depths)
     ]
     if schedule[-1] != 1:
         message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"

@@ -9,46 +9,47 @@ import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, suggestion
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.stage_graph import distances, stage_graph
 from petra_graph.program.partition import Partition, Stage
 
 _PATH = ("partition", "stages")
 
 
 def per_block(graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
-    """Return the paper's stages: every node one."""
+    """Return the paper's stages: one for each node."""
     return tuple((name,) for name in graph.order)
 
 
 def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence[str]) -> Partition:
     """Make stages of `cuts`, a list of node names each, and spread them over `devices` in order.
 
-    Consecutive stages share a device, and no device has more than one stage more than another.
+    Consecutive stages share a device, and the devices' numbers of stages differ by at most one.
 
     Raises:
-        SpecError: a node is missing, unknown or placed twice, a stage is empty, or a stage reads a later one.
+        SpecError: a node is missing, unknown or listed twice, a stage is empty, or a stage reads a later one.
     """
-    problems = list(_misplaced(graph, cuts))
+    problems = list(_membership_problems(graph, cuts))
     if problems:
         raise SpecError(problems)
-    place = {name: index for index, names in enumerate(cuts) for name in names}
-    problems = list(_backward_edges(graph, place))
+    stages = stage_graph(graph.digraph, cuts)
+    problems = list(_order_problems(stages))
     if problems:
         raise SpecError(problems)
-    distances = _distances(graph, place)
+    distance = distances(stages)
     position = {name: index for index, name in enumerate(graph.order)}
     return Partition(
         stages=tuple(
             Stage(
                 nodes=tuple(sorted(names, key=position.__getitem__)),
                 device=devices[index * len(devices) // len(cuts)],
-                distance=distances[index],
+                distance=distance[index + 1],
             )
             for index, names in enumerate(cuts)
         )
     )
 
 
-def _misplaced(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
+def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for index, names in enumerate(cuts):
         if not names:
@@ -61,7 +62,7 @@ def _misplaced(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Prob
                     hint=f"{name} is repeated: name {', '.join(copies)}" if copies else suggestion(name, graph.nodes),
                     path=(*_PATH, index),
                 )
-                for copy in copies:  # That these are missing is no news.
+                for copy in copies:  # They are not reported as missing too.
                     seen.setdefault(copy, index)
             elif name in seen:
                 yield Problem(
@@ -78,32 +79,21 @@ def _misplaced(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Iterator[Prob
 
 
 def _copies(graph: NodeGraph, name: str) -> list[str]:
-    """Return the nodes that a repeated node was unrolled to."""
+    """Return the copies of a repeated node."""
     if all(node.first_of != name for node in graph.nodes.values()):
         return []
     return [copy for copy in graph.nodes if re.fullmatch(rf"{re.escape(name)}\.\d+", copy)]
 
 
-def _backward_edges(graph: NodeGraph, place: dict[str, int]) -> Iterator[Problem]:
-    """Stages in topological order form an acyclic graph, and its last one is the head's."""
-    for producer, consumer in graph.digraph.edges:
-        if place[producer] > place[consumer]:
+def _order_problems(stages: nx.DiGraph) -> Iterator[Problem]:
+    """Yield the edges into an earlier stage; without any, the listed order is a topological one."""
+    for source, reader, edges in stages.edges(data="edges"):
+        for producer, _ in edges if source > reader else ():
             yield Problem(
-                message=f'stage {place[consumer] + 1} reads "{producer}" of stage {place[producer] + 1}, a later one',
+                message=f'stage {reader} reads "{producer}" of stage {source}, a later one',
                 hint="list stages in the order of the data, and cut so that none depends on a later one",
                 path=_PATH,
             )
-
-
-def _distances(graph: NodeGraph, place: dict[str, int]) -> dict[int, int]:
-    """Return for every stage the longest path to the head's, counted in stages."""
-    stages = nx.DiGraph()
-    stages.add_nodes_from(place.values())
-    stages.add_edges_from((place[a], place[b]) for a, b in graph.digraph.edges if place[a] != place[b])
-    distances: dict[int, int] = {}
-    for index in sorted(stages, reverse=True):
-        distances[index] = max((1 + distances[reader] for reader in stages.successors(index)), default=0)
-    return distances
 
 
 def _both(first: int, second: int) -> str:

@@ -16,7 +16,7 @@ from petra_graph.spec.model import NodeSpec
 
 @frozen(kw_only=True)
 class NodeInput:
-    """A node's table, with its plugin resolved and its options read."""
+    """A node's table with its resolved plugin and its options."""
 
     spec: NodeSpec
     plugin: Plugin | None
@@ -28,7 +28,7 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
     """Build the graph of `tables`.
 
     Returns:
-        The graph, None where the wiring allows none, and all problems found.
+        The graph, None where the nodes' inputs allow none, and all problems found.
     """
     nodes = list(_unroll(tables))
     problems = [problem for rule in rules.WIRING for problem in rule(nodes)]
@@ -42,7 +42,7 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
 
 
 def _unroll(tables: Sequence[NodeInput]) -> Iterator[Node]:
-    """Yield nodes in declared order; a repeated node's name, where read by others, means its last copy."""
+    """Yield nodes in declared order; in another node's inputs a repeated node's name means its last copy."""
     last_copy = {
         table.spec.name: f"{table.spec.name}.{table.spec.repeat - 1}" for table in tables if table.spec.repeat > 1
     }

@@ -1,7 +1,7 @@
 """The network as a graph of nodes.
 
-A node is a block instance; an edge carries the tuple of streams that its producer returns. Nothing here knows stages
-or devices.
+A node is a block instance; an edge carries the tuple of streams that its producer returns. Stages and devices are laid
+over this graph later (`stage_graph`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import networkx as nx
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from petra_graph.errors import Path
 from petra_graph.registry.contracts import BlockDeclaration
@@ -24,31 +24,31 @@ INPUT = "input"
 
 @frozen(kw_only=True)
 class Node:
-    """One block instance, with everything resolved that needs no tensor."""
+    """One block instance, resolved as far as no tensor is needed."""
 
     name: str
     block: str
     """The block as the specification names it."""
     plugin: Plugin | None
-    """None where only importing the block's module would tell (`block = "module:Class"` before that import)."""
+    """None until the block's module has been imported (`block = "module:Class"`)."""
     options: Any
     """An instance of the block's own options class."""
     kind: Kind
     inputs: tuple[str, ...]
     """Producers in declared order; INPUT is the samples."""
     path: Path = ()
-    """Where the specification says so."""
+    """Position of the node's table in the specification."""
     first_of: str | None = None
-    """The name of a repeated node, on its first copy: it is taken too, since reading it means the last copy."""
+    """Name of a repeated node, on its first copy: the name is taken too, since reading it means the last copy."""
 
     @property
     def declaration(self) -> BlockDeclaration | None:
-        """What the block declares."""
+        """The block's declaration."""
         return block_declaration(self.plugin)
 
 
 def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
-    """Return what a block's plugin declares, None for a block that is not resolved yet."""
+    """Return the declaration of a block's plugin, None for a block that is not resolved yet."""
     if plugin is None:
         return None
     assert isinstance(plugin.declaration, BlockDeclaration)
@@ -59,14 +59,14 @@ def block_declaration(plugin: Plugin | None) -> BlockDeclaration | None:
 class NodeGraph:
     """A directed acyclic graph of nodes that keeps every rule of `petra_graph.graph.rules`."""
 
-    nodes: Mapping[str, Node] = field()
+    nodes: Mapping[str, Node]
     """In declared order."""
 
     @cached_property
     def digraph(self) -> nx.DiGraph:
-        """The same as networkx sees it: names and edges."""
+        """The graph in networkx: node names with the attribute `node`, and edges, both in declared order."""
         graph = nx.DiGraph()
-        graph.add_nodes_from(self.nodes)
+        graph.add_nodes_from((name, {"node": node}) for name, node in self.nodes.items())
         graph.add_edges_from(
             (producer, node.name) for node in self.nodes.values() for producer in node.inputs if producer != INPUT
         )
@@ -74,26 +74,15 @@ class NodeGraph:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Names in topological order; among the free, the one declared first."""
+        """Names in topological order; among nodes that are free, in declared order."""
         declared = {name: index for index, name in enumerate(self.nodes)}
         return tuple(nx.lexicographical_topological_sort(self.digraph, key=declared.__getitem__))
 
-    @cached_property
-    def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """For every node, who reads it, in declared order."""
-        readers: dict[str, list[str]] = {name: [] for name in self.nodes}
-        for node in self.nodes.values():
-            for producer in node.inputs:
-                if producer != INPUT:
-                    readers[producer].append(node.name)
-        return {name: tuple(found) for name, found in readers.items()}
-
-    @property
-    def source(self) -> str:
-        """The node that reads the samples."""
-        return next(node.name for node in self.nodes.values() if INPUT in node.inputs)
+    def consumers(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that read a node, in declared order."""
+        return tuple(self.digraph.successors(name))
 
     @property
     def head(self) -> str:
-        """The node that ends in the loss."""
-        return next(node.name for node in self.nodes.values() if node.kind == "head")
+        """The node that computes the loss, which every other node reaches."""
+        return self.order[-1]

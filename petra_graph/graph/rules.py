@@ -1,7 +1,7 @@
-"""What every graph must keep, one function a rule.
+"""The rules that every graph keeps, one function each.
 
-Each rule reads nodes and yields problems. `WIRING` rules make sure that a graph exists at all; only then do the `GRAPH`
-rules mean anything. Shapes of tensors are `measure`'s business.
+A rule reads nodes and yields problems. `WIRING` rules ensure that a graph exists; the `GRAPH` rules assume that they
+hold. `measure` checks the shapes of tensors.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
     for node in nodes:
         if node.declaration is None:
             continue
-        able = node.declaration.kind
+        declared = node.declaration.kind
         path = (*node.path, "kind")
-        if node.kind == "reversible" and able != "reversible":
+        if node.kind == "reversible" and declared != "reversible":
             yield Problem(
                 message=f'node "{node.name}" is reversible but its block "{node.block}" has no inverse',
-                hint=f'set kind = "{able}", or use a reversible block (`petra-graph list blocks` shows them)',
+                hint=f'set kind = "{declared}", or use a reversible block (`petra-graph list blocks` shows them)',
                 path=path,
             )
-        elif (node.kind == "head") != (able == "head"):
+        elif (node.kind == "head") != (declared == "head"):
             yield Problem(
-                message=f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {able} block',
-                hint=f'leave out `kind`, or set kind = "{able}"',
+                message=f'node "{node.name}" has kind "{node.kind}" but its block "{node.block}" is a {declared} block',
+                hint=f'leave out `kind`, or set kind = "{declared}"',
                 path=path,
             )
 
@@ -117,7 +117,7 @@ def has_one_source(graph: NodeGraph) -> Iterator[Problem]:
 
 
 def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
-    """Exactly one node is a head, and nobody reads it."""
+    """Exactly one node is a head, and no node reads it."""
     heads = [node for node in graph.nodes.values() if node.kind == "head"]
     if not heads:
         last = list(graph.nodes.values())[-1]
@@ -133,7 +133,7 @@ def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
             path=node.path,
         )
     for node in heads:
-        for reader in graph.consumers[node.name]:
+        for reader in graph.consumers(node.name):
             yield Problem(
                 message=f'node "{reader}" reads the head "{node.name}", whose output goes to the loss',
                 hint="put the head last",
@@ -146,9 +146,9 @@ def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
     heads = [node.name for node in graph.nodes.values() if node.kind == "head"]
     if len(heads) != 1 or not nx.is_directed_acyclic_graph(graph.digraph):
         return
-    useful = nx.ancestors(graph.digraph, heads[0]) | {heads[0]}
+    reaching = nx.ancestors(graph.digraph, heads[0]) | {heads[0]}
     for node in graph.nodes.values():
-        if node.name not in useful:
+        if node.name not in reaching:
             yield Problem(
                 message=f'the output of node "{node.name}" never reaches the head "{heads[0]}"',
                 hint="let a later node name it in `inputs`, or remove it",

@@ -239,7 +239,7 @@ def test_every_node_counts():
 def test_random_graphs_keep_the_rules(nodes):
     graph = built_graph(nodes)
     assert nx.is_directed_acyclic_graph(graph.digraph)
-    assert (graph.source, graph.head) == ("stem", "head")
+    assert (graph.order[0], graph.head) == ("stem", "head")
     assert set(graph.digraph) == {graph.head} | nx.ancestors(graph.digraph, graph.head)
 
 
