@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from petra_graph.compiler.simulator.model import StageSeconds
+from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.program.costs import CostTable, Operation
 from petra_graph.program.devices import EFFICIENCY, DeviceType
 from petra_graph.program.profile import Profile

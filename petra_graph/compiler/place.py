@@ -25,7 +25,7 @@ from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.partitioner.solver import find_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.depths import least_depths
+from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.partition import Partition
 from petra_graph.spec.model import Schedule

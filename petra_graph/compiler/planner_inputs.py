@@ -13,8 +13,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import OperationSeconds, stage_seconds
 from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.model import DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.costs import CostTable
@@ -86,15 +85,14 @@ class PlannerInputs:
             for edge in edges
         }
 
-    def pipeline(self, programs: Sequence[StageProgram], slots: Mapping[ChannelKey, int] | None = None) -> Pipeline:
+    def pipeline(self, programs: Sequence[StageProgram]) -> Pipeline:
         """Return what the time model needs of the stages."""
         return pipeline(
             programs,
             [self.seconds(program) for program in programs],
             channel_bytes=self.channel_bytes(programs),
-            devices={device.name: DeviceExecution(overlaps=self.overlap) for device in self.devices},
             links=dict(self._links(programs)),
-            slots=slots,
+            overlap=self.overlap,
         )
 
     def _links(self, programs: Sequence[StageProgram]) -> Iterator[tuple[tuple[str, str], Link]]:

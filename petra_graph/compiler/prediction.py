@@ -10,9 +10,9 @@ from attrs import define, evolve
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.simulator.events import simulate
-from petra_graph.compiler.simulator.model import MessageBytes, Pipeline, StageSeconds
-from petra_graph.compiler.simulator.steady import tick
+from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timeline import Timeline
 from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
@@ -66,7 +66,7 @@ class Prediction:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The time model's, with as many slots as are asked for."""
+        """The time model's, whose channels have no bound."""
         return self.setting.pipeline(self.programs)
 
     @cached_property
@@ -96,10 +96,10 @@ class Prediction:
         return self.sequential_seconds / self.timing.tick_seconds if self.timing.tick_seconds else 1.0
 
     def timeline(self) -> Timeline:
-        """Return what happens from the start to some ticks after the pipeline is full, with a run's slots."""
+        """Return what happens from the start to some ticks after the pipeline is full, with a run's capacities."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
-        return simulate(evolve(self.pipeline, slots=self.capacity), windows * self.setting.accumulation)
+        return simulate(evolve(self.pipeline, capacity=self.capacity), windows * self.setting.accumulation)
 
 
 def sequential_seconds(setting: PlannerInputs, partition: Partition) -> float:

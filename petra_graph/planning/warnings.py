@@ -12,8 +12,8 @@ from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.partition import partition
 from petra_graph.compiler.place import resolved_schedule
 from petra_graph.compiler.prediction import Prediction
-from petra_graph.compiler.simulator.depths import least_depths, with_depths
-from petra_graph.compiler.simulator.steady import tick
+from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
+from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
 from petra_graph.program.memory import summed
 from petra_graph.spec.model import Spec

@@ -8,7 +8,7 @@ from attrs import evolve
 from petra_graph.compiler.partition import per_block
 from petra_graph.compiler.place import cut, placed
 from petra_graph.compiler.prediction import Prediction, sequential_seconds
-from petra_graph.compiler.simulator.steady import tick
+from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.devices import Link
 from tests.settings import setting
 
@@ -74,11 +74,8 @@ def test_a_timeline_goes_beyond_the_fill():
     assert max(ends) >= made.timing.fill_seconds + 6 * made.timing.tick_seconds
 
 
-def test_slots_cost_nothing():
+def test_capacities_cost_nothing():
     made = per_block_prediction(5)
-    for slots in (made.slots, made.fewest_slots):
-        bounded = evolve(made.pipeline, slots=slots)
-        assert tick(bounded).seconds == pytest.approx(made.timing.tick_seconds)
-        assert set(slots) == set(made.pipeline.channels)
-    assert set(made.slots.values()) == {2}
-    assert all(few <= made.slots[channel] for channel, few in made.fewest_slots.items())
+    assert tick(evolve(made.pipeline, capacity=made.capacity)).seconds == pytest.approx(made.timing.tick_seconds)
+    assert set(made.capacity) == set(made.pipeline.channels)
+    assert set(made.capacity.values()) == {2}

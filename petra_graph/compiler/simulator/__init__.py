@@ -1,1 +1,1 @@
-"""How long the stages' own orders of operations take, before anything runs."""
+"""The time model: the speed of a pipeline from its stages' own orders of operations (see README.md)."""

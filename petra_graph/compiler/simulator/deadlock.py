@@ -1,9 +1,10 @@
-"""Orders that would wait for ever, told by who waits for whom."""
+"""Orders of operations that deadlock: the stages that wait for each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import networkx as nx
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
@@ -18,20 +19,21 @@ class Wait:
     stage: int
     action: Action
     on: int
-    """The stage that would have to act first."""
+    """The stage that has to act first."""
     channel: ChannelKey | None
-    """Where the message or the free slot should come from; None where it waits for its own stage or device."""
-    slots: int | None = None
-    """How many the channel has, where a free one is missing."""
+    """The channel that lacks a message or room; None where the operation waits for its own stage or device."""
+    capacity: int | None = None
+    """The channel's, where it lacks room."""
 
     def __str__(self) -> str:
-        doing = f"stage {self.stage} waits to {_PHRASES[self.action.verb]} {self.action.micro_batch}"
+        waiting = f"stage {self.stage} waits to {_PHRASES[self.action.verb]} {self.action.micro_batch}"
         if self.channel is None:
-            return f"{doing} until stage {self.on} has gone on"
-        what = f"message on wire {self.channel}" if self.slots is None else f"free slot on wire {self.channel}"
-        who = "from" if self.slots is None else "to be freed by"
-        places = "" if self.slots is None else f" ({self.slots} in all)"
-        return f"{doing} for a {what}{places} {who} stage {self.on}"
+            return f"{waiting} until stage {self.on} has gone on"
+        if self.capacity is None:
+            return f"{waiting} for a message on channel {self.channel} from stage {self.on}"
+        return (
+            f"{waiting} for room on channel {self.channel} (capacity {self.capacity}), to be freed by stage {self.on}"
+        )
 
 
 _PHRASES = {
@@ -42,28 +44,22 @@ _PHRASES = {
 
 
 class Deadlock(SpecError):
-    """No stage can go on; `waits` is the circle of those that wait for one another."""
+    """No stage can go on; `waits` is the cycle of those that wait for one another."""
 
     def __init__(self, waits: Sequence[Wait]) -> None:
         self.waits = tuple(waits)
         hint = "depths must not grow along an edge, and the last stage's is 1"
-        if any(wait.slots is not None for wait in waits):
-            hint = "give the wire more slots, or its ends depths that differ by less"
+        if any(wait.capacity is not None for wait in waits):
+            hint = "give the channel more capacity, or its stages depths that differ by less"
         message = "this order would wait for ever: " + "; ".join(map(str, waits))
         super().__init__(Problem(message=message, hint=hint, path=("method", "schedule")))
 
 
-def circle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
-    """Return those waits that form a circle, beginning with the first stage in it; all where none does."""
-    by_stage: dict[int, Wait] = {}
-    for wait in waits:
-        by_stage.setdefault(wait.stage, wait)
-    for stage in sorted(by_stage):
-        path: list[int] = []
-        at = stage
-        while at in by_stage and at not in path:
-            path.append(at)
-            at = by_stage[at].on
-        if at in path:
-            return tuple(by_stage[each] for each in path[path.index(at) :])
-    return tuple(waits)
+def waiting_cycle(waits: Sequence[Wait]) -> tuple[Wait, ...]:
+    """Return the waits that form a cycle of stages, each stage's first one counting; all where there is no cycle."""
+    first = {wait.stage: wait for wait in reversed(waits)}
+    try:
+        cycle = nx.find_cycle(nx.DiGraph((wait.stage, wait.on) for wait in first.values()), sorted(first))
+    except nx.NetworkXNoCycle:
+        return tuple(waits)
+    return tuple(first[stage] for stage, _ in cycle)

@@ -1,6 +1,6 @@
-"""What happened when: every operation and every transfer, as values.
+"""The timeline of a simulated run: every operation with its start and its end.
 
-Drawn with `Timeline.lines`, three stages under `1f1b` where a forward is 1 and a backward 2, one column a second:
+Three stages under `1f1b` where a forward takes 1 second and a backward 2, one column a second:
 
     stage 1   F0 F1 F2 .  .  .  .  B0 -- F3 B1 -- .  B2 -- .  B3 --
     stage 2   .  F0 F1 .  .  B0 -- F2 B1 -- F3 B2 -- .  B3 -- .  .
@@ -9,13 +9,11 @@ Drawn with `Timeline.lines`, three stages under `1f1b` where a forward is 1 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb
 
 
@@ -37,20 +35,6 @@ class Event(NamedTuple):
         return Action(self.verb, self.micro_batch)
 
 
-class Transfer(NamedTuple):
-    """One message between two devices."""
-
-    channel: ChannelKey
-    sender: str
-    """Device."""
-    receiver: str
-    micro_batch: int
-    start: float
-    """Seconds, when it enters the link."""
-    end: float
-    """Seconds, when it has arrived."""
-
-
 @frozen(kw_only=True)
 class Timeline:
     """A simulated run from its start to its drain."""
@@ -59,8 +43,6 @@ class Timeline:
     head: int
     """Index of the stage with the loss."""
     events: tuple[Event, ...]
-    """In the order of their starts."""
-    transfers: tuple[Transfer, ...]
     """In the order of their starts."""
 
     @property
@@ -81,44 +63,3 @@ class Timeline:
     def drain_seconds(self) -> float:
         """From the end of the head's last backward to the end of everything."""
         return self.seconds - max((event.end for event in self.of(self.head, "backward")), default=0.0)
-
-    def busy_seconds(self) -> Mapping[str, float]:
-        """Return for each device how long something runs there."""
-        until: dict[str, float] = {}
-        busy: dict[str, float] = {}
-        for event in self.events:
-            start = max(event.start, until.get(event.device, 0.0))
-            busy[event.device] = busy.get(event.device, 0.0) + max(0.0, event.end - start)
-            until[event.device] = max(event.end, until.get(event.device, 0.0))
-        return busy
-
-    def lines(self, unit_seconds: float, until_seconds: float | None = None) -> Iterator[str]:
-        """Yield a line a stage, as the module's docstring draws it; two where forwards and backwards overlap.
-
-        Operations that take less than half a unit are left out.
-
-        Args:
-            unit_seconds: what one column stands for.
-            until_seconds: where the drawing ends; default: with the run.
-        """
-        columns = round((until_seconds or self.seconds) / unit_seconds)
-        width = max((len(str(event.action)) for event in self.events), default=1) + 1
-        stages = sorted({event.stage for event in self.events})
-        for stage in stages:
-            title = f"stage {stage:<{len(str(stages[-1]))}}"
-            for row in _rows([event for event in self.events if event.stage == stage]):
-                cells = ["."] * columns
-                for event in row:
-                    first, end = round(event.start / unit_seconds), round(event.end / unit_seconds)
-                    drawn = [str(event.action), *["--"] * (end - first - 1)] if end > first else []
-                    cells[first:end] = drawn[: max(0, columns - first)]
-                yield f"{title}   " + "".join(f"{cell:<{width}}" for cell in cells).rstrip()
-                title = " " * len(title)
-
-
-def _rows(events: Sequence[Event]) -> tuple[Sequence[Event], ...]:
-    """Return a stage's operations; forwards apart from the others, where some run at the same time."""
-    if all(before.end <= after.start for before, after in pairwise(events)):
-        return (events,)
-    forwards = [event for event in events if event.verb == "forward"]
-    return forwards, [event for event in events if event.verb != "forward"]

@@ -1,9 +1,9 @@
-"""What a pipeline's speed comes to, in a few numbers.
+"""The speed of a pipeline in a few numbers.
 
     an epoch of n micro-batches = overhead + n * tick
 
-The overhead is what filling and draining cost. It is read from a simulation long enough to be steady in its middle; for
-pipelines too large for that, it is the time in which one micro-batch goes all the way forward to the head, and back.
+The overhead is the cost of filling and draining. It is read from a simulation long enough to be steady in its middle; for
+pipelines too large for that, it is the time in which one micro-batch goes forward to the head and back.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.events import simulate
-from petra_graph.compiler.simulator.model import Pipeline, TimedStage
-from petra_graph.compiler.simulator.steady import tick
+from petra_graph.compiler.simulator.pipeline import Pipeline, TimedStage
+from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.compiler.simulator.steady_state import tick
 
 _OPERATIONS = 150_000
 """Simulated at most, for the overhead."""
@@ -22,12 +22,12 @@ _OPERATIONS = 150_000
 
 @frozen(kw_only=True)
 class Staleness:
-    """What happens at a stage between a micro-batch's forward and its backward, once the pipeline is full."""
+    """The delay between a micro-batch's forward and its backward at a stage, once the pipeline is full."""
 
     micro_batches: int
-    """Of which the gradients arrive in between."""
+    """Backwards of earlier micro-batches in between."""
     updates: float
-    """In the mean."""
+    """Updates in between, in the mean."""
 
 
 @frozen(kw_only=True)
@@ -37,11 +37,9 @@ class Timing:
     tick_seconds: float
     """A micro-batch, in the steady state; fills and drains of flushed windows are in it."""
     exact: bool
-    """The tick is a cycle of waits, not a mean over a simulation that never repeated itself."""
+    """The tick is a cycle of precedences or a period of the simulation, not a mean over it."""
     limited_by: tuple[int, ...]
     """Stages whose waits for one another, or whose device alone, set the tick."""
-    sequential_seconds: float
-    """A micro-batch, if the same stages ran one after another without links."""
     utilisation: Mapping[str, float]
     """For each device, the share of the steady state in which it works; two streams count as two devices."""
     fill_seconds: float
@@ -49,9 +47,7 @@ class Timing:
     drain_seconds: float
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
-    """What a run between two drains costs beyond its ticks."""
-    overhead_simulated: bool
-    """Otherwise `overhead_seconds` is fill and drain of one micro-batch alone."""
+    """Of a run between two drains, beyond its ticks."""
     staleness: tuple[Staleness, ...]
     """Of every stage."""
 
@@ -59,11 +55,6 @@ class Timing:
     def bubble_fraction(self) -> float:
         """The share of all devices' time in which nothing runs, in the steady state."""
         return max(0.0, 1 - sum(self.utilisation.values()) / len(self.utilisation))
-
-    @property
-    def speedup(self) -> float:
-        """Over the same stages one after another."""
-        return self.sequential_seconds / self.tick_seconds if self.tick_seconds else 1.0
 
     def samples_per_second(self, batch: int, replicas: int = 1) -> float:
         """Return the throughput of the steady state; `batch` is the samples in a micro-batch of one replica."""
@@ -81,17 +72,19 @@ def timing(pipeline: Pipeline) -> Timing:
         Deadlock: some stage would wait for ever.
     """
     steady = tick(pipeline)
-    transient = _transient(pipeline, steady.seconds)
+    windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
+    count = windows * pipeline.accumulation
+    small = 2 * count * len(pipeline.stages) <= _OPERATIONS
+    timeline = simulate(pipeline, count if small else 1)
+    fill, drain = timeline.fill_seconds, timeline.drain_seconds
     return Timing(
         tick_seconds=steady.seconds,
         exact=steady.exact,
         limited_by=steady.stages,
-        sequential_seconds=sum(map(_work, pipeline.stages)),
         utilisation=_utilisation(pipeline, steady.seconds),
-        fill_seconds=transient.fill_seconds,
-        drain_seconds=transient.drain_seconds,
-        overhead_seconds=transient.overhead_seconds,
-        overhead_simulated=transient.simulated,
+        fill_seconds=fill,
+        drain_seconds=drain,
+        overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
         staleness=tuple(map(staleness, pipeline.stages)),
     )
 
@@ -102,36 +95,12 @@ def staleness(stage: TimedStage) -> Staleness:
     return Staleness(micro_batches=behind, updates=behind / stage.accumulation)
 
 
-def _work(stage: TimedStage) -> float:
-    seconds = stage.seconds
-    return seconds.forward + seconds.backward + seconds.update / stage.accumulation
-
-
 def _utilisation(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, float]:
+    streams = 2 if pipeline.overlap else 1
     found: dict[str, float] = {}
     for device, stages in pipeline.hosted.items():
-        streams = 2 if pipeline.overlaps(stages[0]) else 1
         work = 0.0
         for stage in stages:
-            seconds = pipeline.seconds(stage)
-            work += seconds.forward + seconds.backward + seconds.update / stage.accumulation
+            work += stage.seconds.forward + stage.seconds.backward + stage.seconds.update / stage.accumulation
         found[device] = work / (streams * tick_seconds) if tick_seconds else 0.0
     return found
-
-
-@frozen(kw_only=True)
-class _Transient:
-    fill_seconds: float
-    drain_seconds: float
-    overhead_seconds: float
-    simulated: bool
-
-
-def _transient(pipeline: Pipeline, tick_seconds: float) -> _Transient:
-    windows = 2 + 2 * max(stage.depth for stage in pipeline.stages) // pipeline.accumulation
-    count = windows * pipeline.accumulation
-    simulated = 2 * count * len(pipeline.stages) <= _OPERATIONS
-    timeline = simulate(pipeline, count if simulated else 1)
-    fill, drain = timeline.fill_seconds, timeline.drain_seconds
-    overhead = timeline.seconds - count * tick_seconds if simulated else fill + drain
-    return _Transient(fill_seconds=fill, drain_seconds=drain, overhead_seconds=overhead, simulated=simulated)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.partition import partition, per_block
-from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.model import DeviceExecution, MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Link
@@ -49,6 +49,26 @@ def programs(
     )
 
 
+def timed(
+    programs: Sequence[StageProgram],
+    seconds: Sequence[StageSeconds],
+    *,
+    channel_bytes: Mapping[Edge, MessageBytes] | None = None,
+    link: Link | None = None,
+    overlap: bool = False,
+    capacity: Mapping[ChannelKey, int] | None = None,
+    devices: Sequence[str] = (),
+) -> Pipeline:
+    """The programs on devices that all have the same link between them."""
+    placed = (
+        [evolve(program, device=name) for program, name in zip(programs, devices, strict=True)] if devices else programs
+    )
+    sizes = {edge: MessageBytes() for program in programs for edge in program.sends} | dict(channel_bytes or {})
+    pairs = permutations([program.device for program in placed], 2)
+    made = pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()), overlap=overlap)
+    return evolve(made, capacity=capacity or {})
+
+
 def chain(
     stages: int,
     schedule: str | tuple[int, ...] = "1f1b",
@@ -56,19 +76,13 @@ def chain(
     *,
     accumulation: int = 1,
     flush: str = "drain",
-    overlaps: bool = False,
-    channel_bytes: MessageBytes | None = None,
+    message: MessageBytes | None = None,
     **more,
 ) -> Pipeline:
     each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
     made = programs(stages, schedule, accumulation=accumulation, flush=flush)
-    return pipeline(
-        made,
-        each,
-        channel_bytes={chain_edge(j): channel_bytes or MessageBytes() for j in range(1, stages)},
-        devices={program.device: DeviceExecution(overlaps=overlaps) for program in made},
-        **more,
-    )
+    sizes = {chain_edge(j): message or MessageBytes() for j in range(1, stages)}
+    return timed(made, each, channel_bytes=sizes, **more)
 
 
 def graph_programs(nodes, stages=None, *, method="petra", schedule="1f1b", accumulation=1) -> tuple[StageProgram, ...]:
@@ -76,10 +90,6 @@ def graph_programs(nodes, stages=None, *, method="petra", schedule="1f1b", accum
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
     return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=accumulation, messages=messages)
-
-
-def one_each(made: Sequence[StageProgram]) -> list[str]:
-    return [f"d{program.index}" for program in made]
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)
@@ -99,25 +109,25 @@ def gaps_to_depths(draw, stages: int, widest: int = 3) -> tuple[int, ...]:
 
 
 @st.composite
-def chains(draw, max_stages: int = 5, *, slots: bool = True, flush: bool = True, overlaps: bool = True) -> Pipeline:
+def chains(draw, max_stages: int = 5, *, capacity: bool = True, flush: bool = True, overlap: bool = True) -> Pipeline:
     """Chains of unequal stages on their own devices, in any order that goes on."""
     stages = draw(st.integers(1, max_stages))
     accumulation = draw(st.integers(1, 4))
     ahead = draw(gaps_to_depths(stages))
     flushing = flush and draw(st.booleans())
     made = programs(stages, ahead, accumulation=accumulation, flush="window" if flushing else "drain")
-    return _model(draw, made, slots=slots, overlaps=overlaps)
+    return _model(draw, made, capacity=capacity, overlap=overlap)
 
 
 @st.composite
-def graphs(draw, *, slots: bool = True, shared: bool = False, overlaps: bool = True) -> Pipeline:
+def graphs(draw, *, capacity: bool = True, shared: bool = False, overlap: bool = True) -> Pipeline:
     """Stages with skips and branches between them, under any schedule; `shared` lets devices host several."""
     nodes = draw(networks(max_body=5))
     schedule = draw(st.sampled_from(["lockstep", "1f1b", "sequential"]))
     made = graph_programs(
         nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
     )
-    found = _model(draw, made, slots=slots, overlaps=overlaps)
+    found = _model(draw, made, capacity=capacity, overlap=overlap)
     if not shared:
         return found
     devices = [f"d{draw(st.integers(1, 3))}" for _ in found.stages]
@@ -126,23 +136,21 @@ def graphs(draw, *, slots: bool = True, shared: bool = False, overlaps: bool = T
     )
 
 
-def _model(draw, made: Sequence[StageProgram], *, slots: bool, overlaps: bool) -> Pipeline:
-    names = one_each(made)
+def _model(draw, made: Sequence[StageProgram], *, capacity: bool, overlap: bool) -> Pipeline:
     edges = [edge for program in made for edge in program.sends]
     sizes = st.integers(0, 6)
-    found = pipeline(
+    found = timed(
         made,
         [draw(ANY_SECONDS) for _ in made],
-        placement=names,
+        devices=[f"d{program.index}" for program in made],
         channel_bytes={edge: MessageBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
-        devices={name: DeviceExecution(overlaps=overlaps and draw(st.booleans())) for name in names},
+        overlap=overlap and draw(st.booleans()),
         link=draw(ANY_LINK),
-        blocking_sends=draw(st.booleans()),
     )
-    if not (slots and draw(st.booleans())):
+    if not (capacity and draw(st.booleans())):
         return found
     channels = {channel: draw(st.integers(2, 5)) for channel in found.channels if draw(st.booleans())}
-    return evolve(found, slots=channels)
+    return evolve(found, capacity=channels)
 
 
 def channel(stage: int, direction: str) -> ChannelKey:

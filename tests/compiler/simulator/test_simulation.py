@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler.simulator import timeline as drawn_in
 from petra_graph.compiler.simulator.deadlock import Deadlock
-from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.events import simulate
-from petra_graph.compiler.simulator.model import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
+from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.timeline import Event, Timeline
-from petra_graph.errors import SpecError
 from petra_graph.program.devices import Link
 from petra_graph.program.schedule import Action, order
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, channel, graphs, programs
+from tests.compiler.simulator.drawing import drawn
+from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, channel, graphs, programs, timed
 
 COUNT = 9
 WAYS = ("forward", "backward")
@@ -38,10 +37,6 @@ A_HOP_OF_ONE_UNIT = """
     stage 1   F0 F1 .  .  .  .  B0 -- F2 B1 -- F3 .  .  B2 -- .  B3 --
     stage 2   .  .  F0 B0 -- F1 B1 -- .  .  F2 B2 -- F3 B3 -- .  .  .
 """
-A_HOP_THAT_BLOCKS_ITS_SENDER = """
-    stage 1   F0 .  F1 .  .  .  B0 -- F2 .  B1 -- F3 .  B2 -- .  .  B3 --
-    stage 2   .  .  F0 B0 -- .  F1 B1 -- .  F2 B2 -- .  F3 B3 -- .  .  .
-"""
 A_LINK_THAT_IS_FULL = """
     stage 1   F0 F1 .  .  .  .  .  .  B0 -- F2 .  B1 -- F3 .  .  .  B2 -- .  .  B3 --
     stage 2   .  .  .  .  .  F0 B0 -- .  F1 B1 -- .  .  .  F2 B2 -- .  F3 B3 -- .  .
@@ -55,15 +50,11 @@ FORWARDS_AND_BACKWARDS_THAT_OVERLAP = """
               .  .  .  .  B0 -- -- B1 -- -- B2 -- -- B3 -- -- B4 -- -- B5 -- --
     stage 2   .  F0 B0 -- F1 B1 -- F2 B2 -- F3 B3 -- F4 B4 -- F5 B5 -- .  .  .
 """
-ONE_SLOT_A_LANE = """
+A_CAPACITY_OF_ONE = """
     stage 1   F0 .  F1 .  F2 .  .  B0 -- F3 .  B1 -- .  .  B2 -- .  .  B3 --
     stage 2   .  F0 .  F1 .  B0 -- F2 .  B1 -- F3 .  B2 -- .  .  B3 -- .  .
     stage 3   .  .  F0 B0 -- F1 .  B1 -- F2 .  B2 -- F3 .  B3 -- .  .  .  .
 """
-
-
-def drawn(timeline: Timeline) -> str:
-    return "\n" + "".join(f"    {line}\n" for line in timeline.lines(1))
 
 
 @pytest.mark.parametrize(
@@ -73,18 +64,13 @@ def drawn(timeline: Timeline) -> str:
         (chain(3, "fill-drain", SHORT, accumulation=3, flush="window"), 6, TWO_WINDOWS_OF_GPIPE),
         (chain(2, "1f1b", SHORT, link=Link(latency_seconds=1)), 4, A_HOP_OF_ONE_UNIT),
         (
-            chain(2, "1f1b", SHORT, link=Link(latency_seconds=1), blocking_sends=True),
-            4,
-            A_HOP_THAT_BLOCKS_ITS_SENDER,
-        ),
-        (
-            chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), channel_bytes=MessageBytes(forward=4)),
+            chain(2, "1f1b", SHORT, link=Link(bytes_per_second=1), message=MessageBytes(forward=4)),
             4,
             A_LINK_THAT_IS_FULL,
         ),
         (chain(2, "1f1b", StageSeconds(forward=1, backward=2, update=1), accumulation=2), 4, AN_UPDATE_EVERY_TWO),
-        (chain(2, "lockstep", [UNITS, SHORT], overlaps=True), 6, FORWARDS_AND_BACKWARDS_THAT_OVERLAP),
-        (chain(3, "1f1b", SHORT, slots={channel(j, way): 1 for j in (1, 2) for way in WAYS}), 4, ONE_SLOT_A_LANE),
+        (chain(2, "lockstep", [UNITS, SHORT], overlap=True), 6, FORWARDS_AND_BACKWARDS_THAT_OVERLAP),
+        (chain(3, "1f1b", SHORT, capacity={channel(j, way): 1 for j in (1, 2) for way in WAYS}), 4, A_CAPACITY_OF_ONE),
     ],
 )
 def test_drawn_by_hand(model, count, expected):
@@ -98,21 +84,19 @@ def test_the_docstring_draws_the_same_table():
 def test_fill_and_drain_of_the_drawn_one():
     timeline = simulate(chain(3, "1f1b", SHORT), 4)
     assert (timeline.seconds, timeline.fill_seconds, timeline.drain_seconds) == (18, 2, 4)
-    assert timeline.busy_seconds() == {"d1": 12, "d2": 12, "d3": 12}
 
 
 def test_two_stages_on_one_device_take_turns_nearest_to_the_head_first():
-    timeline = simulate(pipeline(programs(2), [SHORT] * 2, placement="aa"), 3)
+    timeline = simulate(timed(programs(2), [SHORT] * 2, devices="aa"), 3)
     done = [f"{event.stage}{event.action}" for event in timeline.events if event.verb != "update"]
     assert done == ["1F0", "2F0", "2B0", "1F1", "2F1", "2B1", "1B0", "1F2", "2F2", "2B2", "1B1", "1B2"]
-    assert timeline.transfers == ()
 
 
 def of_stage(timeline: Timeline, stage: int) -> list[Event]:
     return [event for event in timeline.events if event.stage == stage]
 
 
-MODELS = st.one_of(chains(slots=False), graphs(slots=False), graphs(slots=False, shared=True, overlaps=False))
+MODELS = st.one_of(chains(capacity=False), graphs(capacity=False), graphs(capacity=False, shared=True, overlap=False))
 
 
 @given(MODELS)
@@ -121,7 +105,7 @@ def test_each_stage_follows_its_order(model: Pipeline):
     for stage in model.stages:
         expected = list(order(stage.depth, range(COUNT), stage.accumulation, stage.flush))
         found = [event.action for event in of_stage(timeline, stage.index)]
-        if not model.overlaps(stage):
+        if not model.overlap:
             assert found == expected
         for verb in ("forward", "backward", "update"):
             assert [a for a in found if a.verb == verb] == [a for a in expected if a.verb == verb]
@@ -131,8 +115,7 @@ def test_each_stage_follows_its_order(model: Pipeline):
 def test_a_device_does_one_thing_at_a_time_or_two(model: Pipeline):
     streams = defaultdict(list)
     for event in simulate(model, COUNT).events:
-        overlaps = model.devices[event.device].overlaps if event.device in model.devices else False
-        streams[event.device, overlaps and event.verb == "forward"].append(event)
+        streams[event.device, model.overlap and event.verb == "forward"].append(event)
     for events in streams.values():
         assert all(before.end <= after.start for before, after in pairwise(events))
 
@@ -165,31 +148,19 @@ def test_what_overlaps_never_touches_the_numbers(model: Pipeline):
                 assert at[Action("backward", m)].end <= at[Action("forward", m + stage.depth)].start
 
 
-@given(MODELS)
-def test_messages_enter_a_link_one_after_another(model: Pipeline):
-    links = defaultdict(list)
-    hops = model.channels
-    for transfer in simulate(model, COUNT).transfers:
-        occupied_until = transfer.start + hops[transfer.channel].occupies_seconds
-        assert transfer.end == transfer.start + hops[transfer.channel].seconds
-        links[transfer.sender, transfer.receiver].append((transfer.start, occupied_until))
-    for taken in links.values():
-        assert all(before[1] <= after[0] for before, after in pairwise(sorted(taken)))
-
-
 @given(chains())
-def test_no_more_messages_than_slots(model: Pipeline):
+def test_no_more_messages_than_the_capacity(model: Pipeline):
     """A place is taken from the start of the operation that writes it until the end of the one that reads it."""
     try:
         timeline = simulate(model, COUNT)
     except Deadlock:
         return
     at = {(event.stage, event.action): event for event in timeline.events}
-    for each, slots in model.slots.items():
+    for each, capacity in model.capacity.items():
         hop = model.channels[each]
-        for m in range(slots, COUNT):
+        for m in range(capacity, COUNT):
             writes = at[hop.sender, Action(each.direction, m)]
-            assert writes.start >= at[hop.receiver, Action(each.direction, m - slots)].end
+            assert writes.start >= at[hop.receiver, Action(each.direction, m - capacity)].end
 
 
 @given(graphs(shared=True))
@@ -203,16 +174,16 @@ def test_the_same_twice(model: Pipeline):
     assert run() == run()
 
 
-@given(st.data(), chains(overlaps=False))
-def test_nothing_ends_sooner_for_being_slower_or_having_fewer_slots(data, model: Pipeline):
+@given(st.data(), chains(overlap=False))
+def test_nothing_ends_sooner_for_being_slower_or_having_less_capacity(data, model: Pipeline):
     """True of one stage a device, where no order depends on time."""
     slower = [
         evolve(stage, seconds=evolve(stage.seconds, forward=stage.seconds.forward + data.draw(st.sampled_from([0, 1]))))
         for stage in model.stages
     ]
-    fewer = {each: data.draw(st.integers(1, slots)) for each, slots in model.slots.items()}
+    fewer = {each: data.draw(st.integers(1, capacity)) for each, capacity in model.capacity.items()}
     try:
-        other = simulate(evolve(model, stages=tuple(slower), slots=fewer), COUNT)
+        other = simulate(evolve(model, stages=tuple(slower), capacity=fewer), COUNT)
     except Deadlock:
         return
     at = {(event.stage, event.action): event.end for event in simulate(model, COUNT).events}
@@ -224,24 +195,24 @@ def test_depths_that_grow_wait_for_ever():
         simulate(chain(3, (2, 3, 1)), 5)
     assert str(caught.value) == (
         "this order would wait for ever: "
-        "stage 1 waits to run the backward of micro-batch 0 for a message on wire n1 <- n2 from stage 2; "
-        "stage 2 waits to run the forward of micro-batch 2 for a message on wire n1 -> n2 from stage 1\n"
+        "stage 1 waits to run the backward of micro-batch 0 for a message on channel n1 <- n2 from stage 2; "
+        "stage 2 waits to run the forward of micro-batch 2 for a message on channel n1 -> n2 from stage 1\n"
         "    help: depths must not grow along an edge, and the last stage's is 1"
     )
     assert [(wait.stage, str(wait.action), wait.on) for wait in caught.value.waits] == [(1, "B0", 2), (2, "F2", 1)]
 
 
-def test_too_few_slots_wait_for_ever():
+def test_too_little_capacity_waits_for_ever():
     """Ends that are three apart in depth, and two messages on their way."""
     with pytest.raises(Deadlock) as caught:
-        simulate(chain(2, (4, 1), slots={channel(1, "forward"): 1, channel(1, "backward"): 1}), 9)
+        simulate(chain(2, (4, 1), capacity={channel(1, "forward"): 1, channel(1, "backward"): 1}), 9)
     assert str(caught.value) == (
         "this order would wait for ever: "
         "stage 1 waits to run the forward of micro-batch 3 "
-        "for a free slot on wire n1 -> n2 (1 in all) to be freed by stage 2; "
+        "for room on channel n1 -> n2 (capacity 1), to be freed by stage 2; "
         "stage 2 waits to run the backward of micro-batch 1 "
-        "for a free slot on wire n1 <- n2 (1 in all) to be freed by stage 1\n"
-        "    help: give the wire more slots, or its ends depths that differ by less"
+        "for room on channel n1 <- n2 (capacity 1), to be freed by stage 1\n"
+        "    help: give the channel more capacity, or its stages depths that differ by less"
     )
 
 
@@ -249,8 +220,3 @@ def test_a_head_that_runs_ahead_waits_for_ever_if_nothing_else_goes_first():
     """Depth 2 at the head alone: its second forward would come from a stage that waits for its backward."""
     with pytest.raises(Deadlock):
         simulate(chain(2, (1, 2)), 3)
-
-
-def test_a_wire_without_slots_is_refused():
-    with pytest.raises(SpecError, match=r"a wire needs a slot at least \(got 0 for n1 -> n2\)"):
-        chain(2, slots={channel(1, "forward"): 0})

@@ -1,7 +1,7 @@
-"""The steady state of a pipeline whose devices choose among several stages: simulated until it repeats itself.
+"""The steady state of a pipeline whose devices choose among several stages: simulated until it is periodic.
 
-It repeats itself when every operation of every stage comes again after the same number of micro-batches and the same
-time. The head alone would not tell: it may go on evenly for long while a queue before it runs empty.
+The pipeline is periodic when every operation of every stage recurs after the same number of micro-batches and the same
+time. The head alone does not show this: it may proceed evenly for long while a queue before it runs empty.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from math import isclose
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.events import simulate
-from petra_graph.compiler.simulator.model import Pipeline
+from petra_graph.compiler.simulator.pipeline import Pipeline
+from petra_graph.compiler.simulator.precedence import needs_windows
+from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.timeline import Timeline
-from petra_graph.compiler.simulator.waits import needs_windows
 
 _WINDOWS = 12
-"""Of so many windows at most may a period consist."""
+"""Windows of accumulation in the longest period that is looked for."""
 _OPERATIONS = 60_000
-"""Simulated at most at a time, in search of a period."""
+"""Operations in the longest simulation that looks for a period."""
 _EQUAL = 1e-9
 
 
@@ -30,11 +30,11 @@ class Repetition:
     seconds: float
     """A micro-batch."""
     exact: bool
-    """Otherwise nothing repeated itself, and it is a mean over the middle of the longest simulation."""
+    """False where no period was found: then a mean over the middle of the longest simulation."""
 
 
-def repeated(pipeline: Pipeline, at_least: float) -> Repetition:
-    """Simulate ever longer until all stages repeat themselves.
+def repetition(pipeline: Pipeline, at_least: float) -> Repetition:
+    """Simulate ever longer until all stages are periodic.
 
     Args:
         pipeline: the stages.
@@ -46,7 +46,7 @@ def repeated(pipeline: Pipeline, at_least: float) -> Repetition:
     window = pipeline.accumulation if needs_windows(pipeline) else 1
     count = 4 * (max(stage.depth for stage in pipeline.stages) + 4 * window)
     while True:
-        rows = list(_full(simulate(pipeline, count)))
+        rows = list(_starts_while_full(simulate(pipeline, count)))
         found = _period(rows, window)
         if found is not None and found >= at_least * (1 - _EQUAL):
             return Repetition(seconds=found, exact=True)
@@ -55,10 +55,11 @@ def repeated(pipeline: Pipeline, at_least: float) -> Repetition:
         count *= 2
 
 
-def _full(timeline: Timeline) -> Iterator[Sequence[float]]:
+def _starts_while_full(timeline: Timeline) -> Iterator[Sequence[float]]:
     """Yield each stage's starts of forwards and of backwards while the pipeline is full; the head's forwards last.
 
-    It is full from a third of the time that the source works: its last forward is where draining begins.
+    The pipeline counts as full from a third of the source's working time on, until the source's last forward, where
+    draining begins.
     """
     rows: dict[tuple[bool, int, str], list[float]] = {}
     first = min(event.stage for event in timeline.events)
@@ -71,7 +72,7 @@ def _full(timeline: Timeline) -> Iterator[Sequence[float]]:
 
 
 def _period(rows: Sequence[Sequence[float]], window: int) -> float | None:
-    """Return the seconds of a micro-batch, if all rows repeat after the same few windows and the same time."""
+    """Return the seconds of a micro-batch, if all rows recur after the same few windows and the same time."""
     for length in range(window, _WINDOWS * window + 1, window):
         if any(len(row) <= 2 * length for row in rows):
             return None

@@ -8,13 +8,12 @@ import pytest
 from attrs import evolve
 from hypothesis import given, settings
 
-from petra_graph.compiler.simulator.depths import least_depths, with_depths
-from petra_graph.compiler.simulator.describe import pipeline
-from petra_graph.compiler.simulator.model import Pipeline, StageSeconds
-from petra_graph.compiler.simulator.steady import full_seconds, tick
+from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
+from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
+from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.errors import SpecError
 from petra_graph.program.devices import Link
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, graphs, programs
+from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
 
 TIGHT = 1e-9
 
@@ -33,9 +32,9 @@ def test_lockstep_is_the_least_where_a_hop_takes_half_a_tick(stages):
 
 def test_stages_that_overlap_need_more_than_1f1b_and_less_than_lockstep():
     seconds = [*[UNITS] * 5, SHORT]
-    found = least_depths(chain(6, "1f1b", seconds, overlaps=True), TIGHT)
+    found = least_depths(chain(6, "1f1b", seconds, overlap=True), TIGHT)
     assert found == (8, 7, 5, 4, 3, 1)
-    assert tick(with_depths(chain(6, "1f1b", seconds, overlaps=True), found)).seconds == 3
+    assert tick(with_depths(chain(6, "1f1b", seconds, overlap=True), found)).seconds == 3
 
 
 def test_light_stages_need_not_run_ahead():
@@ -63,12 +62,14 @@ def descending(model: Pipeline, most: tuple[int, ...]):
 
 
 @settings(max_examples=40)
-@given(chains(max_stages=4, slots=False, flush=False))
+@given(chains(max_stages=4, capacity=False, flush=False))
 def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
     """Against brute force: at each stage, no depths at full throughput go lower."""
-    model = evolve(model, link=Link(latency_seconds=min(model.link.latency_seconds, 0.25)))
+    model = evolve(
+        model, links={pair: Link(latency_seconds=min(link.latency_seconds, 0.25)) for pair, link in model.links.items()}
+    )
     found = least_depths(model, TIGHT)
-    limit = full_seconds(model) * (1 + TIGHT)
+    limit = unbounded_tick(model) * (1 + TIGHT)
     assert tick(with_depths(model, found)).seconds <= limit * (1 + TIGHT)
     least = found
     for depths in descending(model, found):
@@ -78,18 +79,18 @@ def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline
 
 
 @settings(max_examples=40)
-@given(graphs(slots=False))
+@given(graphs(capacity=False))
 def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
     found = least_depths(model)
     depth = {stage.index: each for stage, each in zip(model.stages, found, strict=True)}
     assert found[-1] == 1
-    assert all(depth[wire.producer] >= depth[wire.consumer] for wire in model.wires)
-    deep = evolve(with_depths(model, found), slots={})
-    assert tick(deep).seconds <= full_seconds(model) * (1 + 1e-3) * (1 + TIGHT)
+    assert all(depth[producer] >= depth[consumer] for producer, consumer in model.graph.edges)
+    deep = evolve(with_depths(model, found), capacity={})
+    assert tick(deep).seconds <= unbounded_tick(model) * (1 + 1e-3) * (1 + TIGHT)
 
 
 @settings(max_examples=10, deadline=None)
-@given(graphs(slots=False, shared=True, overlaps=False))
+@given(graphs(capacity=False, shared=True, overlap=False))
 def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model: Pipeline):
     found = least_depths(model)
     assert found[-1] == 1
@@ -99,7 +100,7 @@ def test_where_devices_host_several_stages_depths_are_as_fast_as_any_tried(model
 
 
 def test_two_stages_on_each_of_two_devices():
-    model = pipeline(programs(4), [UNITS] * 4, placement="aabb")
+    model = timed(programs(4), [UNITS] * 4, devices="aabb")
     found = least_depths(model)
     assert tick(with_depths(model, found)).seconds == pytest.approx(8, rel=1e-3)
     assert found[-1] == 1
@@ -111,4 +112,4 @@ def test_two_hundred_stages_and_their_updates():
     )
     found = least_depths(model)
     assert found[-3:] == (5, 3, 1)
-    assert tick(with_depths(model, found)).seconds <= full_seconds(model) * 1.001
+    assert tick(with_depths(model, found)).seconds <= unbounded_tick(model) * 1.001

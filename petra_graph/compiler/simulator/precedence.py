@@ -1,10 +1,10 @@
-"""Who waits for whom once the pipeline is full, as a graph that repeats itself.
+"""The precedence graph of a full pipeline: a periodic graph of operations that wait for one another.
 
 A node is the start of an operation or of a transfer, for micro-batch r, r + P, r + 2P, ... An edge (u, v, seconds,
-periods) says: v of period q starts no earlier than `seconds` after u of period q - periods.
+periods) means: v of period q starts no earlier than `seconds` after u of period q - periods.
 
     P      when
-    1      nothing tells micro-batches apart: no window, and updates take no time, or their time is spread evenly
+    1      all micro-batches are alike: no window, and updates take no time, or their time is spread evenly
     k      otherwise: one window of accumulation, with its update
 
 A stage whose depth is d does B0, F(d), B1, F(d+1), ... then, so its own edges do not depend on d; between stages the
@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.compiler.simulator.model import ChannelTiming, Pipeline, TimedStage
+from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb, order
 
 
 class StartNode(NamedTuple):
-    """The start of an operation, or of a transfer where `channel` says which."""
+    """The start of an operation, or of its transfer on `channel`."""
 
     stage: int
     verb: Verb
@@ -45,7 +45,7 @@ class Precedence(NamedTuple):
 
 @frozen(kw_only=True)
 class PrecedenceGraph:
-    """All waits of a full pipeline."""
+    """All precedences of a full pipeline."""
 
     period_micro_batches: int
     """P."""
@@ -57,58 +57,65 @@ class PrecedenceGraph:
 def needs_windows(pipeline: Pipeline) -> bool:
     """Whether a period is a whole window of accumulation."""
     return pipeline.flushes or (
-        pipeline.accumulation > 1
-        and any(stage.seconds.update > 0 or pipeline.overlaps(stage) for stage in pipeline.stages)
+        pipeline.accumulation > 1 and (pipeline.overlap or any(stage.seconds.update > 0 for stage in pipeline.stages))
     )
 
 
 def precedence_graph(pipeline: Pipeline, *, windows: bool, stages: frozenset[int] | None = None) -> PrecedenceGraph:
-    """Return the waits of a pipeline that hosts one stage a device.
+    """Return the precedences of a pipeline that hosts one stage a device.
 
     Args:
         pipeline: the stages; the order of operations on each device must be that of its stage.
         windows: a period is a window of accumulation; otherwise one micro-batch, over which updates are spread evenly.
-        stages: leave out all others, and what they send; default: none.
+        stages: the graph has these stages alone; None: all.
     """
     return _Builder(pipeline, windows=windows, stages=stages).build()
 
 
 class _Builder:
+    """Builds the precedence graph of some stages."""
+
     def __init__(self, pipeline: Pipeline, *, windows: bool, stages: frozenset[int] | None) -> None:
         self._pipeline = pipeline
         self._windows = windows
         self._period = pipeline.accumulation if windows else 1
         self._stages = [stage for stage in pipeline.stages if stages is None or stage.index in stages]
-        self._seconds = {stage.index: self._durations(stage) for stage in self._stages}
+        self._seconds: dict[int, Mapping[Verb, float]] = {
+            stage.index: {
+                "forward": stage.seconds.forward,
+                "backward": stage.seconds.backward,
+                "update": stage.seconds.update,
+            }
+            for stage in self._stages
+        }
         self._spread = {
             stage.index: 0.0 if windows else stage.seconds.update / stage.accumulation for stage in self._stages
         }
         kept = self._seconds.keys()
-        self._hops = {
-            channel: hop for channel, hop in pipeline.channels.items() if hop.sender in kept and hop.receiver in kept
+        self._channels = {
+            key: timing
+            for key, timing in pipeline.channels.items()
+            if timing.sender in kept and timing.receiver in kept
         }
         self._sends: dict[tuple[int, Verb], list[ChannelKey]] = {}
         self._links: dict[tuple[str, str], list[ChannelKey]] = {}
-        for channel, hop in self._hops.items():
-            self._sends.setdefault((hop.sender, channel.direction), []).append(channel)
-            if hop.link is not None:
-                self._links.setdefault(hop.link, []).append(channel)
-        occupied = {hop.link for hop in self._hops.values() if hop.occupies_seconds}
-        self._entering = {channel for channel, hop in self._hops.items() if hop.link in occupied}
+        for key, timing in self._channels.items():
+            self._sends.setdefault((timing.sender, key.direction), []).append(key)
+            if timing.link is not None:
+                self._links.setdefault(timing.link, []).append(key)
+        occupied = {timing.link for timing in self._channels.values() if timing.occupies_seconds}
+        self._entering = {key for key, timing in self._channels.items() if timing.link in occupied}
         """Channels whose transfers may wait for the link."""
 
     def build(self) -> PrecedenceGraph:
-        edges = [edge for stage in self._stages for edge in self._own(stage)]
-        edges += [edge for channel, hop in self._hops.items() for edge in self._messages(channel, hop)]
-        edges += [edge for channels in self._links.values() for edge in self._turns(channels)]
-        for channel, hop in self._hops.items():
-            if hop.slots is not None:
-                edges += self.slot_edges(channel, hop.slots)
+        """Return the graph."""
+        edges = [edge for stage in self._stages for edge in self._stage_edges(stage)]
+        edges += [edge for key, timing in self._channels.items() for edge in self._message_edges(key, timing)]
+        edges += [edge for keys in self._links.values() for edge in self._link_edges(keys)]
+        for key, timing in self._channels.items():
+            if timing.capacity is not None:
+                edges += self._capacity_edges(key, timing, timing.capacity)
         return PrecedenceGraph(period_micro_batches=self._period, nodes=tuple(self._nodes()), edges=tuple(edges))
-
-    def _durations(self, stage: TimedStage) -> Mapping[Verb, float]:
-        seconds = self._pipeline.seconds(stage)
-        return {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update}
 
     def _nodes(self) -> Iterator[StartNode]:
         for stage in self._stages:
@@ -134,31 +141,17 @@ class _Builder:
     def _first(self, node: StartNode) -> StartNode:
         return node._replace(micro_batch=node.micro_batch % self._period)
 
-    def _own(self, stage: TimedStage) -> Iterator[Precedence]:
-        """Yield the waits between a stage's own operations."""
+    def _stage_edges(self, stage: TimedStage) -> Iterator[Precedence]:
+        """Yield the precedences between a stage's own operations."""
         actions = list(self._actions(stage))
         actions += [Action(action.verb, action.micro_batch + self._period) for action in actions]
-        half = len(actions) // 2
-        for place in range(half, 2 * half):
+        for place in range(len(actions) // 2, len(actions)):
             after = StartNode(stage.index, actions[place].verb, actions[place].micro_batch)
-            for action, in_turn in _awaited(actions, place, overlaps=self._pipeline.overlaps(stage)):
-                before = StartNode(stage.index, action.verb, action.micro_batch)
+            for action in _preceding(actions, place, overlap=self._pipeline.overlap):
                 seconds = self._seconds[stage.index][action.verb]
                 if action.verb == "backward":
                     seconds += self._spread[stage.index]
-                yield self._edge(before, after, seconds)
-                if in_turn and self._pipeline.blocking_sends:
-                    yield from self._until_arrived(before, after)
-
-    def _until_arrived(self, before: StartNode, after: StartNode) -> Iterator[Precedence]:
-        for channel in self._sends.get((before.stage, before.verb), ()):
-            yield self._arrival(before, channel, after)
-
-    def _arrival(self, sent: StartNode, channel: ChannelKey, after: StartNode) -> Precedence:
-        """What waits for the message that an operation sends."""
-        if channel in self._entering:
-            return self._edge(sent._replace(channel=channel), after, self._hops[channel].seconds)
-        return self._edge(sent, after, self._seconds[sent.stage][sent.verb] + self._hops[channel].seconds)
+                yield self._edge(StartNode(stage.index, action.verb, action.micro_batch), after, seconds)
 
     def _actions(self, stage: TimedStage) -> Iterator[Action]:
         """Yield one period of a stage's order."""
@@ -171,51 +164,54 @@ class _Builder:
                 yield Action("update", m)
             yield Action("forward", m + stage.depth)
 
-    def _messages(self, channel: ChannelKey, hop: ChannelTiming) -> Iterator[Precedence]:
+    def _message_edges(self, key: ChannelKey, timing: ChannelTiming) -> Iterator[Precedence]:
+        """Yield that an operation starts after its messages have arrived."""
+        seconds = self._seconds[timing.sender][key.direction]
         for m in range(self._period):
-            sent = StartNode(hop.sender, channel.direction, m)
-            read = StartNode(hop.receiver, channel.direction, m)
-            if channel in self._entering:
-                yield self._edge(sent, sent._replace(channel=channel), self._seconds[hop.sender][channel.direction])
-            yield self._arrival(sent, channel, read)
+            sent = StartNode(timing.sender, key.direction, m)
+            read = StartNode(timing.receiver, key.direction, m)
+            if key in self._entering:
+                transfer = sent._replace(channel=key)
+                yield self._edge(sent, transfer, seconds)
+                yield self._edge(transfer, read, timing.seconds)
+            else:
+                yield self._edge(sent, read, seconds + timing.seconds)
 
-    def slot_edges(self, channel: ChannelKey, slots: int) -> Iterator[Precedence]:
-        hop = self._hops[channel]
+    def _capacity_edges(self, key: ChannelKey, timing: ChannelTiming, capacity: int) -> Iterator[Precedence]:
+        """Yield that an operation starts after its channel has room."""
         for m in range(self._period):
-            read = StartNode(hop.receiver, channel.direction, m)
-            later = StartNode(hop.sender, channel.direction, m + slots)
-            yield self._edge(read, later, self._seconds[hop.receiver][channel.direction])
+            read = StartNode(timing.receiver, key.direction, m)
+            later = StartNode(timing.sender, key.direction, m + capacity)
+            yield self._edge(read, later, self._seconds[timing.receiver][key.direction])
 
-    def _turns(self, channels: Sequence[ChannelKey]) -> Iterator[Precedence]:
+    def _link_edges(self, keys: Sequence[ChannelKey]) -> Iterator[Precedence]:
         """Yield that messages enter a link one after another; one stage sends them all, in one direction."""
-        if channels[0] not in self._entering:
+        if keys[0] not in self._entering:
             return
-        turns = [
-            StartNode(self._hops[channel].sender, channel.direction, m, channel)
-            for m in range(self._period)
-            for channel in channels
+        transfers = [
+            StartNode(self._channels[key].sender, key.direction, m, key) for m in range(self._period) for key in keys
         ]
-        turns.append(turns[0]._replace(micro_batch=self._period))
-        for before, after in pairwise(turns):
+        transfers.append(transfers[0]._replace(micro_batch=self._period))
+        for before, after in pairwise(transfers):
             assert before.channel is not None
-            yield self._edge(before, after, self._hops[before.channel].occupies_seconds)
+            yield self._edge(before, after, self._channels[before.channel].occupies_seconds)
 
 
-def _awaited(actions: Sequence[Action], place: int, *, overlaps: bool) -> Iterator[tuple[Action, bool]]:
-    """Yield what an operation awaits of its own stage, and whether that runs on the same stream.
+def _preceding(actions: Sequence[Action], place: int, *, overlap: bool) -> Iterator[Action]:
+    """Yield the operations of the same stage that end before an operation starts.
 
-    `events` says what an order means on a device that overlaps.
+    `simulation` describes an order on a device that overlaps.
     """
-    if not overlaps:
-        yield actions[place - 1], True
+    if not overlap:
+        yield actions[place - 1]
         return
     action = actions[place]
     forwards = action.verb == "forward"
     before = actions[place - 1 :: -1]
-    yield next(each for each in before if (each.verb == "forward") == forwards), True
+    yield next(each for each in before if (each.verb == "forward") == forwards)
     if action.verb == "backward":
-        yield Action("forward", action.micro_batch), False
+        yield Action("forward", action.micro_batch)
     else:
         other = next((each for each in before if (each.verb == "forward") != forwards), None)
         if other is not None:
-            yield other, False
+            yield other

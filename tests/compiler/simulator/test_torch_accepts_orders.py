@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.simulator.deadlock import Deadlock
-from petra_graph.compiler.simulator.export import to_torch_actions
+from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.method import METHODS
-from tests.compiler.simulator.pipelines import gaps_to_depths, graph_programs, programs
+from petra_graph.program.stage_program import StageProgram
+from tests.compiler.simulator.pipelines import SHORT, gaps_to_depths, graph_programs, programs, timed
 from tests.pipelines import GRAPHS
 
 EVERY_METHOD = [
     (name, schedule) for name, method in METHODS.items() for schedule in method.schedules if schedule != "auto"
 ]
+
+
+def to_torch_actions(programs: Sequence[StageProgram], micro_batches: int, ranks: Sequence[int] | None = None):
+    """Return every rank's actions in torch's words: "0F3" is stage 0's forward of micro-batch 3, "0B3" its backward.
+
+    torch.distributed.pipelining counts stages from 0 and has no word for an update.
+    """
+    places = range(len(programs)) if ranks is None else ranks
+    model = timed(programs, [SHORT] * len(programs), devices=[str(rank) for rank in places])
+    found = {rank: [] for rank in sorted(places)}
+    for event in simulate(model, micro_batches).events:
+        if event.verb != "update":
+            found[int(event.device)].append(f"{event.stage - 1}{event.action}")
+    return found
 
 
 def accepted(actions, stages: int, count: int) -> None:
@@ -26,8 +43,8 @@ def accepted(actions, stages: int, count: int) -> None:
     parsed = {rank: [schedules._Action.from_str(action) for action in row] for rank, row in actions.items()}
     assert {rank: [str(action) for action in row] for rank, row in parsed.items()} == actions
     placed = schedules._validate_schedule(parsed, len(actions), stages, count)
-    with_wires = schedules._add_send_recv(parsed, placed.__getitem__, stages)
-    done = schedules._simulate_comms_compute(with_wires, placed.__getitem__, stages)
+    with_messages = schedules._add_send_recv(parsed, placed.__getitem__, stages)
+    done = schedules._simulate_comms_compute(with_messages, placed.__getitem__, stages)
     computed = [action for row in done.values() for action in row if action is not None and action.is_compute_op]
     assert len(computed) == 2 * stages * count
 

@@ -1,0 +1,217 @@
+"""The input of the time model: seconds of the stages, bytes of their messages, devices and links.
+
+The order of operations that the runtimes execute (`program.schedule`) decides the rest.
+
+    stage 1 --- forward channel, bytes of the activation ---------------> stage 2
+            <-- backward channel, bytes of gradient (and activation) ---
+
+Decision: messages between two stages of one device cost no time and no capacity: they are handed over in place.
+
+Decision: a channel of capacity s has s preallocated places for messages. An operation starts only when each channel that
+it sends on has a free place, since its outputs are written there; a place is free again when the operation that reads it
+has ended. A runtime that computes first and waits for a place at the end is never slower, and it does not deadlock where
+this model does not, so a capacity that suffices here suffices there.
+
+Decision: transfers run beside computation, one after another on each directed pair of devices; each occupies the link
+for bytes / bandwidth and arrives a latency later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import networkx as nx
+from attrs import define, field, frozen
+from attrs.validators import ge
+
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.devices import Link
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Flush
+
+DIRECTIONS: tuple[Direction, Direction] = ("forward", "backward")
+
+
+@frozen(kw_only=True)
+class StageSeconds:
+    """Seconds of one stage's operations on its device, for one micro-batch."""
+
+    forward: float = field(validator=ge(0))
+    backward: float = field(validator=ge(0))
+    """With reconstruction or recomputation; the head's with its loss."""
+    update: float = field(default=0.0, validator=ge(0))
+    """One optimizer step, with an all-reduce that no computation hides."""
+
+
+@frozen(kw_only=True)
+class MessageBytes:
+    """Sizes of one edge's messages."""
+
+    forward: int = field(default=0, validator=ge(0))
+    backward: int = field(default=0, validator=ge(0))
+
+
+@frozen(kw_only=True)
+class TimedStage:
+    """One stage: its device, its order of operations and their durations."""
+
+    index: int
+    """From 1 to J."""
+    device: str
+    depth: int
+    accumulation: int
+    flush: Flush
+    seconds: StageSeconds
+
+
+@frozen(kw_only=True)
+class TimedEdge:
+    """An edge between two stages."""
+
+    edge: Edge
+    producer: int
+    """The sending stage's index."""
+    consumer: int
+    bytes: MessageBytes
+
+
+@frozen(kw_only=True)
+class ChannelTiming:
+    """Durations of one channel's messages."""
+
+    sender: int
+    """Index of the stage whose operation sends it."""
+    receiver: int
+    link: tuple[str, str] | None
+    """The devices, sender and receiver; None on one device."""
+    occupies_seconds: float
+    """Time in which no other message enters the link."""
+    latency_seconds: float
+    capacity: int | None
+    """None is no bound."""
+
+    @property
+    def seconds(self) -> float:
+        """From leaving to arriving, on an idle link."""
+        return self.occupies_seconds + self.latency_seconds
+
+
+@define(kw_only=True, frozen=True, eq=False, slots=False)
+class Pipeline:
+    """All stages, from the source's to the head's, in topological order."""
+
+    stages: tuple[TimedStage, ...]
+    edges: tuple[TimedEdge, ...]
+    links: Mapping[tuple[str, str], Link] = field(factory=dict)
+    """By sending and receiving device, in either order; a pair that is not named exchanges messages in no time."""
+    overlap: bool = False
+    """Devices run forwards on one stream, backwards and updates on another; otherwise one operation at a time."""
+    capacity: Mapping[ChannelKey, int] = field(factory=dict)
+    """Channels that are not named have no bound."""
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches in one update."""
+        return self.stages[0].accumulation
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the pipeline empties after each window of accumulation."""
+        return self.stages[0].flush == "window"
+
+    @property
+    def head(self) -> TimedStage:
+        """The stage with the loss."""
+        return self.stages[-1]
+
+    @cached_property
+    def graph(self) -> nx.DiGraph:
+        """The stage graph: indices, and edges with the `TimedEdge`s between two stages as the attribute `edges`."""
+        graph = nx.DiGraph()
+        graph.add_nodes_from(stage.index for stage in self.stages)
+        for edge in self.edges:
+            graph.add_edge(edge.producer, edge.consumer)
+            graph.edges[edge.producer, edge.consumer].setdefault("edges", []).append(edge)
+        return graph
+
+    @cached_property
+    def hosted(self) -> Mapping[str, tuple[TimedStage, ...]]:
+        """The stages of each device, devices in the order of their first stage."""
+        found: dict[str, list[TimedStage]] = {}
+        for stage in self.stages:
+            found.setdefault(stage.device, []).append(stage)
+        return {device: tuple(stages) for device, stages in found.items()}
+
+    @property
+    def one_stage_a_device(self) -> bool:
+        """Whether each device follows the order of its one stage, whatever the durations."""
+        return len(self.hosted) == len(self.stages)
+
+    @cached_property
+    def channels(self) -> Mapping[ChannelKey, ChannelTiming]:
+        """Both directions of every edge, forward ones first, in the edges' order."""
+        device = {stage.index: stage.device for stage in self.stages}
+        return {
+            ChannelKey(edge.edge, direction): self._channel(ChannelKey(edge.edge, direction), edge, device)
+            for direction in DIRECTIONS
+            for edge in self.edges
+        }
+
+    def _channel(self, key: ChannelKey, edge: TimedEdge, device: Mapping[int, str]) -> ChannelTiming:
+        forward = key.direction == "forward"
+        sender, receiver = (edge.producer, edge.consumer) if forward else (edge.consumer, edge.producer)
+        devices = device[sender], device[receiver]
+        local = devices[0] == devices[1]
+        link = Link() if local else self.links.get(devices) or self.links.get(devices[::-1]) or Link()
+        size = edge.bytes.forward if forward else edge.bytes.backward
+        return ChannelTiming(
+            sender=sender,
+            receiver=receiver,
+            link=None if local else devices,
+            occupies_seconds=size / link.bytes_per_second,
+            latency_seconds=link.latency_seconds,
+            capacity=None if local else self.capacity.get(key),
+        )
+
+
+def pipeline(
+    programs: Sequence[StageProgram],
+    seconds: Sequence[StageSeconds],
+    *,
+    channel_bytes: Mapping[Edge, MessageBytes],
+    links: Mapping[tuple[str, str], Link],
+    overlap: bool,
+) -> Pipeline:
+    """Return the time model's view of compiled programs, whose channels have no bound.
+
+    Args:
+        programs: the stages, in topological order.
+        seconds: each stage's durations on its device.
+        channel_bytes: sizes of messages, by edge.
+        links: by names of sending and receiving device.
+        overlap: whether devices run forwards and backwards on two streams.
+    """
+    sender = {edge: program.index for program in programs for edge in program.sends}
+    return Pipeline(
+        stages=tuple(
+            TimedStage(
+                index=program.index,
+                device=program.device,
+                depth=program.depth,
+                accumulation=program.accumulation,
+                flush=program.flush,
+                seconds=each,
+            )
+            for program, each in zip(programs, seconds, strict=True)
+        ),
+        edges=tuple(
+            TimedEdge(edge=edge, producer=sender[edge], consumer=program.index, bytes=channel_bytes[edge])
+            for program in programs
+            for edge in program.receives
+            if edge.producer != INPUT
+        ),
+        links=links,
+        overlap=overlap,
+    )

@@ -1,0 +1,129 @@
+"""The tick: seconds of a micro-batch once the pipeline is full.
+
+Where each device hosts one stage, the tick is exact: the slowest cycle of precedences. Where devices host several, the
+durations decide which stage goes first there; then the pipeline is simulated until it is periodic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, isclose
+
+from attrs import evolve, frozen
+
+from petra_graph.compiler.simulator.critical_cycle import CriticalCycle, CycleFinder, slowest_cycle
+from petra_graph.compiler.simulator.deadlock import Deadlock, Wait, waiting_cycle
+from petra_graph.compiler.simulator.pipeline import Pipeline
+from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
+from petra_graph.compiler.simulator.repetition import repetition
+from petra_graph.compiler.simulator.simulation import simulate
+from petra_graph.graph.stage_graph import growing_edges
+from petra_graph.program.schedule import Action
+
+_DEEP = 1_000
+"""A depth at which no stage of an unbounded pipeline waits for its own backwards."""
+
+
+@frozen(kw_only=True)
+class Tick:
+    """Seconds a micro-batch in the steady state."""
+
+    seconds: float
+    exact: bool
+    """False for a mean over the middle of a long simulation that was not periodic."""
+    stages: tuple[int, ...]
+    """The stages in the cycle of precedences that sets the tick; one stage where its device is never idle."""
+
+
+def work_seconds(pipeline: Pipeline) -> Mapping[str, float]:
+    """Return each device's seconds of work for a micro-batch; of the longer stream where forwards overlap backwards."""
+    found: dict[str, float] = {}
+    for device, stages in pipeline.hosted.items():
+        forward = backward = 0.0
+        for stage in stages:
+            forward += stage.seconds.forward
+            backward += stage.seconds.backward + stage.seconds.update / stage.accumulation
+        found[device] = max(forward, backward) if pipeline.overlap else forward + backward
+    return found
+
+
+def tick(pipeline: Pipeline) -> Tick:
+    """Return the steady state of a pipeline.
+
+    Raises:
+        Deadlock: the pipeline never reaches a steady state.
+    """
+    work = work_seconds(pipeline)
+    if _never_idle(pipeline):
+        seconds = sum(work.values())
+        return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
+    if not pipeline.one_stage_a_device:
+        found = repetition(pipeline, at_least=max(work.values()))
+        return Tick(seconds=found.seconds, exact=found.exact, stages=_busiest(pipeline, found.seconds))
+    graph = precedence_graph(pipeline, windows=needs_windows(pipeline))
+    critical = slowest_cycle(graph, at_least=max(work.values()) * graph.period_micro_batches)
+    if critical.seconds == inf:
+        raise Deadlock(_waits(critical, pipeline))
+    seconds = critical.seconds / graph.period_micro_batches
+    stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
+    return Tick(seconds=seconds, exact=True, stages=stages)
+
+
+def _never_idle(pipeline: Pipeline) -> bool:
+    """Whether one device does everything, one operation at a time: some stage can always go on, as depths descend."""
+    depth = {stage.index: stage.depth for stage in pipeline.stages}
+    return len(pipeline.hosted) == 1 and not pipeline.overlap and not growing_edges(pipeline.graph, depth)
+
+
+def unbounded_tick(pipeline: Pipeline) -> float:
+    """Return the tick of the same stages if forwards could run ahead without bound, and channels had no capacity."""
+    deep = tuple(evolve(stage, depth=_DEEP) for stage in pipeline.stages[:-1])
+    unbounded = evolve(pipeline, capacity={}, stages=(*deep, pipeline.head))
+    least = max(work_seconds(unbounded).values())
+    if not pipeline.one_stage_a_device:
+        return least
+    graph = precedence_graph(unbounded, windows=needs_windows(unbounded))
+    free = evolve(graph, edges=tuple(edge for edge in graph.edges if not _is_forward_message(edge)))
+    return slowest_cycle(free, at_least=least * graph.period_micro_batches).seconds / graph.period_micro_batches
+
+
+def keeps_up(pipeline: Pipeline, seconds: float, stages: frozenset[int] | None = None) -> bool:
+    """Whether the tick is at most `seconds`; of the subset `stages` where given, as if the others never delayed it.
+
+    Only for pipelines with one stage a device.
+    """
+    graph = precedence_graph(pipeline, windows=needs_windows(pipeline), stages=stages)
+    return CycleFinder(graph).slower_than(seconds * graph.period_micro_batches) is None
+
+
+def _is_forward_message(edge: Precedence) -> bool:
+    return edge.before.stage != edge.after.stage and edge.after.verb == "forward"
+
+
+def _busiest(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
+    """Return the stages of the devices that are never idle."""
+    return tuple(
+        stage.index
+        for device, work in work_seconds(pipeline).items()
+        if isclose(work, seconds, rel_tol=1e-6)
+        for stage in pipeline.hosted[device]
+    )
+
+
+def _waits(critical: CriticalCycle, pipeline: Pipeline) -> tuple[Wait, ...]:
+    """Return the waits of a cycle that can never begin."""
+    try:  # A simulation also knows the channels and the micro-batches.
+        simulate(pipeline, 2 * max(stage.depth for stage in pipeline.stages) + 2 * pipeline.accumulation)
+    except Deadlock as deadlock:
+        return deadlock.waits
+    waits = [
+        Wait(
+            stage=edge.after.stage,
+            action=Action(edge.after.verb, edge.after.micro_batch),
+            on=edge.before.stage,
+            channel=None,
+        )
+        for edge in critical.cycle
+        if edge.before.stage != edge.after.stage
+    ]
+    return waiting_cycle(waits)
