@@ -1,6 +1,6 @@
-"""A setting as the solver sees it: every node an item with its seconds and bytes, every edge a wire.
+"""The partition problem of a network: each node an item with its seconds and bytes, each edge with its messages' bytes.
 
-An item's bytes are what can be known of a node without its stage. The memory model, which goes through the stages' own
+An item's bytes are those that do not depend on its stage. The memory model, which goes through the stages' own
 operations, has the last word (`compiler.place`).
 """
 
@@ -17,23 +17,19 @@ from petra_graph.compiler.partitioner.problem import (
     DeviceBudget,
     Item,
     ItemEdge,
-    LinkCost,
     Objective,
     PartitionProblem,
 )
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Edge
+from petra_graph.program.channels import NEIGHBOUR_CAPACITY, Edge
 from petra_graph.program.costs import NodeCost, Operation
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.stage_program import Segment
 from petra_graph.spec.model import ScheduleName
 
-SLOTS = 2
-"""Of a wire, until the time model says how many it needs."""
 
-
-def task(
+def partition_problem(
     setting: PlannerInputs,
     *,
     stages: int | None,
@@ -41,18 +37,18 @@ def task(
     memory_bytes: Sequence[int | None],
     keeping_graphs: Collection[str] = (),
 ) -> PartitionProblem:
-    """Return what the solver is to cut.
+    """Return the partition problem of a network.
 
     Args:
         setting: network, method and devices.
-        stages: how many to make; None: one a device.
-        objective: what is made least.
-        memory_bytes: every device's limit.
+        stages: number of stages to make; None: one a device.
+        objective: the quantity to make least.
+        memory_bytes: each device's limit.
         keeping_graphs: nodes of the last stage, where that keeps graphs.
     """
     graph = setting.graph
-    alone = partition(graph, per_block(graph), ["alone"])
-    programs = setting.programs(alone, _name(setting))
+    per_node = partition(graph, per_block(graph), ["alone"])
+    programs = setting.programs(per_node, _schedule_name(setting))
     segments = {segment.nodes[0]: segment for program in programs for segment in program.segments}
     for name in keeping_graphs:
         if segments[name].kind != "head":
@@ -62,7 +58,7 @@ def task(
     work = [sum(_seconds(segment, setting, clock) for segment in segments.values()) for clock in clocks]
     return PartitionProblem(
         items=[_item(segments[name], setting, clocks[0]) for name in graph.order],
-        wires=[
+        edges=[
             ItemEdge(
                 producer=producer,
                 consumer=consumer,
@@ -77,26 +73,18 @@ def task(
         ],
         stages=stages,
         objective=objective,
-        link=_link(setting),
-        ahead=DepthRule(schedule=_name(setting), accumulation=setting.accumulation, flush=setting.method.flush),
+        link_bytes_per_second=min(device.link.bytes_per_second for device in setting.devices),
+        channel_capacity=NEIGHBOUR_CAPACITY,
+        depth_rule=DepthRule(
+            schedule=_schedule_name(setting), accumulation=setting.accumulation, flush=setting.method.flush
+        ),
     )
 
 
-def _name(setting: PlannerInputs) -> ScheduleName:
-    """Return the schedule by which depths grow with the distance; for depths of a list's or to be found, 1f1b."""
+def _schedule_name(setting: PlannerInputs) -> ScheduleName:
+    """Return the schedule that decides depths by distance; 1f1b where depths are listed or still to be found."""
     schedule = setting.schedule
     return "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule
-
-
-def _link(setting: PlannerInputs) -> LinkCost:
-    """Return one link for all, the slowest: which devices talk is what is being decided."""
-    links = [device.link for device in setting.devices]
-    return LinkCost(
-        latency_seconds=max(link.latency_seconds for link in links),
-        bytes_per_second=min(link.bytes_per_second for link in links),
-        overlapped=True,
-        slots=SLOTS,
-    )
 
 
 def _item(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> Item:
@@ -125,13 +113,13 @@ def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ..
 
 
 def _working(node: NodeCost, operation: Operation) -> int:
-    """Return what an operation holds for its own time, with what it received."""
+    """Return the bytes that an operation holds while it runs, its inputs included."""
     received = 0 if operation == "update" else sum(node.input_bytes)
     return node.work[operation].working_bytes + received
 
 
 def _buffer(segment: Segment, node: NodeCost, setting: PlannerInputs) -> int:
-    """Return what the segment's node stores for every micro-batch in flight."""
+    """Return the bytes that the segment's node stores for each micro-batch in flight."""
     if segment.kind == "head" or segment.keeps == "nothing":
         return 0
     samples = any(entry.edge.producer == INPUT for entry in segment.inputs)

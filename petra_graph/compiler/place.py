@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.flatten import task
+from petra_graph.compiler.flatten import partition_problem
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.partition import partition
-from petra_graph.compiler.partitioner.evaluate import evaluate
+from petra_graph.compiler.partitioner.cut_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
-from petra_graph.compiler.partitioner.solver import find_place
+from petra_graph.compiler.partitioner.stage_placement import find_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
@@ -138,7 +138,7 @@ def _task(
     kept: Collection[str],
 ) -> PartitionProblem:
     whole = [None if limit is None else int(limit) for limit in limits]
-    return task(setting, stages=stages, objective=objective, memory_bytes=whole, keeping_graphs=kept)
+    return partition_problem(setting, stages=stages, objective=objective, memory_bytes=whole, keeping_graphs=kept)
 
 
 def _settled(setting: PlannerInputs, asked: Callable[[Collection[str]], PartitionProblem]) -> Solution | None:
@@ -163,7 +163,7 @@ def _settled(setting: PlannerInputs, asked: Callable[[Collection[str]], Partitio
 def _value(honest: PartitionProblem, solution: Solution) -> float:
     """Return what a solution is worth where its own last stage keeps graphs."""
     stages = [[honest.index[name] for name in stage.items] for stage in solution.costs.stages]
-    costs = evaluate(honest, stages, [stage.device for stage in solution.costs.stages])
+    costs = cut_costs(honest, stages, [stage.device for stage in solution.costs.stages])
     return costs.tick_seconds if honest.objective == "balanced" else float(costs.peak_bytes)
 
 

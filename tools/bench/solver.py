@@ -1,8 +1,8 @@
-"""The solver: how long it takes to cut random tables of costs, and how near to a bound its cuts of graphs are.
+"""The partitioner: how long it takes to cut random tables of costs, and how near to a bound its cuts of graphs are.
 
 chain        every cut considered: optimal
 branches     blocks of two arms of four items and a join: a few topological orders
-wires        work and wires take turns; without, wires cost nothing
+links        messages take time beside work; otherwise they cost nothing
 memory       limits that bind: a tenth more than the fullest device's least
 """
 
@@ -16,7 +16,7 @@ import attrs
 import click
 from network import save
 
-from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, LinkCost, PartitionProblem
+from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 
 BLOCK = 10
@@ -29,16 +29,16 @@ BLOCK = 10
 def main(sizes: tuple[int, ...], devices: int, write: bool) -> None:
     results = []
     for size in sizes:
-        for name, task in cases(size, devices):
+        for name, problem in cases(size, devices):
             began = time.perf_counter()
-            solution = find(task)
+            solution = find(problem)
             seconds = time.perf_counter() - began
             assert solution is not None
             result = {
                 "case": name,
                 "items": size,
                 "devices": devices,
-                "stages": task.stage_count,
+                "stages": problem.stage_count,
                 "seconds": round(seconds, 2),
                 "value over bound": round(solution.value / solution.bound, 4),
                 "guarantee": solution.guarantee,
@@ -50,17 +50,17 @@ def main(sizes: tuple[int, ...], devices: int, write: bool) -> None:
 
 
 def cases(size: int, devices: int):  # noqa: ANN201
-    """Yield tasks by name."""
+    """Yield problems by name."""
     for shape, edges in (("chain", chain(size)), ("branches", branches(size))):
         plain = table(size, edges, devices)
-        wires = attrs.evolve(plain, link=LinkCost(bytes_per_second=1e6))
+        links = attrs.evolve(plain, link_bytes_per_second=1e6)
         yield shape, plain
-        yield f"{shape}, wires", wires
-        memory = attrs.evolve(wires, objective="memory")
+        yield f"{shape}, links", links
+        memory = attrs.evolve(links, objective="memory")
         yield f"{shape}, least memory", memory
         limit = int(1.1 * find(memory).value)
         limited = [attrs.evolve(device, memory_bytes=limit) for device in plain.devices]
-        yield f"{shape}, wires, memory", attrs.evolve(wires, devices=limited)
+        yield f"{shape}, links, memory", attrs.evolve(links, devices=limited)
     yield "chain, two stages a device", table(size, chain(size), devices, stages=2 * devices)
     fast = [DeviceBudget(name=str(index), speed=1.0 + index % 3) for index in range(devices)]
     yield "chain, devices of three speeds", attrs.evolve(table(size, chain(size), devices), devices=fast)
@@ -97,7 +97,7 @@ def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | N
             )
             for index in range(size)
         ],
-        wires=[
+        edges=[
             ItemEdge(
                 producer=str(a),
                 consumer=str(b),
@@ -108,7 +108,7 @@ def table(size: int, edges: list[tuple[int, int]], devices: int, stages: int | N
         ],
         devices=[DeviceBudget(name=str(index)) for index in range(devices)],
         stages=stages,
-        ahead=DepthRule(schedule="lockstep"),
+        depth_rule=DepthRule(schedule="lockstep"),
     )
 
 

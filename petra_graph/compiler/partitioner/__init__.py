@@ -1,1 +1,1 @@
-"""Cutting a table of costs into stages on devices: a library of its own, which knows no specification and no torch."""
+"""The partitioner: cuts a table of costs into stages on devices, without torch or a specification (see README.md)."""

@@ -7,14 +7,14 @@
 Proof sketch. A contiguous cut is a sequence of intervals, one a device, and of cuts inside them. A device's seconds
 depend on its interval alone; its bytes on its interval, on r, and on the stages after it, since these give every one
 of its stages its distance. So each term above is exact, and "combined with" (largest of, or sum of) is monotone in the
-rest: the best rest may replace any other. Nothing asks costs to grow with an interval, which wires and joined
-buffers would not do.
+rest: the best rest may replace any other. Costs need not grow with an interval, which those of messages and joined
+buffers do not.
 
-The bytes of r stages in [j, i) are least for the inner cuts c that minimise a sum. With a(delta) what a position has
-before it at distance delta, and o(delta) what a stage that begins there adds, a stage [b, c) costs
+The bytes of r stages in [j, i) are least for the inner cuts c that minimise a sum. With a(delta) the prefix sum of
+buffers at distance delta, and o(delta) the bytes that a stage which begins there adds, a stage [b, c) costs
 a[c] - a[b] + o[b], so the best over inner cuts is a running minimum of (a[c] + the cost of [c, i) in one stage less).
 
-What makes it fast: intervals are taken by length, for all ends at once, and only those of `band`.
+It is fast because intervals are taken by length, for all ends at once, and only those that `pruning` leaves.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class ContiguousCut:
     """A contiguous cut: device d holds the positions from `bounds[d]` to `bounds[d + 1]`."""
 
     value: float
-    """The criterion's: the largest seconds or bytes of a device, or the sum of the bytes on wires."""
+    """The criterion's: the largest seconds or bytes of a device, or the sum of the bytes on channels."""
     bounds: tuple[int, ...]
     shares: tuple[int, ...]
-    """How many stages every device has."""
+    """Number of stages of each device."""
 
 
 @define(kw_only=True, eq=False)
 class _State:
-    """The best of devices d, d+1, ... for every first position, and how to go on from it."""
+    """The best of devices d, d+1, ... for each first position, with the choice that leads to it."""
 
     value: Array
     peak: Array
@@ -64,9 +64,9 @@ def best_cut(
     Args:
         table: the order's costs.
         criterion: "seconds" and "bytes" are the largest of a device; "channels" is the sum of the bytes that cross between
-            devices, among equals the fullest device's bytes; and then even work is liked better.
-        limits: what a device may have.
-        with_bytes: False leaves bytes out of everything.
+            devices, among equals the fullest device's bytes, and then the most even work.
+        limits: of each device.
+        with_bytes: False ignores bytes altogether.
     """
     starts = windows(table, limits)
     if starts is None:
@@ -74,7 +74,7 @@ def best_cut(
     states = {0: _blank(table.count)}
     states[0].value[-1] = states[0].peak[-1] = states[0].uneven[-1] = 0.0
     path = [states]
-    for device in reversed(range(len(table.task.devices))):
+    for device in reversed(range(len(table.problem.devices))):
         states = _extended(
             table, criterion, limits, device=device, starts=starts[device], later=states, with_bytes=with_bytes
         )
@@ -104,7 +104,7 @@ def _extended(
     later: Mapping[int, _State],
     with_bytes: bool,
 ) -> dict[int, _State]:
-    """Put `device` before the devices of `later`, which knows states by their number of stages."""
+    """Return the states of `device` before the devices of `later`, both by their number of stages."""
     reachable = np.flatnonzero(np.logical_or.reduce([np.isfinite(state.value) for state in later.values()]))
     if not reachable.size:
         return {}
@@ -116,7 +116,7 @@ def _extended(
         for after in later
         if (shares := [s for s in limits.shares[device] if fewest <= limits.stages - after - s <= most])
     ]
-    inside = {step.after: _Inside(table, ends, step.after, max(step.shares)) for step in steps if with_bytes}
+    stage_bytes = {step.after: _StageBytes(table, ends, step.after, max(step.shares)) for step in steps if with_bytes}
     found: dict[int, _State] = {}
     for layer in layers(table, limits, device, starts, ends, with_bytes=with_bytes):
         for step in steps:
@@ -125,7 +125,7 @@ def _extended(
                     break
                 total = layer.fixed
                 if with_bytes:
-                    total = total + inside[step.after].least(layer, share)
+                    total = total + stage_bytes[step.after].least(layer, share)
                 state = found.setdefault(step.after + share, _blank(table.count))
                 _improve(state, criterion, layer, rest=step.rest, total=total, limit=limits.bytes[device], share=share)
     return found
@@ -143,7 +143,7 @@ class _Step:
 def _improve(
     state: _State, criterion: Criterion, layer: Layer, *, rest: _State, total: Array, limit: float, share: int
 ) -> None:
-    """Take over what is better with the intervals of `layer`, whose bytes are `total`."""
+    """Update the positions where an interval of `layer`, whose bytes are `total`, is better."""
     value = rest.value[layer.ends]
     if criterion == "channels":
         value = value + layer.leaving
@@ -167,7 +167,7 @@ def _improve(
         state.share[layer.begins][better] = share
 
 
-class _Inside:
+class _StageBytes:
     """The least bytes of buffers and versions of 1, 2, ... stages in an interval, by its end; lengths go up from 1."""
 
     def __init__(self, table: Intervals, ends: range, after: int, most: int) -> None:
@@ -176,7 +176,7 @@ class _Inside:
         self._prefixes = [table.buffered(after + stage) for stage in range(most)]
         self._openings = [table.opening(after + stage) for stage in range(most)]
         self._best = [np.full(table.count + 1, np.inf) for _ in range(most)]
-        """At r, of r stages and what a further one before them has up to its end."""
+        """At r, of r stages and of a further one before them up to its end."""
         self._least = [np.full(table.count + 1, np.inf) for _ in range(most)]
         """At r - 1, of r stages in the interval that ends at each position."""
 

@@ -1,10 +1,10 @@
-"""What the intervals of one topological order cost.
+"""The costs of all intervals of one topological order.
 
     order   x0 x1 x2 | x3 x4 | x5 ...      an interval is [j, i): here [0, 3), [3, 5)
 
-Sums over items are differences of prefix sums, and largest working sets come from a table of powers of two. A wire
-costs the interval that holds just one of its ends. Of those that cross position c, `cut[c]`, an interval [j, i) has not
-the ones that span it whole; the solver goes through intervals by length, and `Spans` follows it.
+Sums over items are differences of prefix sums, and largest working sets come from a table of powers of two. An edge
+costs the interval that holds just one of its ends. Of the edges that cross position c, with `crossing[c]` bytes, those
+that span an interval [j, i) do not count for it; the search goes through intervals by length, and `Spans` follows it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from petra_graph.compiler.partitioner.problem import PartitionProblem
 
 Array = NDArray[np.float64]
-MESSAGES, FORWARD, BACKWARD = range(3)
+FORWARD, BACKWARD = range(2)
 
 
 @define(kw_only=True, eq=False)
 class Intervals:
-    """Sums along an order; index c of a prefix sum is what stands before position c."""
+    """Sums along an order; index c of a prefix sum is the sum before position c."""
 
-    task: PartitionProblem
+    problem: PartitionProblem
     order: Sequence[int]
     work: Array
     resident: Array
@@ -33,11 +33,11 @@ class Intervals:
     """Of items that cannot join the one before them in the order."""
     versions: Array
     penalty: Array
-    """At position c, what a cut there adds to the buffers: c's own, where c would join the one before."""
-    cut: Array
-    """Messages, forward and backward bytes of the wires that cross each position."""
+    """At position c, the buffer bytes that a cut there adds: c's own, where c would join the one before."""
+    crossing: Array
+    """Forward and backward bytes of the edges that cross each position."""
     lengths: NDArray[np.int64]
-    """Every wire's length along the order, longest first."""
+    """Each edge's length along the order, longest first."""
     starts: NDArray[np.int64]
     weights: Array
     _working: list[Array]
@@ -46,7 +46,7 @@ class Intervals:
 
     @property
     def count(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self.order)
 
     def working(self, length: int, ends: slice) -> Array:
@@ -59,7 +59,7 @@ class Intervals:
 
     @property
     def levels(self) -> int:
-        """How many powers of two are at most the number of items."""
+        """Number of powers of two that are at most the number of items."""
         return len(self._working)
 
     def working_from(self, level: int, starts: NDArray[np.int64]) -> Array:
@@ -68,8 +68,8 @@ class Intervals:
 
     def buffered(self, distance: int) -> Array:
         """Return the prefix sums of buffers and versions in a stage at `distance`."""
-        ahead = self.task.ahead
-        return ahead.depth(distance) * self.buffers + ahead.versions(distance) * self.versions
+        rule = self.problem.depth_rule
+        return rule.depth(distance) * self.buffers + rule.versions(distance) * self.versions
 
     def kept(self, distance: int) -> Array:
         """Return the prefix sums of all that a stage at `distance` keeps."""
@@ -78,43 +78,45 @@ class Intervals:
         return self._kept[distance]
 
     def opening(self, distance: int) -> Array:
-        """Return what a stage at `distance` that begins at each position adds to `buffered`."""
-        return self.task.ahead.depth(distance) * self.penalty
+        """Return the bytes that a stage at `distance` which begins at each position adds to `buffered`."""
+        return self.problem.depth_rule.depth(distance) * self.penalty
 
     def fixed_bytes(self, first: int, last: int) -> float:
         """Return the bytes of [first, last) on one device that its cuts into stages do not change."""
         spanning = (self.starts < first) & (self.starts + self.lengths >= last)
-        forward = self.cut[FORWARD, first] - self.weights[FORWARD, spanning].sum()
-        backward = self.cut[BACKWARD, last] - self.weights[BACKWARD, spanning].sum()
+        forward = self.crossing[FORWARD, first] - self.weights[FORWARD, spanning].sum()
+        backward = self.crossing[BACKWARD, last] - self.weights[BACKWARD, spanning].sum()
         working = self.working(last - first, slice(last, last + 1))[0]
-        return float(self.resident[last] - self.resident[first] + working + self.task.link.slots * (forward + backward))
+        return float(
+            self.resident[last] - self.resident[first] + working + self.problem.channel_capacity * (forward + backward)
+        )
 
 
-def intervals(task: PartitionProblem, order: Sequence[int]) -> Intervals:
-    """Return the sums of a task along a topological order of its items."""
+def intervals(problem: PartitionProblem, order: Sequence[int]) -> Intervals:
+    """Return the sums of a problem along a topological order of its items."""
     count = len(order)
-    items = [task.items[index] for index in order]
+    items = [problem.items[index] for index in order]
     position = {index: place for place, index in enumerate(order)}
-    joined = [place > 0 and task.joined[index] == order[place - 1] for place, index in enumerate(order)]
+    joined = [place > 0 and problem.joined[index] == order[place - 1] for place, index in enumerate(order)]
     buffers = np.array([item.buffer_bytes for item in items], dtype=np.float64)
-    ends = np.array([(position[a], position[b]) for a, b in task.edges], dtype=np.int64).reshape(-1, 2)
-    weights = np.array([(2, wire.forward_bytes, wire.backward_bytes) for wire in task.wires], dtype=np.float64)
-    weights = weights.reshape(-1, 3).T
-    changes = np.zeros((3, count + 1))
-    for row, weight in zip(changes, weights, strict=True):  # A wire crosses the positions after its start, to its end.
+    ends = np.array([(position[a], position[b]) for a, b in problem.ends], dtype=np.int64).reshape(-1, 2)
+    weights = np.array([(edge.forward_bytes, edge.backward_bytes) for edge in problem.edges], dtype=np.float64)
+    weights = weights.reshape(-1, 2).T
+    changes = np.zeros((2, count + 1))
+    for row, weight in zip(changes, weights, strict=True):  # An edge crosses the positions after its start, to its end.
         np.add.at(row, ends[:, 0] + 1, weight)
         np.subtract.at(row, ends[:, 1] + 1, weight)
     lengths = ends[:, 1] - ends[:, 0]
     longest_first = np.argsort(-lengths, kind="stable")
     return Intervals(
-        task=task,
+        problem=problem,
         order=tuple(order),
         work=_prefix([item.seconds for item in items]),
         resident=_prefix([item.resident_bytes for item in items]),
         buffers=_prefix(np.where(joined, 0.0, buffers)),
         versions=_prefix([item.version_bytes for item in items]),
         penalty=np.append(np.where(joined, buffers, 0.0), 0.0),
-        cut=np.cumsum(changes, axis=1),
+        crossing=np.cumsum(changes, axis=1),
         lengths=lengths[longest_first],
         starts=ends[longest_first, 0],
         weights=weights[:, longest_first],
@@ -123,16 +125,16 @@ def intervals(task: PartitionProblem, order: Sequence[int]) -> Intervals:
 
 
 class Spans:
-    """The wires that span the intervals of one length, for each end; lengths go up from 1."""
+    """The edges that span the intervals of one length, for each end; lengths go up from 1."""
 
     def __init__(self, table: Intervals) -> None:
         self._table = table
-        self.weights = table.cut.copy()
+        self.weights = table.crossing.copy()
 
     def advance(self, length: int) -> bool:
-        """Go on to the intervals of `length`, and say whether any wire spans one.
+        """Go on to the intervals of `length`, and return whether any edge spans one.
 
-        A wire that starts at an interval's first item spans it no longer.
+        An edge that starts at an interval's first item does not span it.
         """
         table = self._table
         starting = int(np.searchsorted(-table.lengths, -length, side="right"))

@@ -1,9 +1,9 @@
 """The intervals that one device may hold, with their costs, by length.
 
-Without wires and without what a cut adds to buffers, seconds and bytes of an interval grow with it. So limits on them
-bound the lengths of a device's intervals. And then filling the devices up in turn, from the end or from the start,
-reaches as far as any cut can: that bounds where a device's interval may begin, and says of limits that are too tight
-that nothing keeps them. All outside this band breaks a limit even so relaxed, so leaving it out changes no optimum.
+Without messages and without the buffers that a cut adds, seconds and bytes of an interval grow with it: its relaxed
+costs. So limits on them bound the lengths of a device's intervals. Filling the devices up in turn, from the end or from
+the start, then reaches as far as any cut can: that bounds where a device's interval may begin, and shows that limits
+are too tight for any cut. Intervals outside this band break a limit even at relaxed costs, so no optimum is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from petra_graph.compiler.partitioner.interval_costs import BACKWARD, FORWARD, MESSAGES, Array, Intervals, Spans
+from petra_graph.compiler.partitioner.interval_costs import BACKWARD, FORWARD, Array, Intervals, Spans
 
 SLACK = 1 + 1e-9
 """Seconds are sums of rounded numbers: ticks this close count as equal."""
@@ -25,15 +25,15 @@ _RELAXED = 1e-4
 
 @frozen(kw_only=True)
 class Limits:
-    """What no device may pass."""
+    """Limits of every device."""
 
     seconds: float
     bytes: Sequence[float]
     """A limit a device."""
     shares: Sequence[range]
-    """How many stages each device may have."""
+    """Numbers of stages that each device may have."""
     stages: int
-    """How many there are in all."""
+    """Their number in all."""
 
     def within(self, criterion: Literal["seconds", "bytes"], value: float) -> Limits:
         """Return these limits with no more than `value` seconds or bytes on any device."""
@@ -42,7 +42,7 @@ class Limits:
         return evolve(self, bytes=tuple(min(limit, value) for limit in self.bytes))
 
     def fewest_after(self, device: int) -> int:
-        """Return how many stages follow a device at least."""
+        """Return the least number of stages after a device."""
         return sum(share.start for share in self.shares[device + 1 :])
 
 
@@ -58,20 +58,20 @@ class Layer:
     allowed: NDArray[np.bool_]
     """Whether that is within the limit."""
     fixed: Array
-    """Bytes that the cuts inside do not change."""
+    """Bytes that the cuts into stages do not change."""
     leaving: Array
-    """Bytes on the wires to later devices, both ways."""
+    """Bytes on the channels to later devices, both ways."""
 
 
 def layers(
     table: Intervals, limits: Limits, device: int, starts: range, ends: range, *, with_bytes: bool
 ) -> Iterator[Layer]:
-    """Yield what device `device` may hold, beginning at `starts` and ending at `ends`, shortest first.
+    """Yield the intervals that `device` may hold, beginning at `starts` and ending at `ends`, shortest first.
 
-    Without `with_bytes` there are none, and nothing is known of them.
+    Without `with_bytes`, `fixed` is zero.
     """
-    task = table.task
-    speed, link = task.devices[device].speed, task.link
+    problem = table.problem
+    speed = problem.devices[device].speed
     band = _band(table, limits, device)
     spans = Spans(table)
     for length, possible in enumerate(band, start=1):
@@ -81,20 +81,20 @@ def layers(
         if low >= high:
             continue
         at, begins = slice(low, high), slice(low - length, high - length)
-        entering, leaving = table.cut[:, begins], table.cut[:, at]
+        entering, leaving = table.crossing[:, begins], table.crossing[:, at]
         if spanning:
             across = spans.weights[:, at]
             entering, leaving = entering - across, leaving - across
         own = entering + leaving
-        wires = link.seconds(own[MESSAGES], own[FORWARD] + own[BACKWARD])
-        seconds = link.tick((table.work[at] - table.work[begins]) / speed, wires)
+        messages = (own[FORWARD] + own[BACKWARD]) / problem.link_bytes_per_second
+        seconds = np.maximum((table.work[at] - table.work[begins]) / speed, messages)
         allowed = seconds <= limits.seconds
         if not allowed.any():
             continue
         fixed = np.zeros(high - low)
         if with_bytes:
             fixed += table.resident[at] - table.resident[begins] + table.working(length, at)
-            fixed += link.slots * (entering[FORWARD] + leaving[BACKWARD])
+            fixed += problem.channel_capacity * (entering[FORWARD] + leaving[BACKWARD])
         yield Layer(
             length=length,
             begins=begins,
@@ -123,13 +123,13 @@ def windows(table: Intervals, limits: Limits) -> tuple[range, ...] | None:
 def least_relaxed(table: Intervals, criterion: Literal["seconds", "bytes"], limits: Limits) -> float | None:
     """Return the least value of `criterion` within `limits`, None if nothing keeps them.
 
-    It is the least where wires, and cuts between joined items, cost nothing, or up to a part in ten thousand more.
+    It is the least at relaxed costs, or up to a part in ten thousand more.
     """
     if _filled_from_the_end(table, limits)[0] > 0:
         return None
     low, everything = 0.0, slice(table.count, table.count + 1)
     if criterion == "seconds":
-        high = float(table.work[-1]) / min(device.speed for device in table.task.devices)
+        high = float(table.work[-1]) / min(device.speed for device in table.problem.devices)
     else:
         kept = table.resident[-1] + table.buffered(limits.stages)[-1]
         high = float(kept + table.working(table.count, everything)[0])
@@ -145,14 +145,14 @@ def least_relaxed(table: Intervals, criterion: Literal["seconds", "bytes"], limi
 def _filled_from_the_end(table: Intervals, limits: Limits) -> list[int]:
     """Return for every device the first position that it and those after it reach."""
     position, found = table.count, []
-    for device in reversed(range(len(table.task.devices))):
+    for device in reversed(range(len(table.problem.devices))):
         position = _reached(table, limits, device, position, -1)
         found.append(position)
     return found[::-1]
 
 
 def _reached(table: Intervals, limits: Limits, device: int, position: int, step: int) -> int:
-    """Return how far a relaxed interval of `device` reaches from `position`, down or up."""
+    """Return the end of the longest relaxed interval of `device` from `position`, down or up."""
     return position + step * int(_lengths(table, limits, device, np.array([position]), step)[0])
 
 
@@ -164,7 +164,7 @@ def _lengths(
     Binary lifting: try to add 2^k items, for k downwards.
     """
     work, sums = table.work, table.kept(limits.fewest_after(device))
-    reach = limits.seconds * SLACK * table.task.devices[device].speed + _ROUNDING * work[-1]
+    reach = limits.seconds * SLACK * table.problem.devices[device].speed + _ROUNDING * work[-1]
     room = limits.bytes[device]
     at, largest = positions.copy(), np.zeros(len(positions))
     for level in reversed(range(table.levels)):

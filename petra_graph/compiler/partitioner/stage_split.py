@@ -19,14 +19,14 @@ from petra_graph.compiler.partitioner.pruning import SLACK
 
 
 def split(table: Intervals, first: int, last: int, *, parts: int, after: int, room: float) -> tuple[int, ...] | None:
-    """Return where each stage of [first, last) begins, None if their buffers and versions exceed `room` however cut.
+    """Return where each stage of [first, last) begins, None if buffers and versions exceed `room` in every cut.
 
     Args:
         table: the order's costs.
         first: position of the device's first item.
         last: position behind its last.
-        parts: how many stages.
-        after: how many stages follow on later devices.
+        parts: number of stages.
+        after: number of stages on later devices.
         room: bytes for buffers and versions.
     """
     if parts == 1 and np.isinf(room):
@@ -52,11 +52,11 @@ def split(table: Intervals, first: int, last: int, *, parts: int, after: int, ro
 
 
 def shares(table: Intervals, bounds: Sequence[int], stages: int) -> tuple[int, ...]:
-    """Return how many stages each device gets, for the slowest stage to be fastest where bytes do not matter.
+    """Return each device's number of stages that makes the slowest stage fastest, bytes aside.
 
-    By bisection over that stage's seconds: a device needs as many stages as filling them up in turn gives.
+    By bisection over that stage's seconds: filling stages up in turn gives the number that a device needs.
     """
-    speeds = [device.speed for device in table.task.devices]
+    speeds = [device.speed for device in table.problem.devices]
     low, high = 0.0, float(table.work[-1]) / min(speeds)
     while low < (middle := (low + high) / 2) < high:
         needed = [_needed(table.work, a, b, middle * speed) for a, b, speed in _devices(bounds, speeds)]
@@ -78,7 +78,7 @@ def _devices(bounds: Sequence[int], speeds: Sequence[float]) -> Sequence[tuple[i
 
 
 def _needed(work: Array, first: int, last: int, most: float) -> int:
-    """Return how many stages of at most `most` work [first, last) needs; more than it has items if one is too long."""
+    """Return the number of stages of at most `most` work in [first, last); more than it has items if one is too long."""
     parts, position = 0, first
     while position < last:
         reached = min(int(np.searchsorted(work, work[position] + most, side="right")) - 1, last)

@@ -2,93 +2,86 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner import search
-from petra_graph.compiler.partitioner.evaluate import Costs, evaluate
-from petra_graph.compiler.partitioner.problem import (
-    DepthRule,
-    DeviceBudget,
-    Item,
-    ItemEdge,
-    LinkCost,
-    PartitionProblem,
-    units,
-)
+from petra_graph.compiler.partitioner.cut_costs import CutCosts, cut_costs
+from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
-from petra_graph.compiler.partitioner.solver import solve
 from petra_graph.errors import SpecError
-from tests.compiler.partitioner.tasks import all_cuts, chain, plain_devices, tasks
+from tests.compiler.partitioner.problems import all_cuts, chain, plain_devices, problems
 
 
-def rank(task: PartitionProblem, costs: Costs) -> tuple[float, ...]:
+def rank(problem: PartitionProblem, costs: CutCosts) -> tuple[float, ...]:
     """What the solver promises to make least, in this order."""
-    if task.objective == "memory":
+    if problem.objective == "memory":
         return (costs.peak_bytes, costs.tick_seconds, costs.channel_bytes)
-    if task.stage_count == len(task.devices):
+    if problem.stage_count == len(problem.devices):
         return (costs.tick_seconds, costs.channel_bytes, costs.peak_bytes)
-    free = all(device.memory_bytes is None for device in task.devices)
+    free = all(device.memory_bytes is None for device in problem.devices)
     return (costs.tick_seconds, costs.channel_bytes) if free else (costs.tick_seconds,)
 
 
-def cut_of(task: PartitionProblem) -> list[int]:
-    return [len(stage.items) for stage in solve(task).costs.stages]
+def cut_of(problem: PartitionProblem) -> list[int]:
+    return [len(stage.items) for stage in find(problem).costs.stages]
 
 
 @settings(max_examples=150, deadline=None)
-@given(tasks())
-def test_no_cut_of_a_chain_is_better(task):
-    best = min((rank(task, costs) for costs in all_cuts(task)), default=None)
-    found = find(task)
+@given(problems())
+def test_no_cut_of_a_chain_is_better(problem):
+    best = min((rank(problem, costs) for costs in all_cuts(problem)), default=None)
+    found = find(problem)
     if best is None:
         assert found is None
     else:
         assert found is not None
-        assert rank(task, found.costs) == best
+        assert rank(problem, found.costs) == best
         assert found.value == best[0]
         assert found.bound <= found.value
         assert found.guarantee.startswith("optimal")
 
 
 @settings(max_examples=100, deadline=None)
-@given(tasks(most=14))
-def test_guessed_limits_change_nothing(task):
-    """Large tasks are solved within guessed limits."""
-    direct = find(task)
+@given(problems(most=14))
+def test_guessed_limits_change_nothing(problem):
+    """Large problems are solved within guessed limits."""
+    direct = find(problem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_SMALL", 0)
-        assert find(task) == direct
+        assert find(problem) == direct
 
 
 @settings(max_examples=100, deadline=None)
-@given(tasks(limits=False))
-def test_inside_its_device_the_slowest_stage_is_as_fast_as_can_be(task):
-    if task.objective == "memory":
-        task = attrs.evolve(task, objective="balanced")
-    found = solve(task).costs
+@given(problems(limits=False))
+def test_inside_its_device_the_slowest_stage_is_as_fast_as_can_be(problem):
+    if problem.objective == "memory":
+        problem = attrs.evolve(problem, objective="balanced")
+    found = find(problem).costs
 
-    def hosts(costs: Costs) -> dict[str, int]:
+    def hosts(costs: CutCosts) -> dict[str, int]:
         return {name: stage.device for stage in costs.stages for name in stage.items}
 
-    same = [costs.slowest_stage_seconds for costs in all_cuts(task) if hosts(costs) == hosts(found)]
+    same = [costs.slowest_stage_seconds for costs in all_cuts(problem) if hosts(costs) == hosts(found)]
     assert found.slowest_stage_seconds == min(same)
 
 
-@given(tasks())
-def test_every_item_is_placed_once_and_nothing_is_empty(task):
-    found = find(task)
+@given(problems())
+def test_every_item_is_placed_once_and_nothing_is_empty(problem):
+    found = find(problem)
     if found is None:
         return
     stages = found.costs.stages
-    assert [name for stage in stages for name in stage.items] == [item.name for item in task.items]
+    assert [name for stage in stages for name in stage.items] == [item.name for item in problem.items]
     assert all(stage.items for stage in stages)
-    assert len(stages) == task.stage_count
+    assert len(stages) == problem.stage_count
     devices = [stage.device for stage in stages]
     assert devices == sorted(devices)
-    assert set(devices) == set(range(len(task.devices)))
+    assert set(devices) == set(range(len(problem.devices)))
 
 
 @pytest.mark.parametrize(
@@ -113,27 +106,22 @@ def test_a_fast_device_gets_more_wherever_it_is_listed():
     assert cut_of(chain([1] * 8, (fast, slow))) == [6, 2]
 
 
-def test_wires_move_a_cut_to_where_less_crosses_it():
+def test_messages_move_a_cut_to_where_less_crosses_it():
     names = [Item(name=name, seconds=1) for name in "abcd"]
-    wires = [
+    edges = [
         ItemEdge(producer=a, consumer=b, forward_bytes=size, backward_bytes=size)
         for a, b, size in (("a", "b", 1), ("b", "c", 10), ("c", "d", 3))
     ]
-    task = PartitionProblem(items=names, wires=wires, devices=plain_devices(2), link=LinkCost(bytes_per_second=4.0))
-    # In the middle both devices would take 2 + 20/4 seconds.
-    assert cut_of(task) == [1, 3]
-    assert solve(task).costs.device_seconds == (1 + 2 / 4, 3 + 2 / 4)
-    # Work hides the bytes of the outer wires, not those of the middle one; and latency.
-    hidden = attrs.evolve(task, link=LinkCost(bytes_per_second=4.0, overlapped=True, latency_seconds=9.0))
-    assert solve(hidden).costs.device_seconds == (1, 3)
-    # Equal ticks: the cheaper wire decides.
-    free = attrs.evolve(task, link=LinkCost(), devices=plain_devices(3))
-    assert (cut_of(free), solve(free).costs.channel_bytes) == ([1, 2, 1], 8)
-
-
-def test_latency_counts_for_both_messages_on_both_devices():
-    task = chain([3, 3], 2, link=LinkCost(latency_seconds=0.25))
-    assert solve(task).costs.device_seconds == (3.5, 3.5)
+    problem = PartitionProblem(items=names, edges=edges, devices=plain_devices(2), link_bytes_per_second=4.0)
+    # In the middle both devices would take 20/4 seconds for their messages; work hides those of the outer edges.
+    assert cut_of(problem) == [1, 3]
+    assert find(problem).costs.device_seconds == (1, 3)
+    # On a slower link the messages take longer than the work.
+    slow = attrs.evolve(problem, link_bytes_per_second=0.5)
+    assert find(slow).costs.device_seconds == (4, 4)
+    # Equal ticks: the edge with fewer bytes decides.
+    free = attrs.evolve(problem, link_bytes_per_second=inf, devices=plain_devices(3))
+    assert (cut_of(free), find(free).costs.channel_bytes) == ([1, 2, 1], 8)
 
 
 def test_what_stages_keep():
@@ -143,35 +131,35 @@ def test_what_stages_keep():
         Item(name="rev", version_bytes=3, working_bytes=9),
         Item(name="head", version_bytes=1),
     ]
-    wires = [
+    edges = [
         ItemEdge(producer=a, consumer=b, forward_bytes=5, backward_bytes=20)
         for a, b in (("stem", "down"), ("down", "rev"), ("rev", "head"))
     ]
-    task = PartitionProblem(
+    problem = PartitionProblem(
         items=items,
-        wires=wires,
+        edges=edges,
         devices=plain_devices(2),
-        ahead=DepthRule(schedule="lockstep", accumulation=3),
-        link=LinkCost(slots=2),
+        depth_rule=DepthRule(schedule="lockstep", accumulation=3),
+        channel_capacity=2,
     )
-    together = evaluate(task, [[0, 1], [2], [3]], [0, 0, 1])
+    together = cut_costs(problem, [[0, 1], [2], [3]], [0, 0, 1])
     # Depths 5, 3, 1; staleness 4 and 2, so 2 versions and 1. `down` joins the stem.
     assert [stage.depth for stage in together.stages] == [5, 3, 1]
     assert [stage.buffer_bytes for stage in together.stages] == [500, 0, 0]
     assert [stage.version_bytes for stage in together.stages] == [0, 3, 0]
     assert together.device_bytes == (2 + 500 + 3 + 9 + 2 * 20, 2 * 5)
-    apart = evaluate(task, [[0], [1, 2, 3]], [0, 1])
+    apart = cut_costs(problem, [[0], [1, 2, 3]], [0, 1])
     assert [stage.buffer_bytes for stage in apart.stages] == [300, 10]
 
 
 def test_memory_decides_where_time_does_not_fit():
     items = [Item(name=name, seconds=1, resident_bytes=size) for name, size in zip("abcd", (8, 8, 1, 1), strict=True)]
-    wires = [ItemEdge(producer=a, consumer=b) for a, b in ("ab", "bc", "cd")]
+    edges = [ItemEdge(producer=a, consumer=b) for a, b in ("ab", "bc", "cd")]
     devices = [DeviceBudget(name="x", memory_bytes=10), DeviceBudget(name="y", memory_bytes=10)]
-    task = PartitionProblem(items=items, wires=wires, devices=devices)
-    assert cut_of(task) == [1, 3]
-    assert cut_of(attrs.evolve(task, devices=plain_devices(2))) == [2, 2]
-    assert solve(attrs.evolve(task, devices=plain_devices(2), objective="memory")).value == 10
+    problem = PartitionProblem(items=items, edges=edges, devices=devices)
+    assert cut_of(problem) == [1, 3]
+    assert cut_of(attrs.evolve(problem, devices=plain_devices(2))) == [2, 2]
+    assert find(attrs.evolve(problem, devices=plain_devices(2), objective="memory")).value == 10
 
 
 def test_stages_of_one_device_balance():
@@ -180,17 +168,10 @@ def test_stages_of_one_device_balance():
     assert cut_of(chain([9, 1, 1, 1, 1, 1, 1], 2, stages=3)) == [1, 3, 3]
 
 
-def test_units_of_work():
-    assert units("head", "input", "current") == 3
-    assert units("buffered", "graph", "current") == 3
-    assert units("reversible", "nothing", "current") == units("buffered", "input", "stored") == 4
-    assert units("reversible", "nothing", "stored") == 5
-
-
 def test_a_flushed_window_is_never_stale():
-    ahead = DepthRule(schedule="1f1b", accumulation=3, flush="window")
-    assert [ahead.depth(distance) for distance in range(5)] == [1, 2, 3, 3, 3]
-    assert [ahead.staleness(distance) for distance in range(5)] == [0] * 5
+    rule = DepthRule(schedule="1f1b", accumulation=3, flush="window")
+    assert [rule.depth(distance) for distance in range(5)] == [1, 2, 3, 3, 3]
+    assert [rule.staleness(distance) for distance in range(5)] == [0] * 5
     assert DepthRule(schedule="lockstep", accumulation=4).versions(3) == 2
 
 
@@ -201,9 +182,9 @@ def test_a_flushed_window_is_never_stale():
         ({"stages": 3}, "2 items, 3 stages and 2 devices"),
         ({"devices": ()}, "0 devices"),
         ({"devices": (DeviceBudget(name="x", speed=0.0), DeviceBudget(name="y"))}, "speed 0.0"),
-        ({"channels": [ItemEdge(producer="n1", consumer="n0")]}, "not listed before"),
-        ({"channels": [ItemEdge(producer="n1", consumer="n9")]}, "no item"),
-        ({"items": [Item(name="n0"), Item(name="n0")], "channels": ()}, "two items"),
+        ({"edges": [ItemEdge(producer="n1", consumer="n0")]}, "not listed before"),
+        ({"edges": [ItemEdge(producer="n1", consumer="n9")]}, "no item"),
+        ({"items": [Item(name="n0"), Item(name="n0")], "edges": ()}, "two items"),
         ({"items": [Item(name="n0"), Item(name="n1", seconds=float("nan"))]}, "costs"),
         ({"items": [Item(name="n0"), Item(name="n1", resident_bytes=-1)]}, "costs"),
     ],
@@ -218,14 +199,14 @@ def test_tables_that_are_none(change, said):
 def test_never_worse_than_torchgpipes_heuristic(seconds, data):
     devices = data.draw(st.integers(1, min(len(seconds), 8)))
     theirs = max(map(sum, block_partition(seconds, devices)))
-    assert solve(chain(seconds, devices)).value <= theirs
+    assert find(chain(seconds, devices)).value <= theirs
 
 
 def test_better_than_torchgpipes_heuristic_on_a_pyramid():
     """Blocks of a network whose early layers are wide: few large ones first, many small ones later."""
     seconds = [64, 32, 32, 30, 16, 16, 16, 15, 8, 8, 8, 8, 8, 7, 4, 4, 4, 3, 2, 1]
     theirs = max(map(sum, block_partition(seconds, 4)))
-    assert (solve(chain(seconds, 4)).value, theirs) == (80, 96)
+    assert (find(chain(seconds, 4)).value, theirs) == (80, 96)
 
 
 def block_partition(sequence: list[int], parts: int) -> list[list[int]]:

@@ -7,83 +7,84 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partition import partition
-from petra_graph.compiler.partitioner.evaluate import evaluate
-from petra_graph.compiler.partitioner.orders import has_one_order, orders
-from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, LinkCost, PartitionProblem
+from petra_graph.compiler.partitioner.cut_costs import cut_costs
+from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
-from petra_graph.compiler.partitioner.solver import solve
-from tests.compiler.partitioner.tasks import all_cuts, all_orders, plain_devices, tasks
+from petra_graph.compiler.partitioner.topological_orders import has_one_order, orders
+from tests.compiler.partitioner.problems import all_cuts, all_orders, plain_devices, problems
 from tests.graph.strategies import networks
 from tests.pipelines import built_graph
 
 
-def branches(devices: int, **task) -> PartitionProblem:
+def branches(devices: int, **problem) -> PartitionProblem:
     """Two arms of three items each, listed in turns: a0 b0 a1 b1 a2 b2."""
     items = [Item(name="stem", seconds=1)]
     items += [Item(name=f"{arm}{index}", seconds=2, resident_bytes=1) for index in range(3) for arm in "ab"]
     items += [Item(name="join", seconds=1)]
-    wires = [ItemEdge(producer="stem", consumer=f"{arm}0", forward_bytes=8) for arm in "ab"]
-    wires += [
+    edges = [ItemEdge(producer="stem", consumer=f"{arm}0", forward_bytes=8) for arm in "ab"]
+    edges += [
         ItemEdge(producer=f"{arm}{index}", consumer=f"{arm}{index + 1}", forward_bytes=8)
         for arm in "ab"
         for index in range(2)
     ]
-    wires += [ItemEdge(producer=f"{arm}2", consumer="join", forward_bytes=1) for arm in "ab"]
-    return PartitionProblem(items=items, wires=wires, devices=plain_devices(devices), **task)
+    edges += [ItemEdge(producer=f"{arm}2", consumer="join", forward_bytes=1) for arm in "ab"]
+    return PartitionProblem(items=items, edges=edges, devices=plain_devices(devices), **problem)
 
 
 @settings(max_examples=50, deadline=None)
-@given(tasks(most=9, branches=True))
-def test_stages_are_sound(task):
-    found = find(task)
+@given(problems(most=9, branches=True))
+def test_stages_are_sound(problem):
+    found = find(problem)
     if found is None:
         return
     stages = found.costs.stages
     place = {name: index for index, stage in enumerate(stages) for name in stage.items}
-    assert sorted(place) == sorted(item.name for item in task.items)
-    assert sum(len(stage.items) for stage in stages) == len(task.items)
-    assert len(stages) == task.stage_count
+    assert sorted(place) == sorted(item.name for item in problem.items)
+    assert sum(len(stage.items) for stage in stages) == len(problem.items)
+    assert len(stages) == problem.stage_count
     assert all(stage.items for stage in stages)
-    assert all(place[wire.producer] <= place[wire.consumer] for wire in task.wires)
+    assert all(place[edge.producer] <= place[edge.consumer] for edge in problem.edges)
     devices = [stage.device for stage in stages]
     assert devices == sorted(devices)
-    assert set(devices) == set(range(len(task.devices)))
-    assert all(used <= limit for used, limit in zip(found.costs.device_bytes, task.limits, strict=True))
-    assert found.costs == evaluate(task, [[task.index[name] for name in stage.items] for stage in stages], devices)
+    assert set(devices) == set(range(len(problem.devices)))
+    assert all(used <= limit for used, limit in zip(found.costs.device_bytes, problem.limits, strict=True))
+    assert found.costs == cut_costs(
+        problem, [[problem.index[name] for name in stage.items] for stage in stages], devices
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(tasks(most=6, branches=True))
-def test_the_bound_holds_and_the_best_of_the_tried_orders_is_found(task):
-    found = find(task)
-    task_free = attrs.evolve(task, objective="balanced")
-    every = [costs for order in all_orders(task) for costs in all_cuts(task, order)]
+@given(problems(most=6, branches=True))
+def test_the_bound_holds_and_the_best_of_the_tried_orders_is_found(problem):
+    found = find(problem)
+    free = attrs.evolve(problem, objective="balanced")
+    every = [costs for order in all_orders(problem) for costs in all_cuts(problem, order)]
     if not every:
         assert found is None
         return
     if found is None:  # Distances at most the place from the end: a cut may look too full that is not.
-        assert not has_one_order(task)
+        assert not has_one_order(problem)
         return
-    values = [costs.tick_seconds if task.objective == "balanced" else costs.peak_bytes for costs in every]
+    values = [costs.tick_seconds if problem.objective == "balanced" else costs.peak_bytes for costs in every]
     assert found.bound <= min(values) <= found.value
-    if all(device.memory_bytes is None for device in task.devices):
-        tried = [costs.tick_seconds for order in orders(task) for costs in all_cuts(task_free, order)]
-        assert solve(task_free).value == min(tried)
+    if all(device.memory_bytes is None for device in problem.devices):
+        tried = [costs.tick_seconds for order in orders(problem) for costs in all_cuts(free, order)]
+        assert find(free).value == min(tried)
 
 
-@given(tasks(most=8, branches=True))
-def test_every_order_is_topological_and_there_once(task):
-    tried = orders(task)
+@given(problems(most=8, branches=True))
+def test_every_order_is_topological_and_there_once(problem):
+    tried = orders(problem)
     assert len(set(tried)) == len(tried)
     for order in tried:
-        assert sorted(order) == list(range(len(task.items)))
-        assert all(order.index(a) < order.index(b) for a, b in task.edges)
-    assert (len(set(all_orders(task))) == 1) == has_one_order(task)
+        assert sorted(order) == list(range(len(problem.items)))
+        assert all(order.index(a) < order.index(b) for a, b in problem.ends)
+    assert (len(set(all_orders(problem))) == 1) == has_one_order(problem)
 
 
 def test_arms_are_not_cut_in_turns():
     """The listed order alternates between the arms; cut in the middle it would send both on."""
-    found = solve(branches(2))
+    found = find(branches(2))
     assert found.value == found.bound == 7
     assert found.costs.channel_bytes == 8 + 1
     assert {len({name[0] for name in stage.items if name[0] in "ab"}) for stage in found.costs.stages} == {1}
@@ -91,9 +92,9 @@ def test_arms_are_not_cut_in_turns():
 
 
 def test_distances_are_longest_paths():
-    task = branches(4, ahead=DepthRule(schedule="1f1b"))
+    problem = branches(4, depth_rule=DepthRule(schedule="1f1b"))
     arms = [[0], [1, 3, 5], [2, 4, 6], [7]]
-    costs = evaluate(task, arms, range(4))
+    costs = cut_costs(problem, arms, range(4))
     assert [stage.distance for stage in costs.stages] == [2, 1, 1, 0]
     assert [stage.depth for stage in costs.stages] == [3, 2, 2, 1]
 
@@ -105,21 +106,21 @@ def test_a_limit_that_only_real_distances_keep_is_kept():
         Item(name="right", buffer_bytes=4),
         Item(name="join"),
     ]
-    wires = [ItemEdge(producer=a, consumer=b) for a, b in (("stem", "left"), ("stem", "right"), ("left", "join"))]
-    wires.append(ItemEdge(producer="right", consumer="join"))
+    edges = [ItemEdge(producer=a, consumer=b) for a, b in (("stem", "left"), ("stem", "right"), ("left", "join"))]
+    edges.append(ItemEdge(producer="right", consumer="join"))
     # Counted by its place from the end the stem would store 4 inputs, and one arm 3; really 3 and 2.
     limits = [DeviceBudget(name=f"d{index}", memory_bytes=size) for index, size in enumerate((18, 8, 8, 8))]
-    task = PartitionProblem(items=items, wires=wires, devices=limits, ahead=DepthRule(schedule="1f1b"))
-    assert solve(task).costs.device_bytes == (18, 8, 8, 0)
+    problem = PartitionProblem(items=items, edges=edges, devices=limits, depth_rule=DepthRule(schedule="1f1b"))
+    assert find(problem).costs.device_bytes == (18, 8, 8, 0)
 
 
-def test_wires_that_pass_over_a_device_cost_it_nothing():
+def test_messages_that_pass_over_a_device_cost_it_nothing():
     items = [Item(name=name, seconds=1) for name in "abc"]
-    wires = [ItemEdge(producer=a, consumer=b, forward_bytes=size) for a, b, size in (("a", "b", 1), ("b", "c", 2))]
-    wires.append(ItemEdge(producer="a", consumer="c", forward_bytes=4))
-    task = PartitionProblem(items=items, wires=wires, devices=plain_devices(3), link=LinkCost(bytes_per_second=1.0))
-    assert solve(task).costs.device_seconds == (1 + 5, 1 + 3, 1 + 6)
-    assert solve(task).costs.channel_bytes == 7
+    edges = [ItemEdge(producer=a, consumer=b, forward_bytes=size) for a, b, size in (("a", "b", 1), ("b", "c", 2))]
+    edges.append(ItemEdge(producer="a", consumer="c", forward_bytes=4))
+    problem = PartitionProblem(items=items, edges=edges, devices=plain_devices(3), link_bytes_per_second=1.0)
+    assert find(problem).costs.device_seconds == (5, 3, 6)
+    assert find(problem).costs.channel_bytes == 7
 
 
 @settings(max_examples=50, deadline=None)
@@ -127,17 +128,17 @@ def test_wires_that_pass_over_a_device_cost_it_nothing():
 def test_networks_are_cut_as_the_compiler_accepts(nodes, data):
     graph = built_graph(nodes)
     names = graph.order
-    task = PartitionProblem(
+    problem = PartitionProblem(
         items=[Item(name=name, seconds=data.draw(st.integers(0, 5))) for name in names],
-        wires=[
+        edges=[
             ItemEdge(producer=producer, consumer=consumer, forward_bytes=1)
             for producer, consumer in graph.digraph.edges
         ],
         devices=plain_devices(data.draw(st.integers(1, min(3, len(names))))),
         stages=None,
     )
-    stages = solve(task).costs.stages
-    accepted = partition(graph, [stage.items for stage in stages], [device.name for device in task.devices])
+    stages = find(problem).costs.stages
+    accepted = partition(graph, [stage.items for stage in stages], [device.name for device in problem.devices])
     assert [stage.nodes for stage in accepted.stages] == [stage.items for stage in stages]
     assert [stage.distance for stage in accepted.stages] == [stage.distance for stage in stages]
     assert accepted.stages[-1].nodes[-1] == graph.head

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
+from math import inf
 
 from hypothesis import strategies as st
 
-from petra_graph.compiler.partitioner.evaluate import Costs, evaluate
-from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, LinkCost, PartitionProblem
+from petra_graph.compiler.partitioner.cut_costs import CutCosts, cut_costs
+from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 
 SCHEDULES = ("lockstep", "1f1b", "sequential", "fill-drain")
 
 
-def chain(seconds: Sequence[float], devices: int | Sequence[DeviceBudget], **task) -> PartitionProblem:
+def chain(seconds: Sequence[float], devices: int | Sequence[DeviceBudget], **problem) -> PartitionProblem:
     """A chain of items with only work."""
     items = [Item(name=f"n{index}", seconds=value) for index, value in enumerate(seconds)]
-    wires = [ItemEdge(producer=a.name, consumer=b.name) for a, b in pairwise(items)]
+    edges = [ItemEdge(producer=a.name, consumer=b.name) for a, b in pairwise(items)]
     hosts = plain_devices(devices) if isinstance(devices, int) else devices
-    return PartitionProblem(**({"items": items, "wires": wires, "devices": hosts} | task))
+    return PartitionProblem(**({"items": items, "edges": edges, "devices": hosts} | problem))
 
 
 def plain_devices(count: int) -> tuple[DeviceBudget, ...]:
@@ -29,7 +30,7 @@ def plain_devices(count: int) -> tuple[DeviceBudget, ...]:
 
 
 @st.composite
-def tasks(
+def problems(
     draw, *, most: int = 10, branches: bool = False, limits: bool = True, stages: bool = True
 ) -> PartitionProblem:
     """A chain, perhaps with skips, or any graph with one end."""
@@ -51,7 +52,7 @@ def tasks(
     ends |= {tuple(sorted(pair)) for pair in draw(st.sets(st.tuples(*[st.integers(0, count - 1)] * 2), max_size=4))}
     ends = {(a, b) for a, b in ends if a < b}
     ends |= {(index, count - 1) for index in range(count - 1) if all(a != index for a, _ in ends)}
-    wires = [
+    edges = [
         ItemEdge(producer=f"n{a}", consumer=f"n{b}", forward_bytes=draw(small), backward_bytes=draw(small))
         for a, b in sorted(ends)
     ]
@@ -59,39 +60,35 @@ def tasks(
     limit = st.none() | st.integers(5, 150) if limits else st.none()
     return PartitionProblem(
         items=items,
-        wires=wires,
+        edges=edges,
         devices=[
             DeviceBudget(name=f"d{index}", speed=draw(st.sampled_from([1.0, 1.0, 2.0, 4.0])), memory_bytes=draw(limit))
             for index in range(hosts)
         ],
         stages=draw(st.none() | st.integers(hosts, min(count, hosts + 3))) if stages else None,
         objective=draw(st.sampled_from(["balanced", "memory"])),
-        link=LinkCost(
-            latency_seconds=draw(st.sampled_from([0.0, 0.5, 2.0])),
-            bytes_per_second=draw(st.sampled_from([None, 1.0, 4.0])),
-            overlapped=draw(st.booleans()),
-            slots=draw(st.integers(0, 2)),
-        ),
-        ahead=DepthRule(schedule=draw(st.sampled_from(SCHEDULES)), accumulation=draw(st.integers(1, 3))),
+        link_bytes_per_second=draw(st.sampled_from([inf, 1.0, 4.0])),
+        channel_capacity=draw(st.integers(0, 2)),
+        depth_rule=DepthRule(schedule=draw(st.sampled_from(SCHEDULES)), accumulation=draw(st.integers(1, 3))),
     )
 
 
-def all_cuts(task: PartitionProblem, order: Sequence[int] | None = None) -> Iterator[Costs]:
+def all_cuts(problem: PartitionProblem, order: Sequence[int] | None = None) -> Iterator[CutCosts]:
     """Every contiguous cut of an order, on every choice of devices, that keeps the limits."""
-    count = len(task.items)
+    count = len(problem.items)
     order = range(count) if order is None else order
-    for cuts in combinations(range(1, count), task.stage_count - 1):
+    for cuts in combinations(range(1, count), problem.stage_count - 1):
         stages = [order[a:b] for a, b in pairwise([0, *cuts, count])]
-        for changes in combinations(range(1, task.stage_count), len(task.devices) - 1):
-            devices = [sum(change <= stage for change in changes) for stage in range(task.stage_count)]
-            costs = evaluate(task, stages, devices)
-            if all(used <= limit for used, limit in zip(costs.device_bytes, task.limits, strict=True)):
+        for changes in combinations(range(1, problem.stage_count), len(problem.devices) - 1):
+            devices = [sum(change <= stage for change in changes) for stage in range(problem.stage_count)]
+            costs = cut_costs(problem, stages, devices)
+            if all(used <= limit for used, limit in zip(costs.device_bytes, problem.limits, strict=True)):
                 yield costs
 
 
-def all_orders(task: PartitionProblem) -> Iterator[tuple[int, ...]]:
+def all_orders(problem: PartitionProblem) -> Iterator[tuple[int, ...]]:
     """Every topological order."""
-    inputs = {index: {a for a, b in task.edges if b == index} for index in range(len(task.items))}
+    inputs = {index: {a for a, b in problem.ends if b == index} for index in range(len(problem.items))}
 
     def rest(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(done) == len(inputs):

@@ -1,0 +1,65 @@
+"""Giving stages that are already cut to devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from petra_graph.compiler.partitioner.cut_costs import cut_costs
+from petra_graph.compiler.partitioner.problem import Item, ItemEdge, PartitionProblem
+from petra_graph.compiler.partitioner.search import Solution, find
+
+
+def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> Solution | None:
+    """Return the best way to give `stages` to the problem's devices, neighbours together, in the listed order.
+
+    Without a limit that binds, and with as many devices as stages, each gets one. The stages' distances are known, so
+    this is exact on any graph, among the placements that keep their order.
+
+    Args:
+        problem: the items and devices; its number of stages is ignored.
+        stages: items by name, each in one stage, in topological order.
+
+    Returns:
+        The placement, None where none keeps the devices' limits.
+    """
+    positions = [[problem.index[name] for name in names] for names in stages]
+    found = find(_stages_as_items(problem, positions))
+    if found is None:
+        return None
+    devices = [stage.device for stage in found.costs.stages for _ in stage.items]
+    costs = cut_costs(problem, positions, devices)
+    return evolve(found, costs=costs, guarantee=f"{found.guarantee}, in the listed order of the stages")
+
+
+def _stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]]) -> PartitionProblem:
+    """Return the problem whose items are `stages`, with all that they keep at their distances."""
+    costs = cut_costs(problem, stages, [0] * len(stages))
+    stage_of = {index: str(stage) for stage, items in enumerate(stages) for index in items}
+    return PartitionProblem(
+        items=[
+            Item(
+                name=str(index),
+                seconds=sum(problem.items[item].seconds for item in sorted(items)),
+                resident_bytes=stage.resident_bytes + stage.buffer_bytes + stage.version_bytes,
+                working_bytes=stage.working_bytes,
+            )
+            for index, (items, stage) in enumerate(zip(stages, costs.stages, strict=True))
+        ],
+        edges=[
+            ItemEdge(
+                producer=stage_of[producer],
+                consumer=stage_of[consumer],
+                forward_bytes=edge.forward_bytes,
+                backward_bytes=edge.backward_bytes,
+            )
+            for edge, (producer, consumer) in zip(problem.edges, problem.ends, strict=True)
+            if stage_of[producer] != stage_of[consumer]
+        ],
+        devices=problem.devices[: len(stages)],
+        objective=problem.objective,
+        link_bytes_per_second=problem.link_bytes_per_second,
+        channel_capacity=problem.channel_capacity,
+        keeps_order=True,
+    )
