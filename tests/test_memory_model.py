@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.memory import segment_memory as cell_books
+from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from tests.costs import predicted_and_measured
 from tests.pipelines import BRANCHES, CLASSES, REVNET, SHAPES, SKIP, node
 
@@ -101,6 +101,6 @@ def test_other_settings(settings):
 
 
 def test_a_model_that_forgets_the_buffers_is_found_out(monkeypatch):
-    monkeypatch.setattr(cell_books.SegmentMemory, "_buffered", lambda self, *_: self.ledger.made([0], "input_buffer"))
-    monkeypatch.setattr(cell_books.SegmentMemory, "_restored", lambda self, _, kept: self.ledger.made([0, 0]))
+    monkeypatch.setattr(SegmentMemory, "_buffered", lambda self, *_: self.live.allocate([0], "input_buffer"))
+    monkeypatch.setattr(SegmentMemory, "_restored", lambda self, _, kept: self.live.allocate([0, 0]))
     assert deviation(REVNET, IMAGE, method="dsp") > PROMISED

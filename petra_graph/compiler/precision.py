@@ -42,5 +42,5 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     return EncodedShare(
         buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
         sample_buffer=0.0 if offload else 1.0,
-        wire=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
+        channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
     )

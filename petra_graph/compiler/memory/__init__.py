@@ -1,1 +1,1 @@
-"""The memory model: what every stage holds, found by executing the program with byte counts for tensors."""
+"""The memory model: every stage's bytes, by executing the program with byte counts for tensors (see README.md)."""

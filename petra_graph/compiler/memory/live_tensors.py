@@ -1,4 +1,4 @@
-"""One stage's books: which tensors are alive, why, and what the largest moment was made of."""
+"""The live tensors of one stage: their bytes, the reasons for which they are alive, and the largest moment."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Literal
 
 from petra_graph.program.memory import Part, StageBytes
 
-Role = Literal["input_buffer", "graphs", "channels", "working"]
-_RANKED: tuple[Role, ...] = ("input_buffer", "graphs", "channels", "working")
+Role = Literal["parameter_buffer", "input_buffer", "graphs", "channels", "working"]
+_RANKED: tuple[Role, ...] = ("parameter_buffer", "input_buffer", "graphs", "channels", "working")
 """A tensor that is held for several reasons counts for the first."""
 
 
@@ -23,44 +23,47 @@ class LiveTensor:
         self.reasons: Counter[Role] = Counter()
 
 
+Streams = list[LiveTensor]
+
+
 class LiveTensors:
     """Bytes alive in one stage, tensor by tensor."""
 
     def __init__(self, parameters: int) -> None:
         self.fixed: Counter[Part] = Counter({"parameters": parameters})
-        """Parameters, gradients, optimizer state, copies of parameters."""
+        """Parameters, gradients and optimizer state."""
         self.peak = StageBytes()
         self._most = -1
         self._held: set[LiveTensor] = set()
-        self._streams = 0
+        self._held_bytes = 0
 
     def hold(self, streams: Iterable[LiveTensor], role: Role = "working") -> None:
         """Let tensors live for one more reason."""
         for stream in streams:
             if not stream.reasons:
                 self._held.add(stream)
-                self._streams += stream.size
+                self._held_bytes += stream.size
             stream.reasons[role] += 1
 
     def drop(self, streams: Iterable[LiveTensor], role: Role = "working") -> None:
-        """Take one reason away; without any, a tensor is freed."""
+        """Take one reason away; a tensor without any is freed."""
         for stream in streams:
             stream.reasons[role] -= 1
             if not stream.reasons[role]:
                 del stream.reasons[role]
             if not stream.reasons:
                 self._held.remove(stream)
-                self._streams -= stream.size
+                self._held_bytes -= stream.size
 
-    def made(self, sizes: Sequence[int], role: Role = "working") -> list[LiveTensor]:
-        """Make tensors, alive for one reason."""
+    def allocate(self, sizes: Sequence[int], role: Role = "working") -> Streams:
+        """Return new tensors, alive for one reason."""
         streams = [LiveTensor(size) for size in sizes]
         self.hold(streams, role)
         return streams
 
-    def see(self, working: int = 0) -> None:
-        """Look at a moment at which an operation holds so many bytes of its own."""
-        total = sum(self.fixed.values()) + self._streams + working
+    def update_peak(self, working: int = 0) -> None:
+        """Record a moment at which the running operation holds `working` bytes of its own."""
+        total = sum(self.fixed.values()) + self._held_bytes + working
         if total > self._most:
             self._most = total
             self.peak = self._now(working)

@@ -21,7 +21,7 @@ from petra_graph.program.memory import PaperBytes
 from petra_graph.program.stage_program import StageProgram
 
 _BYTES = 4
-"""Of a value."""
+"""A value's."""
 
 
 def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> PaperBytes:
@@ -48,5 +48,5 @@ def paper_accounting(programs: Sequence[StageProgram], costs: CostTable) -> Pape
 
 
 def _inputs(node: NodeCost) -> int:
-    """Return how many values of a node's input count."""
+    """Return the number of input values that count for a node."""
     return sum(node.input_values) if node.kind == "buffered" else node.input_values[0]

@@ -1,16 +1,16 @@
-"""What every stage holds at most, found by going through the very order of operations that the runtimes execute.
+"""The bytes of every stage at its largest moment, from executing the order of operations that the runtimes execute.
 
-    where      the order of `program.schedule`, turn by turn as the inline runtime gives them
-    what       each operation as `executor` does it, with tensors as numbers of bytes (`stage_books`, `cell_books`)
-    how much   `program.costs`, which comes from running the executor's cells
+    order      `program.schedule`, in the rounds of a single process
+    operations as `executor` performs them, with tensors as numbers of bytes (`stage_memory`, `segment_memory`)
+    sizes      `program.costs`, which come from running the executor's segments
 
-Every stage is taken to have a device of its own: what it receives is its own copy, and what it has sent is its own until it
-is received. What waits on a wire depends on who goes when; these are the inline runtime's turns, where every stage
-does its next operation as soon as it can.
+Every stage is taken to have a device of its own: a received tensor is its own copy, and a sent one stays its own until it
+is received. The number of messages that wait on a channel depends on timing; here every stage does its next operation as
+soon as it can, as the scheduler of a single process does.
 
-Decision: no formula. Depth times bytes is what buffers hold, but the largest moment also has what is on the wires, what
-a backward returns, and tensors that are two things at once (a coupling sends the stream that it stores); every formula
-that was exact for one method was off by a fifth for another.
+Decision: no formula. Depth times bytes is the size of the buffers, but the largest moment also has messages on channels,
+the results of a backward, and tensors that are two things at once (a coupling sends the stream that it stores); every
+formula that was exact for one method was off by a fifth for another.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ def stage_memory(
         programs: all stages.
         costs: every node's.
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
-        transport: in how many bytes tensors wait and travel; None: as they are.
+        transport: the share of bytes in which tensors wait and travel; None: all.
     """
     if micro_batches is None:
         stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
-        # Where older parameters are kept, as many again as are in flight: each of these may have seen its own.
+        # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
         fills = 2 if stored else 1
         micro_batches = fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
     pipeline = _Pipeline(
-        books=[StageMemory(program, costs, transport or EncodedShare()) for program in programs],
-        turns=[order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs],
+        stages=[StageMemory(program, costs, transport or EncodedShare()) for program in programs],
+        orders=[
+            order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs
+        ],
         costs=costs,
     )
     pipeline.run()
-    return tuple(books.ledger.peak for books in pipeline.books)
+    return tuple(stage.live.peak for stage in pipeline.stages)
 
 
 def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]) -> Mapping[str, StageBytes]:
@@ -72,38 +74,39 @@ def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]
 
 @define
 class _Sent:
-    """A message on a wire, in its sender's books."""
+    """A message on a channel, which its sender holds."""
 
     sender: StageMemory
     message: Message
 
     def received(self) -> Message:
-        self.sender.ledger.drop(self.message.streams, "channels")
+        """Free the sender's tensors and return the message."""
+        self.sender.live.drop(self.message.streams, "channels")
         return self.message
 
 
 class _Pipeline:
-    """All stages, in turns."""
+    """All stages, in rounds."""
 
-    def __init__(self, books: Sequence[StageMemory], turns: Sequence[Iterator[Action]], costs: CostTable) -> None:
-        self.books = books
-        self._turns = turns
+    def __init__(self, stages: Sequence[StageMemory], orders: Sequence[Iterator[Action]], costs: CostTable) -> None:
+        self.stages = stages
+        self._orders = orders
         self._sample_sizes = (costs.sample_bytes,)
         self._sizes = {name: node.output_bytes for name, node in costs.nodes.items()}
-        edges = {edge for one in books for edge in one.program.receives}
+        edges = {edge for stage in stages for edge in stage.program.receives}
         self._forward: Mapping[Edge, deque[_Sent]] = {edge: deque() for edge in edges}
         self._backward: Mapping[Edge, deque[_Sent]] = {edge: deque() for edge in edges}
 
     def run(self) -> None:
-        """Go on until the pipeline has drained."""
-        waiting = [next(turn, None) for turn in self._turns]
-        while any(waiting):
+        """Execute all operations, until the pipeline has drained."""
+        following = [next(actions, None) for actions in self._orders]
+        while any(following):
             progressed = False
-            for stage in reversed(range(len(self.books))):
-                action = waiting[stage]
-                if action is not None and self._ready(action, self.books[stage].program):
-                    self._perform(action, self.books[stage])
-                    waiting[stage] = next(self._turns[stage], None)
+            for stage in reversed(range(len(self.stages))):
+                action = following[stage]
+                if action is not None and self._ready(action, self.stages[stage].program):
+                    self._perform(action, self.stages[stage])
+                    following[stage] = next(self._orders[stage], None)
                     progressed = True
             assert progressed, "no stage can go on: depths grow along an edge"
 
@@ -112,21 +115,21 @@ class _Pipeline:
             return all(edge.producer == INPUT or self._forward[edge] for edge in program.receives)
         return action.verb == "update" or all(self._backward[edge] for edge in program.sends)
 
-    def _perform(self, action: Action, books: StageMemory) -> None:
-        program = books.program
+    def _perform(self, action: Action, stage: StageMemory) -> None:
+        program = stage.program
         match action.verb:
             case "forward":
                 arrived = {edge: self._arrived(edge) for edge in program.receives}
-                for edge, message in books.forward(action.micro_batch, arrived).items():
-                    self._forward[edge].append(_Sent(books, message))
+                for edge, message in stage.forward(action.micro_batch, arrived).items():
+                    self._forward[edge].append(_Sent(stage, message))
             case "backward":
                 returned = {edge: self._backward[edge].popleft().received() for edge in program.sends}
                 sizes = {edge: self._sizes[edge.producer] for edge in returned}
                 activated = {edge for edge, message in returned.items() if message.activation is not None}
-                for edge, message in books.backward(action.micro_batch, sizes, activated).items():
-                    self._backward[edge].append(_Sent(books, message))
+                for edge, message in stage.backward(action.micro_batch, sizes, activated).items():
+                    self._backward[edge].append(_Sent(stage, message))
             case "update":
-                books.update()
+                stage.update()
 
     def _arrived(self, edge: Edge) -> Sequence[int]:
         if edge.producer == INPUT:

@@ -119,8 +119,10 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
     # One of them is restored, and works.
     assert parts("dsp", "input_buffer", buffer=0.5) == [11 * 25, 800, 600, 400, 200, 0]
     assert parts("dsp", "input_buffer", buffer=0.0, sample_buffer=0.0) == [0] * J
-    whole, half = (stage_memory(programs("petra"), TABLE, transport=EncodedShare(wire=share)) for share in (1.0, 0.5))
-    assert sum(stage.wires for stage in half) < sum(stage.wires for stage in whole)
+    whole, half = (
+        stage_memory(programs("petra"), TABLE, transport=EncodedShare(channel=share)) for share in (1.0, 0.5)
+    )
+    assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
 
 def test_parts_add_up_and_devices_sum_their_stages():
@@ -141,16 +143,16 @@ def test_longer_runs_hold_no_more():
 
 
 def test_a_tensor_counts_once_and_for_its_first_reason():
-    ledger = LiveTensors(parameters=7)
-    stream = ledger.made([100])
-    ledger.hold(stream, "channels")
-    ledger.hold(stream, "input_buffer")
-    ledger.see(5)
-    assert ledger.peak == StageBytes(parameters=7, input_buffer=100, working=5)
-    ledger.drop(stream, "input_buffer")
-    ledger.drop(stream)
-    ledger.see(20)
-    assert ledger.peak == StageBytes(parameters=7, wires=100, working=20)
-    ledger.drop(stream, "channels")
-    ledger.see(100)
-    assert ledger.peak.total == 127
+    live = LiveTensors(parameters=7)
+    stream = live.allocate([100])
+    live.hold(stream, "channels")
+    live.hold(stream, "input_buffer")
+    live.update_peak(5)
+    assert live.peak == StageBytes(parameters=7, input_buffer=100, working=5)
+    live.drop(stream, "input_buffer")
+    live.drop(stream)
+    live.update_peak(20)
+    assert live.peak == StageBytes(parameters=7, channels=100, working=20)
+    live.drop(stream, "channels")
+    live.update_peak(100)
+    assert live.peak.total == 127

@@ -1,0 +1,61 @@
+"""Versions of a stage's parameters that micro-batches in flight use: when to copy one, and when to drop the copy.
+
+A copy is made for each distinct version and only when an update is about to overwrite one that is in use, so a stage
+holds at most ceil(staleness / k) copies, and none where the pipeline flushes first. PipeDream calls this weight stashing
+(Harlap et al. 2018, section 3.3). The executor copies tensors, the memory model counts bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Copy = TypeVar("Copy")
+
+
+class WeightVersions(Generic[Copy]):
+    """One stage's parameters over time; versions count its updates."""
+
+    def __init__(self, copy: Callable[[], Copy]) -> None:
+        self.current = 0
+        self.copies: dict[int, Copy] = {}
+        self._copy = copy
+        self._version_of: dict[int, int] = {}
+        self._users: Counter[int] = Counter()
+
+    def begin(self, micro_batch: int) -> None:
+        """Record that a forward uses the current version."""
+        self._version_of[micro_batch] = self.current
+        self._users[self.current] += 1
+
+    def end(self, micro_batch: int) -> Copy | None:
+        """Forget a micro-batch after its backward; return the copy that was dropped with its last user, if any."""
+        version = self._version_of.pop(micro_batch)
+        self._users[version] -= 1
+        if self._users[version]:
+            return None
+        del self._users[version]
+        return self.copies.pop(version, None)
+
+    def before_step(self) -> None:
+        """Copy the current version if a micro-batch in flight uses it: the parameters change next."""
+        if self._users[self.current]:
+            self._copy_current()
+        self.current += 1
+
+    def older(self, micro_batch: int) -> Copy | None:
+        """Return the copy that a micro-batch's forward used; None where that version is the current one."""
+        version = self._version_of[micro_batch]
+        return None if version == self.current else self.copies[version]
+
+    def copy_for(self, micro_batch: int) -> Copy:
+        """Return a copy of the version that a micro-batch's forward uses, which no update changes."""
+        version = self._version_of[micro_batch]
+        if version not in self.copies:
+            self._copy_current()
+        return self.copies[version]
+
+    def _copy_current(self) -> None:
+        if self.current not in self.copies:
+            self.copies[self.current] = self._copy()
