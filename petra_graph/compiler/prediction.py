@@ -99,7 +99,7 @@ class Prediction:
         """Return what happens from the start to some ticks after the pipeline is full, with a run's capacities."""
         depth = max(program.depth for program in self.programs)
         windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
-        return simulate(evolve(self.pipeline, capacity=self.capacity), windows * self.setting.accumulation)
+        return simulate(self.pipeline.with_capacity(self.capacity), windows * self.setting.accumulation)
 
 
 def sequential_seconds(setting: PlannerInputs, partition: Partition) -> float:

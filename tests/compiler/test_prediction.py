@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
 from petra_graph.compiler.partition import per_block
 from petra_graph.compiler.place import cut, placed
@@ -76,6 +75,6 @@ def test_a_timeline_goes_beyond_the_fill():
 
 def test_capacities_cost_nothing():
     made = per_block_prediction(5)
-    assert tick(evolve(made.pipeline, capacity=made.capacity)).seconds == pytest.approx(made.timing.tick_seconds)
+    assert tick(made.pipeline.with_capacity(made.capacity)).seconds == pytest.approx(made.timing.tick_seconds)
     assert set(made.capacity) == set(made.pipeline.channels)
     assert set(made.capacity.values()) == {2}

@@ -20,7 +20,7 @@ from math import ceil, inf
 import networkx as nx
 from attrs import evolve
 
-from petra_graph.compiler.simulator.pipeline import DIRECTIONS, Pipeline
+from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.stage_graph import distances, growing_edges
@@ -49,7 +49,7 @@ def least_depths(pipeline: Pipeline, tolerance: float = TOLERANCE) -> tuple[int,
     if pipeline.flushes:
         message = "least depths are for methods that do not flush: where the pipeline flushes nothing is stale"
         raise SpecError(Problem(message=message, hint='set flush = "drain"', path=("method", "schedule")))
-    unbounded = evolve(pipeline, capacity={})
+    unbounded = pipeline.with_capacity({})
     if pipeline.one_stage_a_device:
         return _from_the_head(unbounded, unbounded_tick(unbounded) * (1 + tolerance))
     return _on_shared_devices(unbounded, tolerance)
@@ -119,19 +119,16 @@ def _bounds(pipeline: Pipeline, seconds: float) -> list[int]:
     backward's own time, lie between a forward and the one that is `depth` later. Where forwards and backwards alternate,
     that later forward also ends before the next backward starts, so `apart` grows to fit whole ticks.
     """
-    channels = pipeline.channels
+    round_trips: dict[int, list[tuple[int, float]]] = {stage.index: [] for stage in pipeline.stages}
+    for edge, channel in pipeline.forward_channels.items():
+        both_ways = channel.seconds + pipeline.channels[ChannelKey(edge, "backward")].seconds
+        round_trips[channel.sender].append((channel.receiver, both_ways))
     backward_of = {stage.index: stage.seconds.backward for stage in pipeline.stages}
     apart: dict[int, float] = {}
     depths: list[int] = []
     for stage in reversed(pipeline.stages):
         forward, backward = stage.seconds.forward, stage.seconds.backward
-        waits = [
-            apart[reader]
-            + backward_of[reader]
-            + sum(channels[ChannelKey(edge.edge, way)].seconds for way in DIRECTIONS)
-            for reader, edges in pipeline.graph[stage.index].items()
-            for edge in edges["edges"]
-        ]
+        waits = (apart[reader] + backward_of[reader] + both_ways for reader, both_ways in round_trips[stage.index])
         least = forward + max(waits, default=0.0)
         occupied = backward + stage.seconds.update / stage.accumulation
         depth = 1 if stage is pipeline.head else max(1, ceil((least + occupied) / seconds - _ROUNDING))

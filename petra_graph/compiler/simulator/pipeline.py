@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import networkx as nx
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from attrs.validators import ge
 
 from petra_graph.graph.node_graph import INPUT
@@ -67,17 +67,6 @@ class TimedStage:
 
 
 @frozen(kw_only=True)
-class TimedEdge:
-    """An edge between two stages."""
-
-    edge: Edge
-    producer: int
-    """The sending stage's index."""
-    consumer: int
-    bytes: MessageBytes
-
-
-@frozen(kw_only=True)
 class ChannelTiming:
     """Durations of one channel's messages."""
 
@@ -89,7 +78,7 @@ class ChannelTiming:
     occupies_seconds: float
     """Time in which no other message enters the link."""
     latency_seconds: float
-    capacity: int | None
+    capacity: int | None = None
     """None is no bound."""
 
     @property
@@ -103,13 +92,12 @@ class Pipeline:
     """All stages, from the source's to the head's, in topological order."""
 
     stages: tuple[TimedStage, ...]
-    edges: tuple[TimedEdge, ...]
-    links: Mapping[tuple[str, str], Link] = field(factory=dict)
-    """By sending and receiving device, in either order; a pair that is not named exchanges messages in no time."""
-    overlap: bool = False
+    channels: Mapping[ChannelKey, ChannelTiming]
+    """Both directions of every edge between stages, forward ones first."""
+    links: Mapping[tuple[str, str], Link]
+    """By sending and receiving device."""
+    overlap: bool
     """Devices run forwards on one stream, backwards and updates on another; otherwise one operation at a time."""
-    capacity: Mapping[ChannelKey, int] = field(factory=dict)
-    """Channels that are not named have no bound."""
 
     @property
     def accumulation(self) -> int:
@@ -128,13 +116,16 @@ class Pipeline:
 
     @cached_property
     def graph(self) -> nx.DiGraph:
-        """The stage graph: indices, and edges with the `TimedEdge`s between two stages as the attribute `edges`."""
+        """The stage graph: indices and edges."""
         graph = nx.DiGraph()
         graph.add_nodes_from(stage.index for stage in self.stages)
-        for edge in self.edges:
-            graph.add_edge(edge.producer, edge.consumer)
-            graph.edges[edge.producer, edge.consumer].setdefault("edges", []).append(edge)
+        graph.add_edges_from((channel.sender, channel.receiver) for channel in self.forward_channels.values())
         return graph
+
+    @property
+    def forward_channels(self) -> Mapping[Edge, ChannelTiming]:
+        """The forward channel of each edge."""
+        return {key.edge: channel for key, channel in self.channels.items() if key.direction == "forward"}
 
     @cached_property
     def hosted(self) -> Mapping[str, tuple[TimedStage, ...]]:
@@ -149,31 +140,13 @@ class Pipeline:
         """Whether each device follows the order of its one stage, whatever the durations."""
         return len(self.hosted) == len(self.stages)
 
-    @cached_property
-    def channels(self) -> Mapping[ChannelKey, ChannelTiming]:
-        """Both directions of every edge, forward ones first, in the edges' order."""
-        device = {stage.index: stage.device for stage in self.stages}
-        return {
-            ChannelKey(edge.edge, direction): self._channel(ChannelKey(edge.edge, direction), edge, device)
-            for direction in DIRECTIONS
-            for edge in self.edges
+    def with_capacity(self, capacity: Mapping[ChannelKey, int]) -> Pipeline:
+        """Return the same pipeline with these capacities of channels between devices, and no other bounds."""
+        channels = {
+            key: evolve(channel, capacity=None if channel.link is None else capacity.get(key))
+            for key, channel in self.channels.items()
         }
-
-    def _channel(self, key: ChannelKey, edge: TimedEdge, device: Mapping[int, str]) -> ChannelTiming:
-        forward = key.direction == "forward"
-        sender, receiver = (edge.producer, edge.consumer) if forward else (edge.consumer, edge.producer)
-        devices = device[sender], device[receiver]
-        local = devices[0] == devices[1]
-        link = Link() if local else self.links.get(devices) or self.links.get(devices[::-1]) or Link()
-        size = edge.bytes.forward if forward else edge.bytes.backward
-        return ChannelTiming(
-            sender=sender,
-            receiver=receiver,
-            link=None if local else devices,
-            occupies_seconds=size / link.bytes_per_second,
-            latency_seconds=link.latency_seconds,
-            capacity=None if local else self.capacity.get(key),
-        )
+        return evolve(self, channels=channels)
 
 
 def pipeline(
@@ -193,7 +166,24 @@ def pipeline(
         links: by names of sending and receiving device.
         overlap: whether devices run forwards and backwards on two streams.
     """
-    sender = {edge: program.index for program in programs for edge in program.sends}
+    sender_of = {edge: program for program in programs for edge in program.sends}
+    ends = {
+        edge: (sender_of[edge], program) for program in programs for edge in program.receives if edge.producer != INPUT
+    }
+
+    def channel(edge: Edge, direction: Direction) -> ChannelTiming:
+        sender, receiver = ends[edge] if direction == "forward" else ends[edge][::-1]
+        devices = sender.device, receiver.device
+        local = devices[0] == devices[1]
+        link = Link() if local else links.get(devices) or links[devices[::-1]]
+        return ChannelTiming(
+            sender=sender.index,
+            receiver=receiver.index,
+            link=None if local else devices,
+            occupies_seconds=getattr(channel_bytes[edge], direction) / link.bytes_per_second,
+            latency_seconds=link.latency_seconds,
+        )
+
     return Pipeline(
         stages=tuple(
             TimedStage(
@@ -206,12 +196,7 @@ def pipeline(
             )
             for program, each in zip(programs, seconds, strict=True)
         ),
-        edges=tuple(
-            TimedEdge(edge=edge, producer=sender[edge], consumer=program.index, bytes=channel_bytes[edge])
-            for program in programs
-            for edge in program.receives
-            if edge.producer != INPUT
-        ),
+        channels={ChannelKey(edge, direction): channel(edge, direction) for direction in DIRECTIONS for edge in ends},
         links=links,
         overlap=overlap,
     )

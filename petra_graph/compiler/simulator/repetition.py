@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import isclose
 
-from attrs import frozen
-
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate
@@ -23,22 +21,16 @@ _OPERATIONS = 60_000
 _EQUAL = 1e-9
 
 
-@frozen(kw_only=True)
-class Repetition:
-    """The period found."""
-
-    seconds: float
-    """A micro-batch."""
-    exact: bool
-    """False where no period was found: then a mean over the middle of the longest simulation."""
-
-
-def repetition(pipeline: Pipeline, at_least: float) -> Repetition:
+def period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]:
     """Simulate ever longer until all stages are periodic.
 
     Args:
         pipeline: the stages.
         at_least: seconds of a micro-batch that no steady state can go below.
+
+    Returns:
+        The seconds of a micro-batch, and whether they are exact; otherwise no period was found, and they are a mean over
+        the middle of the longest simulation.
 
     Raises:
         Deadlock: some stage would wait for ever.
@@ -49,9 +41,9 @@ def repetition(pipeline: Pipeline, at_least: float) -> Repetition:
         rows = list(_starts_while_full(simulate(pipeline, count)))
         found = _period(rows, window)
         if found is not None and found >= at_least * (1 - _EQUAL):
-            return Repetition(seconds=found, exact=True)
+            return found, True
         if 4 * count * len(pipeline.stages) > _OPERATIONS:
-            return Repetition(seconds=max(_mean(rows[-1], window), at_least), exact=False)
+            return max(_mean(rows[-1], window), at_least), False
         count *= 2
 
 

@@ -11,14 +11,12 @@ from math import inf, isclose
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.simulator.critical_cycle import CriticalCycle, CycleFinder, slowest_cycle
-from petra_graph.compiler.simulator.deadlock import Deadlock, Wait, waiting_cycle
+from petra_graph.compiler.simulator.critical_cycle import CycleFinder, slowest_cycle
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
-from petra_graph.compiler.simulator.repetition import repetition
+from petra_graph.compiler.simulator.repetition import period
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.graph.stage_graph import growing_edges
-from petra_graph.program.schedule import Action
 
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""
@@ -58,12 +56,14 @@ def tick(pipeline: Pipeline) -> Tick:
         seconds = sum(work.values())
         return Tick(seconds=seconds, exact=True, stages=_busiest(pipeline, seconds))
     if not pipeline.one_stage_a_device:
-        found = repetition(pipeline, at_least=max(work.values()))
-        return Tick(seconds=found.seconds, exact=found.exact, stages=_busiest(pipeline, found.seconds))
+        seconds, exact = period(pipeline, at_least=max(work.values()))
+        return Tick(seconds=seconds, exact=exact, stages=_busiest(pipeline, seconds))
     graph = precedence_graph(pipeline, windows=needs_windows(pipeline))
     critical = slowest_cycle(graph, at_least=max(work.values()) * graph.period_micro_batches)
     if critical.seconds == inf:
-        raise Deadlock(_waits(critical, pipeline))
+        # The simulation says which channels and micro-batches are missing.
+        simulate(pipeline, 2 * max(stage.depth for stage in pipeline.stages) + 2 * pipeline.accumulation)
+        raise AssertionError("a cycle can never begin, and the simulation does not deadlock")
     seconds = critical.seconds / graph.period_micro_batches
     stages = tuple(sorted({edge.before.stage for edge in critical.cycle})) or _busiest(pipeline, seconds)
     return Tick(seconds=seconds, exact=True, stages=stages)
@@ -78,7 +78,7 @@ def _never_idle(pipeline: Pipeline) -> bool:
 def unbounded_tick(pipeline: Pipeline) -> float:
     """Return the tick of the same stages if forwards could run ahead without bound, and channels had no capacity."""
     deep = tuple(evolve(stage, depth=_DEEP) for stage in pipeline.stages[:-1])
-    unbounded = evolve(pipeline, capacity={}, stages=(*deep, pipeline.head))
+    unbounded = evolve(pipeline.with_capacity({}), stages=(*deep, pipeline.head))
     least = max(work_seconds(unbounded).values())
     if not pipeline.one_stage_a_device:
         return least
@@ -108,22 +108,3 @@ def _busiest(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
         if isclose(work, seconds, rel_tol=1e-6)
         for stage in pipeline.hosted[device]
     )
-
-
-def _waits(critical: CriticalCycle, pipeline: Pipeline) -> tuple[Wait, ...]:
-    """Return the waits of a cycle that can never begin."""
-    try:  # A simulation also knows the channels and the micro-batches.
-        simulate(pipeline, 2 * max(stage.depth for stage in pipeline.stages) + 2 * pipeline.accumulation)
-    except Deadlock as deadlock:
-        return deadlock.waits
-    waits = [
-        Wait(
-            stage=edge.after.stage,
-            action=Action(edge.after.verb, edge.after.micro_batch),
-            on=edge.before.stage,
-            channel=None,
-        )
-        for edge in critical.cycle
-        if edge.before.stage != edge.after.stage
-    ]
-    return waiting_cycle(waits)

@@ -66,7 +66,7 @@ def timed(
     sizes = {edge: MessageBytes() for program in programs for edge in program.sends} | dict(channel_bytes or {})
     pairs = permutations([program.device for program in placed], 2)
     made = pipeline(placed, seconds, channel_bytes=sizes, links=dict.fromkeys(pairs, link or Link()), overlap=overlap)
-    return evolve(made, capacity=capacity or {})
+    return made.with_capacity(capacity or {})
 
 
 def chain(
@@ -127,22 +127,17 @@ def graphs(draw, *, capacity: bool = True, shared: bool = False, overlap: bool =
     made = graph_programs(
         nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
     )
-    found = _model(draw, made, capacity=capacity, overlap=overlap)
-    if not shared:
-        return found
-    devices = [f"d{draw(st.integers(1, 3))}" for _ in found.stages]
-    return evolve(
-        found, stages=tuple(evolve(stage, device=device) for stage, device in zip(found.stages, devices, strict=True))
-    )
+    devices = [f"d{draw(st.integers(1, 3))}" for _ in made] if shared else None
+    return _model(draw, made, capacity=capacity, overlap=overlap, devices=devices)
 
 
-def _model(draw, made: Sequence[StageProgram], *, capacity: bool, overlap: bool) -> Pipeline:
+def _model(draw, made: Sequence[StageProgram], *, capacity: bool, overlap: bool, devices=None) -> Pipeline:
     edges = [edge for program in made for edge in program.sends]
     sizes = st.integers(0, 6)
     found = timed(
         made,
         [draw(ANY_SECONDS) for _ in made],
-        devices=[f"d{program.index}" for program in made],
+        devices=devices or [f"d{program.index}" for program in made],
         channel_bytes={edge: MessageBytes(forward=draw(sizes), backward=draw(sizes)) for edge in edges},
         overlap=overlap and draw(st.booleans()),
         link=draw(ANY_LINK),
@@ -150,7 +145,11 @@ def _model(draw, made: Sequence[StageProgram], *, capacity: bool, overlap: bool)
     if not (capacity and draw(st.booleans())):
         return found
     channels = {channel: draw(st.integers(2, 5)) for channel in found.channels if draw(st.booleans())}
-    return evolve(found, capacity=channels)
+    return found.with_capacity(channels)
+
+
+def capacities(model: Pipeline) -> dict[ChannelKey, int]:
+    return {key: channel.capacity for key, channel in model.channels.items() if channel.capacity is not None}
 
 
 def channel(stage: int, direction: str) -> ChannelKey:

@@ -65,9 +65,11 @@ def descending(model: Pipeline, most: tuple[int, ...]):
 @given(chains(max_stages=4, capacity=False, flush=False))
 def test_on_a_chain_every_depth_is_the_least_that_any_choice_has(model: Pipeline):
     """Against brute force: at each stage, no depths at full throughput go lower."""
-    model = evolve(
-        model, links={pair: Link(latency_seconds=min(link.latency_seconds, 0.25)) for pair, link in model.links.items()}
-    )
+    near = {
+        key: evolve(channel, latency_seconds=min(channel.latency_seconds, 0.25))
+        for key, channel in model.channels.items()
+    }
+    model = evolve(model, channels=near)
     found = least_depths(model, TIGHT)
     limit = unbounded_tick(model) * (1 + TIGHT)
     assert tick(with_depths(model, found)).seconds <= limit * (1 + TIGHT)
@@ -85,7 +87,7 @@ def test_on_a_graph_depths_keep_full_throughput_and_descend(model: Pipeline):
     depth = {stage.index: each for stage, each in zip(model.stages, found, strict=True)}
     assert found[-1] == 1
     assert all(depth[producer] >= depth[consumer] for producer, consumer in model.graph.edges)
-    deep = evolve(with_depths(model, found), capacity={})
+    deep = with_depths(model, found).with_capacity({})
     assert tick(deep).seconds <= unbounded_tick(model) * (1 + 1e-3) * (1 + TIGHT)
 
 

@@ -18,7 +18,7 @@ from petra_graph.compiler.simulator.timeline import Event, Timeline
 from petra_graph.program.devices import Link
 from petra_graph.program.schedule import Action, order
 from tests.compiler.simulator.drawing import drawn
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, channel, graphs, programs, timed
+from tests.compiler.simulator.pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
 
 COUNT = 9
 WAYS = ("forward", "backward")
@@ -156,7 +156,7 @@ def test_no_more_messages_than_the_capacity(model: Pipeline):
     except Deadlock:
         return
     at = {(event.stage, event.action): event for event in timeline.events}
-    for each, capacity in model.capacity.items():
+    for each, capacity in capacities(model).items():
         hop = model.channels[each]
         for m in range(capacity, COUNT):
             writes = at[hop.sender, Action(each.direction, m)]
@@ -181,9 +181,9 @@ def test_nothing_ends_sooner_for_being_slower_or_having_less_capacity(data, mode
         evolve(stage, seconds=evolve(stage.seconds, forward=stage.seconds.forward + data.draw(st.sampled_from([0, 1]))))
         for stage in model.stages
     ]
-    fewer = {each: data.draw(st.integers(1, capacity)) for each, capacity in model.capacity.items()}
+    fewer = {each: data.draw(st.integers(1, capacity)) for each, capacity in capacities(model).items()}
     try:
-        other = simulate(evolve(model, stages=tuple(slower), capacity=fewer), COUNT)
+        other = simulate(evolve(model, stages=tuple(slower)).with_capacity(fewer), COUNT)
     except Deadlock:
         return
     at = {(event.stage, event.action): event.end for event in simulate(model, COUNT).events}

@@ -16,7 +16,7 @@ from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.program.devices import Link
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, channel, graphs, programs, timed
+from tests.compiler.simulator.pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
 
 EQUAL = 1e-9
 """Between a sum of floats and the same in another order."""
@@ -115,12 +115,12 @@ def test_slower_or_fewer_is_never_faster(data, model: Pipeline):
     place = data.draw(st.integers(0, len(model.stages) - 1))
     stage = model.stages[place]
     slower = evolve(stage, seconds=evolve(stage.seconds, backward=stage.seconds.backward + 1))
-    fewer = {each: data.draw(st.integers(1, capacity)) for each, capacity in model.capacity.items()}
+    fewer = {each: data.draw(st.integers(1, capacity)) for each, capacity in capacities(model).items()}
     try:
         found = tick(model).seconds
         stages = (*model.stages[:place], slower, *model.stages[place + 1 :])
         assert tick(evolve(model, stages=stages)).seconds >= found * (1 - EQUAL)
-        assert tick(evolve(model, capacity=fewer)).seconds >= found * (1 - EQUAL)
+        assert tick(model.with_capacity(fewer)).seconds >= found * (1 - EQUAL)
     except Deadlock:
         return
 
