@@ -21,6 +21,9 @@ from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
 from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses
 
+Mode = tuple[Keeps, Uses]
+"""What one node keeps between its passes, and whose parameters its backward uses."""
+
 
 def lower(
     graph: NodeGraph,
@@ -44,13 +47,13 @@ def lower(
         last_stage_keeps_graph: the last stage keeps graphs, whatever the method; its forward and backward of a
             micro-batch are adjacent, so nothing changes in between.
     """
-    modes = {node.name: _Mode(keeps=method.keeps(node.kind), backward=method.backward) for node in graph.nodes.values()}
+    modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in graph.nodes.values()}
     if last_stage_keeps_graph:
-        modes |= dict.fromkeys(partition.stages[-1].nodes, _Mode(keeps="graph", backward="current"))
+        modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
     activation_from = {
         name: _activation_from(graph, modes, name)
         for name, node in graph.nodes.items()
-        if node.kind == "reversible" and modes[name].keeps == "nothing"
+        if node.kind == "reversible" and modes[name][0] == "nothing"
     }
     network = _Network(graph=graph, modes=modes, activation_from=activation_from, messages=messages)
     ahead = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
@@ -153,39 +156,32 @@ def _channels(
 
 
 @frozen(kw_only=True)
-class _Mode:
-    """What one node keeps between its passes, and whose parameters its backward uses."""
-
-    keeps: Keeps
-    backward: Uses
-
-
-@frozen(kw_only=True)
 class _Network:
     """Decisions for the whole graph."""
 
     graph: NodeGraph
-    modes: Mapping[str, _Mode]
+    modes: Mapping[str, Mode]
     activation_from: Mapping[str, Edge]
     """For each node that reconstructs, the edge whose backward message carries its output."""
     messages: MessageTypes
 
 
-def _activation_from(graph: NodeGraph, modes: Mapping[str, _Mode], name: str) -> Edge:
+def _activation_from(graph: NodeGraph, modes: Mapping[str, Mode], name: str) -> Edge:
     """Return the edge to the consumer that returns the node's output: the first that keeps it exactly, else the first."""
     consumers = graph.consumers(name)
-    exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or modes[reader].keeps != "nothing")
+    exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or modes[reader][0] != "nothing")
     return Edge(name, next(exact, consumers[0]))
 
 
 def _segment(run: tuple[str, ...], network: _Network) -> Segment:
     first, last = network.graph.nodes[run[0]], network.graph.nodes[run[-1]]
+    keeps, backward = network.modes[first.name]
     edges = [Edge(producer, first.name) for producer in first.inputs]
     return Segment(
         nodes=run,
         kind=first.kind,
-        keeps=network.modes[first.name].keeps,
-        backward=network.modes[first.name].backward,
+        keeps=keeps,
+        backward=backward,
         inputs=tuple(
             InputEdge(
                 edge=edge,

@@ -15,18 +15,16 @@ formula that was exact for one method was off by a fifth for another.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-
-from attrs import define
 
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes, summed
-from petra_graph.program.schedule import Action, order
+from petra_graph.program.schedule import Action, Verb, order
 from petra_graph.program.stage_program import StageProgram
 
 _WINDOWS = 3
@@ -72,30 +70,15 @@ def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]
     return {device: summed(stages) for device, stages in hosted.items()}
 
 
-@define
-class _Sent:
-    """A message on a channel, which its sender holds."""
-
-    sender: StageMemory
-    message: Message
-
-    def received(self) -> Message:
-        """Free the sender's tensors and return the message."""
-        self.sender.live.drop(self.message.streams, "channels")
-        return self.message
-
-
 class _Pipeline:
     """All stages, in rounds."""
 
     def __init__(self, stages: Sequence[StageMemory], orders: Sequence[Iterator[Action]], costs: CostTable) -> None:
         self.stages = stages
         self._orders = orders
-        self._sample_sizes = (costs.sample_bytes,)
-        self._sizes = {name: node.output_bytes for name, node in costs.nodes.items()}
-        edges = {edge for stage in stages for edge in stage.program.receives}
-        self._forward: Mapping[Edge, deque[_Sent]] = {edge: deque() for edge in edges}
-        self._backward: Mapping[Edge, deque[_Sent]] = {edge: deque() for edge in edges}
+        self._sizes = {INPUT: (costs.sample_bytes,)} | {name: node.output_bytes for name, node in costs.nodes.items()}
+        self._messages: defaultdict[ChannelKey, deque[tuple[StageMemory, Message]]] = defaultdict(deque)
+        """On each channel, with their senders."""
 
     def run(self) -> None:
         """Execute all operations, until the pipeline has drained."""
@@ -104,35 +87,41 @@ class _Pipeline:
             progressed = False
             for stage in reversed(range(len(self.stages))):
                 action = following[stage]
-                if action is not None and self._ready(action, self.stages[stage].program):
+                if action is not None and self._ready(action.verb, self.stages[stage].program):
                     self._perform(action, self.stages[stage])
                     following[stage] = next(self._orders[stage], None)
                     progressed = True
             assert progressed, "no stage can go on: depths grow along an edge"
 
-    def _ready(self, action: Action, program: StageProgram) -> bool:
-        if action.verb == "forward":
-            return all(edge.producer == INPUT or self._forward[edge] for edge in program.receives)
-        return action.verb == "update" or all(self._backward[edge] for edge in program.sends)
+    def _ready(self, verb: Verb, program: StageProgram) -> bool:
+        if verb == "update":
+            return True
+        edges = program.receives if verb == "forward" else program.sends
+        return all(edge.producer == INPUT or self._messages[ChannelKey(edge, verb)] for edge in edges)
 
     def _perform(self, action: Action, stage: StageMemory) -> None:
         program = stage.program
         match action.verb:
             case "forward":
-                arrived = {edge: self._arrived(edge) for edge in program.receives}
-                for edge, message in stage.forward(action.micro_batch, arrived).items():
-                    self._forward[edge].append(_Sent(stage, message))
+                for edge in program.receives:
+                    if edge.producer != INPUT:
+                        self._receive(ChannelKey(edge, "forward"))
+                sizes = {edge: self._sizes[edge.producer] for edge in program.receives}
+                self._send(stage, "forward", stage.forward(action.micro_batch, sizes))
             case "backward":
-                returned = {edge: self._backward[edge].popleft().received() for edge in program.sends}
-                sizes = {edge: self._sizes[edge.producer] for edge in returned}
-                activated = {edge for edge, message in returned.items() if message.activation is not None}
-                for edge, message in stage.backward(action.micro_batch, sizes, activated).items():
-                    self._backward[edge].append(_Sent(stage, message))
+                received = {edge: self._receive(ChannelKey(edge, "backward")) for edge in program.sends}
+                sizes = {edge: self._sizes[edge.producer] for edge in received}
+                activated = {edge for edge, message in received.items() if message.activation is not None}
+                self._send(stage, "backward", stage.backward(action.micro_batch, sizes, activated))
             case "update":
                 stage.update()
 
-    def _arrived(self, edge: Edge) -> Sequence[int]:
-        if edge.producer == INPUT:
-            return self._sample_sizes
-        self._forward[edge].popleft().received()
-        return self._sizes[edge.producer]
+    def _send(self, stage: StageMemory, direction: Direction, messages: Mapping[Edge, Message]) -> None:
+        for edge, message in messages.items():
+            self._messages[ChannelKey(edge, direction)].append((stage, message))
+
+    def _receive(self, key: ChannelKey) -> Message:
+        """Take a message from a channel, and free its sender's tensors."""
+        sender, message = self._messages[key].popleft()
+        sender.live.drop(message.streams, "channels")
+        return message

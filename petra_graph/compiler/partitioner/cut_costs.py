@@ -21,9 +21,6 @@ class StageCosts:
     """Its position in the problem's devices."""
     distance: int
     """Longest path to the last stage, counted in stages."""
-    depth: int
-    staleness: int
-    """In micro-batches."""
     seconds: float
     """Work of a micro-batch on that device, without messages."""
     resident_bytes: int
@@ -86,16 +83,14 @@ def cut_costs(problem: PartitionProblem, stages: Sequence[Sequence[int]], device
 
 def _stage_costs(problem: PartitionProblem, items: Sequence[int], device: int, distance: int) -> StageCosts:
     rule, own = problem.depth_rule, [problem.items[index] for index in items]
-    depth = rule.depth(distance)
     return StageCosts(
         items=tuple(item.name for item in own),
         device=device,
         distance=distance,
-        depth=depth,
-        staleness=rule.staleness(distance),
         seconds=sum(item.seconds for item in own) / problem.devices[device].speed,
         resident_bytes=sum(item.resident_bytes for item in own),
-        buffer_bytes=depth * sum(problem.items[index].buffer_bytes for index in _storing(problem, items)),
+        buffer_bytes=rule.depth(distance)
+        * sum(problem.items[index].buffer_bytes for index in _storing(problem, items)),
         version_bytes=rule.versions(distance) * sum(item.version_bytes for item in own),
         working_bytes=max(item.working_bytes for item in own),
     )

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from attrs import define, field
 from numpy.typing import NDArray
 
 from petra_graph.compiler.partitioner.problem import PartitionProblem
@@ -21,28 +20,42 @@ Array = NDArray[np.float64]
 FORWARD, BACKWARD = range(2)
 
 
-@define(kw_only=True, eq=False)
 class Intervals:
-    """Sums along an order; index c of a prefix sum is the sum before position c."""
+    """Sums of a problem along a topological order of its items; index c of a prefix sum is the sum before position c."""
 
-    problem: PartitionProblem
-    order: Sequence[int]
-    work: Array
-    resident: Array
-    buffers: Array
-    """Of items that cannot join the one before them in the order."""
-    versions: Array
-    penalty: Array
-    """At position c, the buffer bytes that a cut there adds: c's own, where c would join the one before."""
-    crossing: Array
-    """Forward and backward bytes of the edges that cross each position."""
-    lengths: NDArray[np.int64]
-    """Each edge's length along the order, longest first."""
-    starts: NDArray[np.int64]
-    weights: Array
-    _working: list[Array]
-    """At level k, the largest working set of the 2^k items from each position on."""
-    _kept: dict[int, Array] = field(factory=dict)
+    def __init__(self, problem: PartitionProblem, order: Sequence[int]) -> None:
+        self.problem = problem
+        self.order = tuple(order)
+        items = [problem.items[index] for index in order]
+        joined = [place > 0 and problem.joined[index] == order[place - 1] for place, index in enumerate(order)]
+        buffers = np.array([item.buffer_bytes for item in items], dtype=np.float64)
+        self.work = _prefix([item.seconds for item in items])
+        self.resident = _prefix([item.resident_bytes for item in items])
+        self.versions = _prefix([item.version_bytes for item in items])
+        self.buffers = _prefix(np.where(joined, 0.0, buffers))
+        """Of items that cannot join the one before them in the order."""
+        self.penalty = np.append(np.where(joined, buffers, 0.0), 0.0)
+        """At position c, the buffer bytes that a cut there adds: c's own, where c would join the one before."""
+        self._working = _levels(np.array([item.working_bytes for item in items], dtype=np.float64))
+        """At level k, the largest working set of the 2^k items from each position on."""
+        self._kept: dict[int, Array] = {}
+
+        position = {index: place for place, index in enumerate(order)}
+        ends = np.array([(position[a], position[b]) for a, b in problem.ends], dtype=np.int64).reshape(-1, 2)
+        sizes = np.array([(edge.forward_bytes, edge.backward_bytes) for edge in problem.edges], dtype=np.float64)
+        sizes = sizes.reshape(-1, 2).T
+        changes = np.zeros((2, len(items) + 1))
+        for row, size in zip(changes, sizes, strict=True):  # An edge crosses the positions after its start, to its end.
+            np.add.at(row, ends[:, 0] + 1, size)
+            np.subtract.at(row, ends[:, 1] + 1, size)
+        self.crossing = np.cumsum(changes, axis=1)
+        """Forward and backward bytes of the edges that cross each position."""
+        lengths = ends[:, 1] - ends[:, 0]
+        longest_first = np.argsort(-lengths, kind="stable")
+        self.lengths = lengths[longest_first]
+        """Each edge's length along the order, longest first; `starts` and `sizes` are in the same order."""
+        self.starts = ends[longest_first, 0]
+        self.sizes = sizes[:, longest_first]
 
     @property
     def count(self) -> int:
@@ -84,44 +97,12 @@ class Intervals:
     def fixed_bytes(self, first: int, last: int) -> float:
         """Return the bytes of [first, last) on one device that its cuts into stages do not change."""
         spanning = (self.starts < first) & (self.starts + self.lengths >= last)
-        forward = self.crossing[FORWARD, first] - self.weights[FORWARD, spanning].sum()
-        backward = self.crossing[BACKWARD, last] - self.weights[BACKWARD, spanning].sum()
+        forward = self.crossing[FORWARD, first] - self.sizes[FORWARD, spanning].sum()
+        backward = self.crossing[BACKWARD, last] - self.sizes[BACKWARD, spanning].sum()
         working = self.working(last - first, slice(last, last + 1))[0]
         return float(
             self.resident[last] - self.resident[first] + working + self.problem.channel_capacity * (forward + backward)
         )
-
-
-def intervals(problem: PartitionProblem, order: Sequence[int]) -> Intervals:
-    """Return the sums of a problem along a topological order of its items."""
-    count = len(order)
-    items = [problem.items[index] for index in order]
-    position = {index: place for place, index in enumerate(order)}
-    joined = [place > 0 and problem.joined[index] == order[place - 1] for place, index in enumerate(order)]
-    buffers = np.array([item.buffer_bytes for item in items], dtype=np.float64)
-    ends = np.array([(position[a], position[b]) for a, b in problem.ends], dtype=np.int64).reshape(-1, 2)
-    weights = np.array([(edge.forward_bytes, edge.backward_bytes) for edge in problem.edges], dtype=np.float64)
-    weights = weights.reshape(-1, 2).T
-    changes = np.zeros((2, count + 1))
-    for row, weight in zip(changes, weights, strict=True):  # An edge crosses the positions after its start, to its end.
-        np.add.at(row, ends[:, 0] + 1, weight)
-        np.subtract.at(row, ends[:, 1] + 1, weight)
-    lengths = ends[:, 1] - ends[:, 0]
-    longest_first = np.argsort(-lengths, kind="stable")
-    return Intervals(
-        problem=problem,
-        order=tuple(order),
-        work=_prefix([item.seconds for item in items]),
-        resident=_prefix([item.resident_bytes for item in items]),
-        buffers=_prefix(np.where(joined, 0.0, buffers)),
-        versions=_prefix([item.version_bytes for item in items]),
-        penalty=np.append(np.where(joined, buffers, 0.0), 0.0),
-        crossing=np.cumsum(changes, axis=1),
-        lengths=lengths[longest_first],
-        starts=ends[longest_first, 0],
-        weights=weights[:, longest_first],
-        working=_levels(np.array([item.working_bytes for item in items], dtype=np.float64)),
-    )
 
 
 class Spans:
@@ -129,7 +110,7 @@ class Spans:
 
     def __init__(self, table: Intervals) -> None:
         self._table = table
-        self.weights = table.crossing.copy()
+        self.bytes = table.crossing.copy()
 
     def advance(self, length: int) -> bool:
         """Go on to the intervals of `length`, and return whether any edge spans one.
@@ -138,8 +119,8 @@ class Spans:
         """
         table = self._table
         starting = int(np.searchsorted(-table.lengths, -length, side="right"))
-        for row, weights in zip(self.weights, table.weights, strict=True):
-            np.subtract.at(row, table.starts[:starting] + length, weights[:starting])
+        for row, sizes in zip(self.bytes, table.sizes, strict=True):
+            np.subtract.at(row, table.starts[:starting] + length, sizes[:starting])
         return bool(starting) and bool(table.lengths[0] > length)
 
 

@@ -83,7 +83,7 @@ def layers(
         at, begins = slice(low, high), slice(low - length, high - length)
         entering, leaving = table.crossing[:, begins], table.crossing[:, at]
         if spanning:
-            across = spans.weights[:, at]
+            across = spans.bytes[:, at]
             entering, leaving = entering - across, leaving - across
         own = entering + leaving
         messages = (own[FORWARD] + own[BACKWARD]) / problem.link_bytes_per_second

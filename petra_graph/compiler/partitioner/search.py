@@ -24,7 +24,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.partitioner.cut_costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.dynamic_program import ContiguousCut, best_cut
-from petra_graph.compiler.partitioner.interval_costs import Intervals, intervals
+from petra_graph.compiler.partitioner.interval_costs import Intervals
 from petra_graph.compiler.partitioner.problem import Item, PartitionProblem
 from petra_graph.compiler.partitioner.pruning import Limits, least_relaxed
 from petra_graph.compiler.partitioner.stage_split import shares, split
@@ -58,7 +58,7 @@ def find(problem: PartitionProblem) -> Solution | None:
     best: CutCosts | None = None
     for order in tried:
         for variant in variants:
-            one = _Search(table=intervals(variant, order))
+            one = _Search(table=Intervals(variant, order))
             found = one.best()
             narrowed |= one.narrowed
             if found is not None and _fits(problem, found):

@@ -144,7 +144,7 @@ def test_what_stages_keep():
     )
     together = cut_costs(problem, [[0, 1], [2], [3]], [0, 0, 1])
     # Depths 5, 3, 1; staleness 4 and 2, so 2 versions and 1. `down` joins the stem.
-    assert [stage.depth for stage in together.stages] == [5, 3, 1]
+    assert [problem.depth_rule.depth(stage.distance) for stage in together.stages] == [5, 3, 1]
     assert [stage.buffer_bytes for stage in together.stages] == [500, 0, 0]
     assert [stage.version_bytes for stage in together.stages] == [0, 3, 0]
     assert together.device_bytes == (2 + 500 + 3 + 9 + 2 * 20, 2 * 5)

@@ -96,7 +96,7 @@ def test_distances_are_longest_paths():
     arms = [[0], [1, 3, 5], [2, 4, 6], [7]]
     costs = cut_costs(problem, arms, range(4))
     assert [stage.distance for stage in costs.stages] == [2, 1, 1, 0]
-    assert [stage.depth for stage in costs.stages] == [3, 2, 2, 1]
+    assert [problem.depth_rule.depth(stage.distance) for stage in costs.stages] == [3, 2, 2, 1]
 
 
 def test_a_limit_that_only_real_distances_keep_is_kept():
