@@ -1,6 +1,6 @@
-"""How long nodes and stages take, from a profile of the real device or from what the device is said to do.
+"""Durations of nodes and stages, from a profile of the real device or from its data sheet.
 
-What a segment does for a micro-batch follows from what it keeps (see `executor.segment_runners`):
+The operations of a segment for a micro-batch follow from what it keeps (see `executor.segment_runners`):
 
     keeps     parameters   forward   backward
     nothing   current      forward   reverse           4 units where a forward is 1 and a backward 2
@@ -22,7 +22,7 @@ from petra_graph.program.stage_program import Segment, StageProgram
 
 
 class OperationSeconds(Protocol):
-    """Says how long an operation of a node takes for one micro-batch."""
+    """Seconds of an operation of a node for one micro-batch."""
 
     def __call__(self, node: str, operation: Operation) -> float:
         """Return seconds."""
@@ -30,14 +30,14 @@ class OperationSeconds(Protocol):
 
 
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:
-    """Return what a segment's nodes do in the forward."""
+    """Return the operations of a segment's nodes in the forward."""
     if segment.kind == "head":
         return ("forward_backward",)
     return ("record",) if segment.keeps == "graph" else ("forward",)
 
 
 def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, ...]:
-    """Return what they do in the backward.
+    """Return the operations of a segment's nodes in the backward.
 
     Args:
         segment: the nodes.
@@ -55,7 +55,7 @@ def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, 
 
 
 def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSeconds:
-    """Return the clock of a device of which only the data sheet is known.
+    """Return the operations' seconds on a device of which only the data sheet is known.
 
     An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
     rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785).
@@ -73,7 +73,7 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
 
 
 def profiled(profile: Profile) -> OperationSeconds:
-    """Return the clock of a device that was timed."""
+    """Return the operations' seconds on a device that was timed."""
 
     def seconds(node: str, operation: Operation) -> float:
         return profile.nodes[node].get(operation, 0.0)
@@ -82,7 +82,7 @@ def profiled(profile: Profile) -> OperationSeconds:
 
 
 def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
-    """Return what a stage's operations take."""
+    """Return the seconds of a stage's operations."""
     nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
         forward=sum(node.forward for node in nodes),
@@ -92,17 +92,13 @@ def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSecond
 
 
 def node_seconds(program: StageProgram, segment: Segment, name: str, clock: OperationSeconds) -> StageSeconds:
-    """Return what one of its nodes' operations take."""
+    """Return the seconds of the operations of one of its nodes."""
+    copies = segment.kind != "head" and segment.backward == "stored" and _delayed(program)  # Before an update.
     return StageSeconds(
         forward=sum(clock(name, operation) for operation in forward_operations(segment)),
-        backward=sum(clock(name, operation) for operation in _backward(program, segment)),
-        update=clock(name, "update") + (clock(name, "copy") if _copies(program, segment) else 0.0),
+        backward=sum(clock(name, operation) for operation in backward_operations(segment, delayed=_delayed(program))),
+        update=clock(name, "update") + (clock(name, "copy") if copies else 0.0),
     )
-
-
-def _copies(program: StageProgram, segment: Segment) -> bool:
-    """Whether an update keeps the parameters before it."""
-    return segment.kind != "head" and segment.backward == "stored" and program.depth > 1 and program.flush == "drain"
 
 
 def flops(program: StageProgram, costs: CostTable) -> tuple[int, int]:
@@ -116,9 +112,10 @@ def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTa
     work = costs.nodes[name].work
     return (
         sum(work[operation].flops for operation in forward_operations(segment)),
-        sum(work[operation].flops for operation in _backward(program, segment)),
+        sum(work[operation].flops for operation in backward_operations(segment, delayed=_delayed(program))),
     )
 
 
-def _backward(program: StageProgram, segment: Segment) -> tuple[Operation, ...]:
-    return backward_operations(segment, delayed=program.depth > 1 and program.flush == "drain")
+def _delayed(program: StageProgram) -> bool:
+    """Whether parameters may change between a micro-batch's forward and its backward."""
+    return program.depth > 1 and program.flush == "drain"

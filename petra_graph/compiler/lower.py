@@ -1,4 +1,4 @@
-"""From a partition to the stages' programs: segments, what they keep, and every channel between stages.
+"""From a partition to the stages' programs: segments and channels.
 
 Decision: a program is complete. Lowering decides all of a channel: its stages, direction, message layout and capacity. A
 runtime opens transports and compiles nothing.
@@ -22,7 +22,7 @@ from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
 from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses
 
 Mode = tuple[Keeps, Uses]
-"""What one node keeps between its passes, and whose parameters its backward uses."""
+"""A node's: the tensors that it keeps between its passes, and the parameters that its backward uses."""
 
 
 def lower(
@@ -40,7 +40,7 @@ def lower(
     Args:
         graph: the network.
         partition: its stages.
-        method: what nodes keep, and whose parameters their backward uses.
+        method: the mode of each node.
         schedule: the depths, by name or as a list.
         accumulation: micro-batches in one update.
         messages: the streams that nodes return, and how messages hold them.

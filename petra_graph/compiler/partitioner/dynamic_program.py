@@ -19,7 +19,7 @@ It is fast because intervals are taken by length, for all ends at once, and only
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -111,33 +111,26 @@ def _extended(
     ends = range(int(reachable[0]), int(reachable[-1]) + 1)
     before = limits.shares[:device]
     fewest, most = sum(share.start for share in before), sum(share.stop - 1 for share in before)
-    steps = [
-        _Step(rest=later[after], after=after, shares=shares)
+    own_shares = {
+        after: shares
         for after in later
         if (shares := [s for s in limits.shares[device] if fewest <= limits.stages - after - s <= most])
-    ]
-    stage_bytes = {step.after: _StageBytes(table, ends, step.after, max(step.shares)) for step in steps if with_bytes}
+    }
+    stage_bytes = {after: _StageBytes(table, ends, after, max(own_shares[after])) for after in own_shares if with_bytes}
     found: dict[int, _State] = {}
     for layer in layers(table, limits, device, starts, ends, with_bytes=with_bytes):
-        for step in steps:
-            for share in step.shares:
+        for after, shares in own_shares.items():
+            for share in shares:
                 if share > layer.length:
                     break
                 total = layer.fixed
                 if with_bytes:
-                    total = total + stage_bytes[step.after].least(layer, share)
-                state = found.setdefault(step.after + share, _blank(table.count))
-                _improve(state, criterion, layer, rest=step.rest, total=total, limit=limits.bytes[device], share=share)
+                    total = total + stage_bytes[after].least(layer, share)
+                state = found.setdefault(after + share, _blank(table.count))
+                _improve(
+                    state, criterion, layer, rest=later[after], total=total, limit=limits.bytes[device], share=share
+                )
     return found
-
-
-@frozen(kw_only=True)
-class _Step:
-    """From the states with `after` stages, the numbers of stages that a device may put before them."""
-
-    rest: _State
-    after: int
-    shares: Sequence[int]
 
 
 def _improve(

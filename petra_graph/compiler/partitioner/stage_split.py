@@ -56,25 +56,20 @@ def shares(table: Intervals, bounds: Sequence[int], stages: int) -> tuple[int, .
 
     By bisection over that stage's seconds: filling stages up in turn gives the number that a device needs.
     """
-    speeds = [device.speed for device in table.problem.devices]
-    low, high = 0.0, float(table.work[-1]) / min(speeds)
+    devices = list(zip(bounds[:-1], bounds[1:], (device.speed for device in table.problem.devices), strict=True))
+
+    def needed(most: float) -> list[int]:
+        return [_needed(table.work, first, last, most * speed) for first, last, speed in devices]
+
+    low, high = 0.0, float(table.work[-1]) / min(speed for _, _, speed in devices)
     while low < (middle := (low + high) / 2) < high:
-        needed = [_needed(table.work, a, b, middle * speed) for a, b, speed in _devices(bounds, speeds)]
-        if sum(needed) <= stages:
-            high = middle
-        else:
-            low = middle
-    found = [_needed(table.work, a, b, high * speed) for a, b, speed in _devices(bounds, speeds)]
-    sizes = [b - a for a, b, _ in _devices(bounds, speeds)]
-    work = [(table.work[b] - table.work[a]) / speed for a, b, speed in _devices(bounds, speeds)]
+        low, high = (low, middle) if sum(needed(middle)) <= stages else (middle, high)
+    found = needed(high)
+    work = [(table.work[last] - table.work[first]) / speed for first, last, speed in devices]
     for _ in range(stages - sum(found)):
-        open_devices = [device for device, size in enumerate(sizes) if found[device] < size]
-        found[max(open_devices, key=lambda device: work[device] / found[device])] += 1
+        divisible = [device for device, (first, last, _) in enumerate(devices) if found[device] < last - first]
+        found[max(divisible, key=lambda device: work[device] / found[device])] += 1
     return tuple(found)
-
-
-def _devices(bounds: Sequence[int], speeds: Sequence[float]) -> Sequence[tuple[int, int, float]]:
-    return list(zip(bounds[:-1], bounds[1:], speeds, strict=True))
 
 
 def _needed(work: Array, first: int, last: int, most: float) -> int:

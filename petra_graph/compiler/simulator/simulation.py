@@ -14,8 +14,8 @@ simultaneous events.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
@@ -62,8 +62,10 @@ class _StageState:
     """Operations still to be started: forwards and the rest apart, or all in one."""
     ended: list[int]
     """For each stream, the operations that have ended."""
-    receives: dict[Verb, list[_ChannelState]]
-    sends: dict[Verb, list[_ChannelState]]
+    receives: defaultdict[Verb, list[_ChannelState]] = field(factory=lambda: defaultdict(list))
+    """By the operation that reads them."""
+    sends: defaultdict[Verb, list[_ChannelState]] = field(factory=lambda: defaultdict(list))
+    """By the operation that sends on them."""
 
 
 @define(eq=False)
@@ -82,20 +84,15 @@ class _Simulation:
     def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
         self._pipeline = pipeline
         self._micro_batches = micro_batches
-        channels = [_ChannelState(key, timing) for key, timing in pipeline.channels.items()]
-        receives = _by_stage((channel.timing.receiver, channel) for channel in channels)
-        sends = _by_stage((channel.timing.sender, channel) for channel in channels)
         self._stages: dict[int, _StageState] = {}
         for stage in pipeline.stages:
             actions = order(stage.depth, range(micro_batches), stage.accumulation, stage.flush)
             streams = tuple(map(deque, _streams(actions, overlap=pipeline.overlap)))
-            self._stages[stage.index] = _StageState(
-                stage=stage,
-                streams=streams,
-                ended=[0] * len(streams),
-                receives=receives.get(stage.index, {}),
-                sends=sends.get(stage.index, {}),
-            )
+            self._stages[stage.index] = _StageState(stage, streams, ended=[0] * len(streams))
+        for key, timing in pipeline.channels.items():
+            channel = _ChannelState(key, timing)
+            self._stages[timing.receiver].receives[key.direction].append(channel)
+            self._stages[timing.sender].sends[key.direction].append(channel)
         self._units: dict[tuple[str, int], _Unit] = {}
         for state in reversed(self._stages.values()):
             for stream in range(len(state.streams)):
@@ -154,11 +151,11 @@ class _Simulation:
         state.ended[unit.stream] += 1
         unit.busy = False
         self._wake(state)
-        for channel in state.receives.get(operation.action.verb, ()):
+        for channel in state.receives[operation.action.verb]:
             channel.freed += 1
             if channel.timing.capacity is not None:
                 self._wake(self._stages[channel.timing.sender])
-        for channel in state.sends.get(operation.action.verb, ()):
+        for channel in state.sends[operation.action.verb]:
             self._send(channel, now)
 
     def _send(self, channel: _ChannelState, now: float) -> None:
@@ -179,10 +176,10 @@ class _Simulation:
         at, action = state.stage.index, operation.action
         if operation.after and state.ended[1 - stream] < operation.after:
             return Wait(stage=at, action=action, on=at, channel=None)
-        for channel in state.receives.get(action.verb, ()):
+        for channel in state.receives[action.verb]:
             if channel.arrived <= action.micro_batch:
                 return Wait(stage=at, action=action, on=channel.timing.sender, channel=channel.key)
-        for channel in state.sends.get(action.verb, ()):
+        for channel in state.sends[action.verb]:
             capacity = channel.timing.capacity
             if capacity is not None and action.micro_batch - channel.freed >= capacity:
                 return Wait(stage=at, action=action, on=channel.timing.receiver, channel=channel.key, capacity=capacity)
@@ -197,14 +194,6 @@ class _Simulation:
             if operations and (wait := self._missing(state, stream, operations[0]))
         ]
         yield from sorted(waits, key=lambda wait: wait.channel is None)
-
-
-def _by_stage(channels: Iterable[tuple[int, _ChannelState]]) -> dict[int, dict[Verb, list[_ChannelState]]]:
-    """Group channels by stage, and by the operation that sends or reads them there."""
-    found: dict[int, dict[Verb, list[_ChannelState]]] = {}
-    for stage, channel in channels:
-        found.setdefault(stage, {}).setdefault(channel.key.direction, []).append(channel)
-    return found
 
 
 def _streams(actions: Iterator[Action], *, overlap: bool) -> Sequence[Sequence[_Operation]]:
