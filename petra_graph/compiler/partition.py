@@ -65,8 +65,11 @@ def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Ite
                 for copy in copies:  # They are not reported as missing too.
                     seen.setdefault(copy, index)
             elif name in seen:
+                stages = (
+                    f"stages {seen[name] + 1} and {index + 1}" if seen[name] != index else f"stage {index + 1} twice"
+                )
                 yield Problem(
-                    message=f'node "{name}" is in {_both(seen[name] + 1, index + 1)}',
+                    message=f'node "{name}" is in {stages}',
                     hint="every node belongs to one stage",
                     path=(*_PATH, index),
                 )
@@ -94,7 +97,3 @@ def _order_problems(stages: nx.DiGraph) -> Iterator[Problem]:
                 hint="list stages in the order of the data, and cut so that none depends on a later one",
                 path=_PATH,
             )
-
-
-def _both(first: int, second: int) -> str:
-    return f"stages {first} and {second}" if first != second else f"stage {first} twice"

@@ -69,7 +69,11 @@ def find(problem: PartitionProblem) -> Solution | None:
         return None
     value = best.tick_seconds if problem.objective == "balanced" else float(best.peak_bytes)
     bound = seconds_bound(problem) if problem.objective == "balanced" else bytes_bound(problem)
-    considered = _considered(problem, len(tried), exact=exact, narrowed=narrowed)
+    considered = [] if exact else [f"{len(tried)} topological orders"]
+    if not exact and (problem.objective == "memory" or min(problem.limits) < inf):
+        considered.append("bytes counted at a stage's place from the end, or limits checked afterwards")
+    if narrowed:
+        considered.append("nearly even numbers of stages a device")
     return Solution(costs=best, value=value, bound=bound, guarantee=_guarantee(problem, considered, value, bound))
 
 
@@ -117,9 +121,10 @@ def own_bytes(problem: PartitionProblem, item: Item) -> int:
 
 
 def _rank(problem: PartitionProblem, costs: CutCosts) -> tuple[float, ...]:
-    balanced = (costs.tick_seconds, costs.channel_bytes, costs.peak_bytes, costs.slowest_stage_seconds)
-    in_memory = (costs.peak_bytes, costs.tick_seconds, costs.channel_bytes, costs.slowest_stage_seconds)
-    return balanced if problem.objective == "balanced" else in_memory
+    """Return the criteria in the objective's order; less is better."""
+    if problem.objective == "balanced":
+        return costs.tick_seconds, costs.channel_bytes, costs.peak_bytes, costs.slowest_stage_seconds
+    return costs.peak_bytes, costs.tick_seconds, costs.channel_bytes, costs.slowest_stage_seconds
 
 
 class _Search:
@@ -207,19 +212,10 @@ class _Search:
         return tuple(range(one, one + 1) for one in even)
 
 
-def _considered(problem: PartitionProblem, tried: int, *, exact: bool, narrowed: bool) -> str:
-    """Return which cuts were considered, "" where all were."""
-    parts = [] if exact else [f"{tried} topological orders"]
-    if not exact and (problem.objective == "memory" or min(problem.limits) < inf):
-        parts.append("bytes counted at a stage's place from the end, or limits checked afterwards")
-    if narrowed:
-        parts.append("nearly even numbers of stages a device")
-    return ", ".join(parts)
-
-
-def _guarantee(problem: PartitionProblem, considered: str, value: float, bound: float) -> str:
-    what = "slowest device's tick" if problem.objective == "balanced" else "fullest device's memory"
+def _guarantee(problem: PartitionProblem, considered: Sequence[str], value: float, bound: float) -> str:
+    """Return the quality of the best of the cuts considered; an empty list means all cuts."""
+    criterion = "slowest device's tick" if problem.objective == "balanced" else "fullest device's memory"
     if not considered:
-        return f"optimal: no cut has a smaller {what}"
+        return f"optimal: no cut has a smaller {criterion}"
     gap = f"; no cut at all is more than {1 - bound / value:.1%} below it" if bound else ""
-    return f"the smallest {what} of all cuts with {considered}{gap}"
+    return f"the smallest {criterion} of all cuts with {', '.join(considered)}{gap}"

@@ -4,7 +4,7 @@ A node is the start of an operation or of a transfer, for micro-batch r, r + P, 
 periods) means: v of period q starts no earlier than `seconds` after u of period q - periods.
 
     P      when
-    1      all micro-batches are alike: no window, and updates take no time, or their time is spread evenly
+    1      all micro-batches are alike: no window, and updates take no time (or k = 1)
     k      otherwise: one window of accumulation, with its update
 
 A stage whose depth is d does B0, F(d), B1, F(d+1), ... then, so its own edges do not depend on d; between stages the
@@ -13,10 +13,11 @@ difference of two depths is a number of periods.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import attrs
 from attrs import frozen
 
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
@@ -61,35 +62,27 @@ def needs_windows(pipeline: Pipeline) -> bool:
     )
 
 
-def precedence_graph(pipeline: Pipeline, *, windows: bool, stages: frozenset[int] | None = None) -> PrecedenceGraph:
+def precedence_graph(pipeline: Pipeline, stages: frozenset[int] | None = None) -> PrecedenceGraph:
     """Return the precedences of a pipeline that hosts one stage a device.
 
     Args:
         pipeline: the stages; the order of operations on each device must be that of its stage.
-        windows: a period is a window of accumulation; otherwise one micro-batch, over which updates are spread evenly.
         stages: the graph has these stages alone; None: all.
     """
-    return _Builder(pipeline, windows=windows, stages=stages).build()
+    return _Builder(pipeline, stages).build()
 
 
 class _Builder:
     """Builds the precedence graph of some stages."""
 
-    def __init__(self, pipeline: Pipeline, *, windows: bool, stages: frozenset[int] | None) -> None:
+    def __init__(self, pipeline: Pipeline, stages: frozenset[int] | None) -> None:
         self._pipeline = pipeline
-        self._windows = windows
-        self._period = pipeline.accumulation if windows else 1
+        self._windows = needs_windows(pipeline)
+        self._period = pipeline.accumulation if self._windows else 1
         self._stages = [stage for stage in pipeline.stages if stages is None or stage.index in stages]
-        self._seconds: dict[int, Mapping[Verb, float]] = {
-            stage.index: {
-                "forward": stage.seconds.forward,
-                "backward": stage.seconds.backward,
-                "update": stage.seconds.update,
-            }
-            for stage in self._stages
-        }
+        self._seconds = {stage.index: attrs.asdict(stage.seconds) for stage in self._stages}
         self._spread = {
-            stage.index: 0.0 if windows else stage.seconds.update / stage.accumulation for stage in self._stages
+            stage.index: 0.0 if self._windows else stage.seconds.update / stage.accumulation for stage in self._stages
         }
         kept = self._seconds.keys()
         self._channels = {
@@ -134,12 +127,12 @@ class _Builder:
                 yield StartNode(stage.index, verb, micro_batch, channel)
 
     def _edge(self, before: StartNode, after: StartNode, seconds: float) -> Precedence:
-        """Make an edge between nodes of any micro-batches."""
-        periods = after.micro_batch // self._period - before.micro_batch // self._period
-        return Precedence(self._first(before), self._first(after), seconds, periods)
-
-    def _first(self, node: StartNode) -> StartNode:
-        return node._replace(micro_batch=node.micro_batch % self._period)
+        """Return an edge between nodes of any micro-batches, shifted to the first period."""
+        (past, first), (later, second) = (
+            divmod(before.micro_batch, self._period),
+            divmod(after.micro_batch, self._period),
+        )
+        return Precedence(before._replace(micro_batch=first), after._replace(micro_batch=second), seconds, later - past)
 
     def _stage_edges(self, stage: TimedStage) -> Iterator[Precedence]:
         """Yield the precedences between a stage's own operations."""

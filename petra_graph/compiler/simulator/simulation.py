@@ -83,7 +83,6 @@ class _Simulation:
 
     def __init__(self, pipeline: Pipeline, micro_batches: int) -> None:
         self._pipeline = pipeline
-        self._micro_batches = micro_batches
         self._stages: dict[int, _StageState] = {}
         for stage in pipeline.stages:
             actions = order(stage.depth, range(micro_batches), stage.accumulation, stage.flush)
@@ -116,7 +115,7 @@ class _Simulation:
                 self._start_next(unit, now)
         if any(stream for state in self._stages.values() for stream in state.streams):
             raise Deadlock(waiting_cycle(list(self._waits())))
-        return Timeline(micro_batches=self._micro_batches, head=self._pipeline.head.index, events=tuple(self._events))
+        return Timeline(head=self._pipeline.head.index, events=tuple(self._events))
 
     def _handle_events(self, now: float) -> None:
         """Handle all arrivals and ends at one time."""

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.simulator.critical_cycle import CycleFinder, slowest_cycle
 from petra_graph.compiler.simulator.pipeline import Pipeline
-from petra_graph.compiler.simulator.precedence import Precedence, needs_windows, precedence_graph
+from petra_graph.compiler.simulator.precedence import Precedence, precedence_graph
 from petra_graph.compiler.simulator.repetition import period
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.graph.stage_graph import growing_edges
@@ -58,7 +58,7 @@ def tick(pipeline: Pipeline) -> Tick:
     if not pipeline.one_stage_a_device:
         seconds, exact = period(pipeline, at_least=max(work.values()))
         return Tick(seconds=seconds, exact=exact, stages=_busiest(pipeline, seconds))
-    graph = precedence_graph(pipeline, windows=needs_windows(pipeline))
+    graph = precedence_graph(pipeline)
     critical = slowest_cycle(graph, at_least=max(work.values()) * graph.period_micro_batches)
     if critical.seconds == inf:
         # The simulation says which channels and micro-batches are missing.
@@ -82,7 +82,7 @@ def unbounded_tick(pipeline: Pipeline) -> float:
     least = max(work_seconds(unbounded).values())
     if not pipeline.one_stage_a_device:
         return least
-    graph = precedence_graph(unbounded, windows=needs_windows(unbounded))
+    graph = precedence_graph(unbounded)
     free = evolve(graph, edges=tuple(edge for edge in graph.edges if not _is_forward_message(edge)))
     return slowest_cycle(free, at_least=least * graph.period_micro_batches).seconds / graph.period_micro_batches
 
@@ -92,7 +92,7 @@ def keeps_up(pipeline: Pipeline, seconds: float, stages: frozenset[int] | None =
 
     Only for pipelines with one stage a device.
     """
-    graph = precedence_graph(pipeline, windows=needs_windows(pipeline), stages=stages)
+    graph = precedence_graph(pipeline, stages)
     return CycleFinder(graph).slower_than(seconds * graph.period_micro_batches) is None
 
 

@@ -39,7 +39,6 @@ class Event(NamedTuple):
 class Timeline:
     """A simulated run from its start to its drain."""
 
-    micro_batches: int
     head: int
     """Index of the stage with the loss."""
     events: tuple[Event, ...]
