@@ -12,7 +12,7 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from petra_graph.compiler.simulator.pipeline import StageSeconds
 from petra_graph.program.costs import CostTable, Operation
@@ -20,13 +20,8 @@ from petra_graph.program.devices import EFFICIENCY, DeviceType
 from petra_graph.program.profile import Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 
-
-class OperationSeconds(Protocol):
-    """Seconds of an operation of a node for one micro-batch."""
-
-    def __call__(self, node: str, operation: Operation) -> float:
-        """Return seconds."""
-        ...
+OperationSeconds = Callable[[str, Operation], float]
+"""Seconds of an operation of a node, by its name, for one micro-batch."""
 
 
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:

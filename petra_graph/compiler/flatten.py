@@ -95,7 +95,13 @@ def _item(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> 
         resident_bytes=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
         buffer_bytes=_buffer(segment, node, setting),
         version_bytes=node.parameter_bytes if segment.backward == "stored" and segment.kind != "head" else 0,
-        working_bytes=max(_working(node, operation) for operation in (*_operations(segment, setting), "update")),
+        working_bytes=max(
+            node.work["update"].working_bytes,
+            *(
+                node.work[operation].working_bytes + sum(node.input_bytes)
+                for operation in _operations(segment, setting)
+            ),
+        ),
         joins=segment.kind == "buffered" and segment.keeps == "input",
     )
 
@@ -110,12 +116,6 @@ def _seconds(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) 
 def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ...]:
     delayed = not is_synchronous(setting.schedule, setting.method.flush)
     return (*forward_operations(segment), *backward_operations(segment, delayed=delayed))
-
-
-def _working(node: NodeCost, operation: Operation) -> int:
-    """Return the bytes that an operation holds while it runs, its inputs included."""
-    received = 0 if operation == "update" else sum(node.input_bytes)
-    return node.work[operation].working_bytes + received
 
 
 def _buffer(segment: Segment, node: NodeCost, setting: PlannerInputs) -> int:

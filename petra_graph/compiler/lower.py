@@ -50,21 +50,16 @@ def lower(
     modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in graph.nodes.values()}
     if last_stage_keeps_graph:
         modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
-    activation_from = {
-        name: _activation_from(graph, modes, name)
-        for name, node in graph.nodes.items()
-        if node.kind == "reversible" and modes[name][0] == "nothing"
-    }
-    network = _Network(graph=graph, modes=modes, activation_from=activation_from, messages=messages)
-    ahead = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
-    segments = [tuple(_segment(run, network) for run in _runs(stage, graph)) for stage in partition.stages]
+    network = _Network(graph=graph, modes=modes, messages=messages)
+    segments = [tuple(map(network.segment, _runs(stage, graph))) for stage in partition.stages]
+    depth = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
     between = _stages_of_edges(graph, partition)
-    channels = _channels(between, segments, ahead, messages)
+    channels = _channels(between, segments, depth, messages)
     return tuple(
         StageProgram(
             index=index,
             segments=own,
-            depth=depth,
+            depth=depth[index - 1],
             accumulation=accumulation,
             flush=method.flush,
             device=stage.device,
@@ -77,7 +72,7 @@ def lower(
             sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
             channels=channels[index],
         )
-        for index, (stage, own, depth) in enumerate(zip(partition.stages, segments, ahead, strict=True), start=1)
+        for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
     )
 
 
@@ -157,42 +152,43 @@ def _channels(
 
 @frozen(kw_only=True)
 class _Network:
-    """Decisions for the whole graph."""
+    """The graph with the mode of each node."""
 
     graph: NodeGraph
     modes: Mapping[str, Mode]
-    activation_from: Mapping[str, Edge]
-    """For each node that reconstructs, the edge whose backward message carries its output."""
     messages: MessageTypes
 
+    def segment(self, run: tuple[str, ...]) -> Segment:
+        """Return the segment of consecutive nodes."""
+        first = self.graph.nodes[run[0]]
+        keeps, backward = self.modes[first.name]
+        return Segment(
+            nodes=run,
+            kind=first.kind,
+            keeps=keeps,
+            backward=backward,
+            inputs=tuple(
+                InputEdge(
+                    edge=edge,
+                    streams=self.messages.count(edge.producer),
+                    returns_activation=self._activation_from(edge.producer) == edge,
+                )
+                for edge in (Edge(producer, first.name) for producer in first.inputs)
+            ),
+            outputs=tuple(Edge(run[-1], reader) for reader in self.graph.consumers(run[-1])),
+            activation_from=self._activation_from(run[-1]),
+        )
 
-def _activation_from(graph: NodeGraph, modes: Mapping[str, Mode], name: str) -> Edge:
-    """Return the edge to the consumer that returns the node's output: the first that keeps it exactly, else the first."""
-    consumers = graph.consumers(name)
-    exact = (reader for reader in consumers if graph.nodes[reader].kind == "head" or modes[reader][0] != "nothing")
-    return Edge(name, next(exact, consumers[0]))
+    def _activation_from(self, name: str) -> Edge | None:
+        """Return the edge whose backward message carries a node's output, None for a node that does not reconstruct.
 
-
-def _segment(run: tuple[str, ...], network: _Network) -> Segment:
-    first, last = network.graph.nodes[run[0]], network.graph.nodes[run[-1]]
-    keeps, backward = network.modes[first.name]
-    edges = [Edge(producer, first.name) for producer in first.inputs]
-    return Segment(
-        nodes=run,
-        kind=first.kind,
-        keeps=keeps,
-        backward=backward,
-        inputs=tuple(
-            InputEdge(
-                edge=edge,
-                streams=network.messages.count(edge.producer),
-                returns_activation=network.activation_from.get(edge.producer) == edge,
-            )
-            for edge in edges
-        ),
-        outputs=tuple(Edge(last.name, reader) for reader in network.graph.consumers(last.name)),
-        activation_from=network.activation_from.get(last.name),
-    )
+        It goes to the first consumer that keeps the output exactly, or else to the first.
+        """
+        if name == INPUT or self.graph.nodes[name].kind != "reversible" or self.modes[name][0] != "nothing":
+            return None
+        readers = self.graph.consumers(name)
+        exact = (one for one in readers if self.graph.nodes[one].kind == "head" or self.modes[one][0] != "nothing")
+        return Edge(name, next(exact, readers[0]))
 
 
 def _runs(stage: Stage, graph: NodeGraph) -> Iterator[tuple[str, ...]]:

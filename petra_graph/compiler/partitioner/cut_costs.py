@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -83,25 +82,22 @@ def cut_costs(problem: PartitionProblem, stages: Sequence[Sequence[int]], device
 
 def _stage_costs(problem: PartitionProblem, items: Sequence[int], device: int, distance: int) -> StageCosts:
     rule, own = problem.depth_rule, [problem.items[index] for index in items]
+    # An item that joins the one before it in the stage stores nothing.
+    stored = sum(
+        problem.items[index].buffer_bytes
+        for before, index in zip([None, *items], items, strict=False)
+        if before is None or problem.joined[index] != before
+    )
     return StageCosts(
         items=tuple(item.name for item in own),
         device=device,
         distance=distance,
         seconds=sum(item.seconds for item in own) / problem.devices[device].speed,
         resident_bytes=sum(item.resident_bytes for item in own),
-        buffer_bytes=rule.depth(distance)
-        * sum(problem.items[index].buffer_bytes for index in _storing(problem, items)),
+        buffer_bytes=rule.depth(distance) * stored,
         version_bytes=rule.versions(distance) * sum(item.version_bytes for item in own),
         working_bytes=max(item.working_bytes for item in own),
     )
-
-
-def _storing(problem: PartitionProblem, items: Sequence[int]) -> Iterator[int]:
-    """Yield the items that store something: those that do not join the one before them in the stage."""
-    for before, index in pairwise([None, *items]):
-        assert index is not None
-        if before is None or problem.joined[index] != before:
-            yield index
 
 
 def _channel_costs(problem: PartitionProblem, host: dict[int, int]) -> tuple[list[int], list[int]]:

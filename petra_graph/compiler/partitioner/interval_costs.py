@@ -36,7 +36,7 @@ class Intervals:
         """Of items that cannot join the one before them in the order."""
         self.penalty = np.append(np.where(joined, buffers, 0.0), 0.0)
         """At position c, the buffer bytes that a cut there adds: c's own, where c would join the one before."""
-        self._working = _levels(np.array([item.working_bytes for item in items], dtype=np.float64))
+        self.working_levels = _levels(np.array([item.working_bytes for item in items], dtype=np.float64))
         """At level k, the largest working set of the 2^k items from each position on."""
         self._kept: dict[int, Array] = {}
 
@@ -65,19 +65,10 @@ class Intervals:
     def working(self, length: int, ends: slice) -> Array:
         """Return the largest working sets of the intervals of `length` that end at `ends`."""
         level = length.bit_length() - 1
-        table, second = self._working[level], 1 << level
+        table, second = self.working_levels[level], 1 << level
         return np.maximum(
             table[ends.start - length : ends.stop - length], table[ends.start - second : ends.stop - second]
         )
-
-    @property
-    def levels(self) -> int:
-        """Number of powers of two that are at most the number of items."""
-        return len(self._working)
-
-    def working_from(self, level: int, starts: NDArray[np.int64]) -> Array:
-        """Return the largest working sets of the 2^level items from `starts` on."""
-        return self._working[level][starts]
 
     def buffered(self, distance: int) -> Array:
         """Return the prefix sums of buffers and versions in a stage at `distance`."""

@@ -167,13 +167,13 @@ def _lengths(
     reach = limits.seconds * SLACK * table.problem.devices[device].speed + _ROUNDING * work[-1]
     room = limits.bytes[device]
     at, largest = positions.copy(), np.zeros(len(positions))
-    for level in reversed(range(table.levels)):
+    for level, of_level in reversed(list(enumerate(table.working_levels))):
         size = 1 << level
         to = at + step * size
         possible = (to >= 0) & (to <= table.count)
         to = np.where(possible, to, at)
         starts = np.minimum(np.minimum(at, to), table.count - size)
-        working = np.maximum(largest, table.working_from(level, starts))
+        working = np.maximum(largest, of_level[starts])
         possible &= np.abs(work[to] - work[positions]) <= reach
         possible &= np.abs(sums[to] - sums[positions]) + working <= room
         at, largest = np.where(possible, to, at), np.where(possible, working, largest)
