@@ -192,7 +192,7 @@ def delay(executors: Sequence[Any], key: str) -> None:
 def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) -> dict[str, str]:
     """Do this process's part of a case."""
     built = case.built()
-    programs = built.compiled.programs
+    programs = built.programs
     places = PLACES[case.sharing, len(programs), world.size]
     own = [executor for executor, rank in zip(built.executors, places, strict=True) if rank == world.rank]
     if case.delayed:

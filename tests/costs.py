@@ -77,9 +77,9 @@ def predicted_and_measured(
 ) -> tuple[Sequence[StageBytes], Sequence[int]]:
     """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
     built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)
-    programs = built.compiled.programs
+    programs = built.programs
     table = measure_costs(
-        built.compiled.graph,
+        built.network.graph,
         conditions(shape, batch=batch, optimizer=optimizer, precision=PrecisionSpec(compute=compute)),
     )
     count = 2 * max(program.depth for program in programs) + 3 * programs[0].accumulation

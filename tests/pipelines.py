@@ -1,4 +1,4 @@
-"""Small pipelines for tests, built as the session builds them."""
+"""Small pipelines for tests, built as a run builds them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from attrs import frozen
 
 from petra_graph.catalog.blocks import declared
 from petra_graph.compiler.lower import MessageTypes
+from petra_graph.compiler.method_check import check_method
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.compiled import Compiled, compile_graph
+from petra_graph.measure.shapes import measure_shapes
+from petra_graph.planning.check import given_stages
+from petra_graph.planning.devices import planned_devices
+from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.place import place
 from petra_graph.program.message_layout import StreamType
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
@@ -84,7 +90,8 @@ GRAPHS = {"chain": CHAIN, "revnet": REVNET, "skip": SKIP, "branches": BRANCHES}
 
 @frozen(kw_only=True)
 class Pipeline:
-    compiled: Compiled
+    network: MeasuredNetwork
+    programs: tuple[StageProgram, ...]
     executors: tuple[StageExecutor, ...]
     runtime: Scheduler
 
@@ -133,8 +140,24 @@ def not_needed(*_):
     raise AssertionError("stages, devices and depths are given: nothing is to be decided by cost")
 
 
-def compiled_graph(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> Compiled:
-    return compile_graph(built_graph(nodes), spec, facts, not_needed)
+def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
+    """Nodes and the rest of a specification, as the check and the measure step return them."""
+    graph = built_graph(nodes)
+    method, schedule = check_method(spec.method, spec.optimizer.clip)
+    return MeasuredNetwork(
+        spec=spec,
+        graph=graph,
+        method=method,
+        schedule=schedule,
+        stages=given_stages(graph, spec, schedule),
+        shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
+        costs=not_needed,
+    )
+
+
+def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:
+    """The stages' programs, placed and lowered."""
+    return network.programs(place(network, planned_devices(network.spec.partition)))
 
 
 def pipeline(
@@ -169,16 +192,17 @@ def pipeline(
         run=RunSpec(seed=seed),
     )
     facts = DataFacts(shape=shape, dtype=dtype or "float32", classes=CLASSES)
-    compiled = compiled_graph(nodes, spec, facts)
-    made = executors(compiled.programs, compiled, spec, facts, training(optimizer, rate, optimizer_options))
+    network = measured_network(nodes, spec, facts)
+    programs = programs_of(network)
+    made = executors(programs, network, facts, training(optimizer, rate, optimizer_options))
     context = ProcessContext(global_clip=clip is not None and clip.scope == "global", policy=policy)
     runtime = Scheduler(made, context=context)
-    return Pipeline(compiled=compiled, executors=made, runtime=runtime)
+    return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
 
 
 def plain_network(built: Pipeline):
     """The same modules, called one after another as one plain module."""
-    graph = built.compiled.graph
+    graph = built.network.graph
     modules = {name: copy.deepcopy(module) for executor in built.executors for name, module in executor.modules.items()}
 
     def forward(x):

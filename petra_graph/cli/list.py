@@ -1,4 +1,4 @@
-"""`petra-graph list`: the plugins that are installed."""
+"""`petra-graph list`: the installed plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from petra_graph.registry.registry import SHORT_GROUPS, discover
 @click.argument("group", required=False, metavar="[GROUP]")
 @json_option
 def list_plugins(group: str | None, as_json: bool) -> None:
-    """List the plugins that are installed: name, distribution, kind and summary.
+    """List the installed plugins: name, distribution, kind and summary.
 
     GROUP is one of blocks, architectures, optimizers, lr_schedules, losses and datasets; without it, all are listed.
     """
@@ -27,8 +27,8 @@ def list_plugins(group: str | None, as_json: bool) -> None:
     if as_json:
         print_json([attrs.asdict(plugin) for plugins in listed.values() for plugin in plugins])
         return
-    for place, (name, plugins) in enumerate(listed.items()):
-        if place:
+    for index, (name, plugins) in enumerate(listed.items()):
+        if index:
             click.echo()
         if not group:
             click.echo(name)

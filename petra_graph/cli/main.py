@@ -1,7 +1,7 @@
-"""The command line's front door: finds the verb, imports it, and turns what it raises into an exit code.
+"""The command line's entry point: import the verb's module, run it, return an exit code.
 
-Decision: a verb's file is imported when the verb is used, so that `--help` costs what click costs; the table below
-holds the one line that the help shows.
+Decision: a verb's module is imported when the verb is used, so that `--help` takes no longer than click; the table
+below holds the line that the help shows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from petra_graph import __version__
 
 
 class Verb(NamedTuple):
-    """Where a verb's command lives, and what the help says about it."""
+    """The module of a verb's command, with the verb's line in the help."""
 
     module: str
     attribute: str
@@ -28,19 +28,19 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "run": Verb("petra_graph.cli.run", "run", "Train what a spec describes."),
+    "run": Verb("petra_graph.cli.run", "run", "Train a spec."),
     "plan": Verb("petra_graph.cli.plan", "plan", "Show stages, memory, staleness and speed before anything runs."),
     "profile": Verb("petra_graph.cli.profile", "profile", "Time a spec's nodes on the real device, for plans."),
     "report": Verb("petra_graph.cli.report", "report", "Draw figures of a run."),
     "validate": Verb("petra_graph.cli.validate", "validate", "Check specs: keys, types, plugins, options, graph."),
-    "list": Verb("petra_graph.cli.list", "list_plugins", "List the plugins that are installed."),
+    "list": Verb("petra_graph.cli.list", "list_plugins", "List the installed plugins."),
     "show": Verb("petra_graph.cli.show", "show", "Show a plugin's options and a snippet to paste."),
     "schema": Verb("petra_graph.cli.schema", "schema", "Print the JSON schema of specs, for editors."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used."""
+    """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the table's order."""
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say which one was probably meant."""
+        """Find the verb, or suggest the likeliest one."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
             from difflib import get_close_matches
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.Abort:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain when it closes it.
+        # The reader of the output has ended; the interpreter must not complain when it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -113,13 +113,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cannot write the output: {error.strerror}\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # noqa: BLE001  only our own errors stay here
-        return _told(error)
+    except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
+        return _reported(error)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: Exception) -> int:
-    """Print an error that a user can mend and return its exit code; any other goes on as it came."""
+def _reported(error: Exception) -> int:
+    """Print an error that a user can mend and return its exit code; raise any other error again."""
     from petra_graph.errors import FailedElsewhere, Interrupted, PetraGraphError
 
     if isinstance(error, Interrupted | FailedElsewhere):

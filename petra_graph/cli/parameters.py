@@ -1,4 +1,4 @@
-"""Parameters that several verbs take."""
+"""Parameters of several verbs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON t
 
 
 def full_group(group: str) -> str:
-    """Return the entry-point group that a short name means.
+    """Return the entry-point group of a short name.
 
     Raises:
-        click.UsageError: it means none.
+        click.UsageError: there is none.
     """
     if group not in SHORT_GROUPS:
         raise click.UsageError(f"No such group {group!r}: {suggestion(group, SHORT_GROUPS)}")

@@ -1,4 +1,4 @@
-"""`petra-graph plan`: what a spec would be, before anything runs."""
+"""`petra-graph plan`: stages, memory, staleness and speed of a spec, before anything runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PIPED_WIDTH = 120
     "--profile",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Times that `petra-graph profile` took; the same as --set partition.profile=FILE.",
+    help="Times from `petra-graph profile`; the same as --set partition.profile=FILE.",
 )
-@click.option("--overlap", is_flag=True, help="Take devices to run forwards and backwards at once, on two streams.")
+@click.option("--overlap", is_flag=True, help="Assume that devices run forwards and backwards at once, on two streams.")
 @click.option("--compare", is_flag=True, help="List all methods on this network and these devices.")
 @click.option(
     "--scale", metavar="COUNTS", help='List the throughput by number of devices, as in "1,2,4,8" or "1,2,4,...,1024".'
@@ -39,10 +39,14 @@ _PIPED_WIDTH = 120
 )
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
-    "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="How to show it."
+    "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="Form of the output."
 )
 @click.option(
-    "--stages", type=click.Choice(["some", "all"]), default="some", show_default=True, help="Of more than 40, in text."
+    "--stages",
+    type=click.Choice(["some", "all"]),
+    default="some",
+    show_default=True,
+    help="How many of more than 40 stages the text lists.",
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
 @json_option
@@ -61,23 +65,20 @@ def plan(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what SPEC would be: stages, devices, memory, staleness, traffic, speed ("-" reads the standard input).
+    """Show SPEC's stages, devices, memory, staleness, traffic and speed ("-" reads the standard input).
 
-    Nothing is allocated, and neither devices nor data files need to be here. Exit code 3: no cut keeps the memory
-    limits; the message says what would.
+    Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
+    limits; the message names changes that would.
 
     html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph.
     """
-    asked = [
-        name
-        for name, given in (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
-        if given
-    ]
-    if len(asked) > 1:
-        raise click.UsageError(f"{asked[0]} and {asked[1]} are different tables: give one of them.")
+    options = (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
+    tables = [name for name, given in options if given]
+    if len(tables) > 1:
+        raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
     form = "json" if as_json else form
-    if asked and form not in {"text", "json"}:
-        raise click.UsageError(f"{asked[0]} is shown as text or json (got --format {form}).")
+    if tables and form not in {"text", "json"}:
+        raise click.UsageError(f"{tables[0]} is shown as text or json (got --format {form}).")
     from petra_graph.planning.plan import Planner
 
     if profile is not None:
@@ -89,16 +90,15 @@ def plan(
 
         text = dump(expanded(planner.checked))
     elif compare:
-        from petra_graph.planning.compare import compare as compared
+        from petra_graph.planning import compare as comparisons
         from petra_graph.report.plan.compare import compare_text
 
-        text = _shown(compared(planner), form, output, compare_text)
+        text = _rendered(comparisons.compare(planner), form, output, compare_text)
     elif scale is not None:
-        from petra_graph.planning.compare import device_counts
-        from petra_graph.planning.compare import scale as scaled
+        from petra_graph.planning import compare as comparisons
         from petra_graph.report.plan.compare import scale_text
 
-        text = _shown(scaled(planner, device_counts(scale)), form, output, scale_text)
+        text = _rendered(comparisons.scale(planner, comparisons.device_counts(scale)), form, output, scale_text)
     elif diff is not None:
         text = _diff(planner, diff, form, output, overlap=overlap)
     else:
@@ -111,7 +111,9 @@ def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> 
     if form == "text":
         from petra_graph.report.plan.terminal import plan_text
 
-        return _shown(document, form, output, lambda made, **screen: plan_text(made, all_stages=all_stages, **screen))
+        return _rendered(
+            document, form, output, lambda plan, **screen: plan_text(plan, all_stages=all_stages, **screen)
+        )
     if form == "json":
         return json_text(document)
     from petra_graph.report.plan.formats import FORMATS
@@ -131,11 +133,11 @@ def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: 
         import attrs
 
         return json_text([attrs.asdict(change) for change in changes(document, against)])
-    return _shown(document, form, output, lambda made, **screen: diff_text(made, against, **screen))
+    return _rendered(document, form, output, lambda plan, **screen: diff_text(plan, against, **screen))
 
 
-def _shown(document: Any, form: str, output: Path | None, write: Callable[..., str]) -> str:
-    """Return a document as JSON, or as text for where it goes."""
+def _rendered(document: Any, form: str, output: Path | None, write: Callable[..., str]) -> str:
+    """Return a document as JSON, or as text for the terminal or a file."""
     if form == "json":
         return json_text(document)
     on_screen = output is None and sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""How verbs print: problems to stderr, results to stdout, JSON where a program reads."""
+"""Printing: problems to stderr, results to stdout as text or JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from petra_graph.errors import Problem
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Print problems to stderr, and how many they are."""
+    """Print problems to stderr, with their number."""
     for problem in problems:
         click.echo(str(problem), err=True)
     if len(problems) > 1:
@@ -30,7 +30,7 @@ def json_text(value: Any) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
-    """Print rows in aligned columns; columns that are empty throughout are left out."""
+    """Print rows in aligned columns; empty columns are left out."""
     columns = [column for column in zip(*rows, strict=True) if any(column)]
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
@@ -39,7 +39,7 @@ def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:
-    """Return a problem as JSON holds it."""
+    """Return a problem as a JSON value."""
     where = problem.where
     return {
         "message": problem.message,

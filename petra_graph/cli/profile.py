@@ -18,12 +18,18 @@ from petra_graph.cli.printing import print_json, print_table
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where the profile goes; default: NAME.profile.json, after the spec's name.",
 )
-@click.option("--micro-batches", type=click.IntRange(min=1), default=10, show_default=True, help="How many are timed.")
+@click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many micro-batches are timed.",
+)
 @json_option
 def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_batches: int, as_json: bool) -> None:
-    """Time what SPEC's nodes take on its devices, for `petra-graph plan SPEC --profile FILE`.
+    """Time SPEC's nodes on its devices, for `petra-graph plan SPEC --profile FILE`.
 
-    The network is trained for a few micro-batches in each way of keeping activations; nothing is saved but the times.
+    The network trains on a few micro-batches in each way of keeping activations; only the times are saved.
     """
     import attrs
 
@@ -32,16 +38,16 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     from petra_graph.training.profile import profile as measure
 
     if output is not None:
-        make_folder_of(output)  # a path that cannot be is told before minutes of measuring
-    taken = measure(spec, overrides, micro_batches)
-    path = output or Path(f"{taken.name}.profile.json")
-    write_profile(path, taken)
+        make_folder_of(output)  # a wrong path is refused before minutes of measuring
+    times = measure(spec, overrides, micro_batches)
+    path = output or Path(f"{times.name}.profile.json")
+    write_profile(path, times)
     if as_json:
-        print_json(attrs.asdict(taken))
+        print_json(attrs.asdict(times))
         return
-    operations = list(dict.fromkeys(name for node in taken.nodes.values() for name in node))
+    operations = list(dict.fromkeys(name for node in times.nodes.values() for name in node))
     rows = [["node", *(f"{name}, ms" for name in operations)]]
-    for node, seconds in taken.nodes.items():
+    for node, seconds in times.nodes.items():
         rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
     print_table(rows)
-    click.echo(f"{taken.device}; micro-batches of {taken.micro_batch}; {path}")
+    click.echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")

@@ -1,4 +1,4 @@
-"""`petra-graph run`: train what a spec describes."""
+"""`petra-graph run`: train a spec."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from petra_graph.errors import RunFailed
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
 def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as_json: bool) -> None:
-    """Train what SPEC describes ("-" reads it from the standard input).
+    """Train SPEC ("-" reads the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with everything written (exit code 130). Under torchrun, this is one of its processes.
+    micro-batches, with everything written (exit code 130). Under torchrun, this process is one of the run's.
     """
     if processes > 1 or "RANK" in os.environ:
-        # Where a process has gone, torch would log each lost connection with its C++ stack; it reads this when imported.
+        # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if dry_run:
         from petra_graph.training.prepare import outline, prepare
 
-        facts = outline(prepare(spec, overrides, processes))
+        figures = outline(prepare(spec, overrides, processes))
         if as_json:
-            print_json(facts)
+            print_json(figures)
         else:
-            click.echo("\n".join(f"{key}: {value}" for key, value in facts.items()))
+            click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
         return
     if processes > 1:
         from petra_graph.training.launch import run_on_processes
@@ -47,15 +47,15 @@ def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as
     from petra_graph.training.run import run as train
 
     try:
-        ended = train(spec, overrides, progress())
+        result = train(spec, overrides, progress())
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)
         raise
-    if ended.summary is not None:
+    if result.summary is not None:
         if as_json:
-            print_json(ended.summary)
+            print_json(result.summary)
         else:
-            click.echo("\n".join(summary_lines(ended.summary)))
-    if ended.interrupted is not None:
-        raise ended.interrupted
+            click.echo("\n".join(summary_lines(result.summary)))
+    if result.interrupted is not None:
+        raise result.interrupted

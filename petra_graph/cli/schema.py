@@ -1,4 +1,4 @@
-"""`petra-graph schema`: the JSON schema that editors complete specs with."""
+"""`petra-graph schema`: the JSON schema with which editors complete specs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from petra_graph.registry.registry import discover
     "distributions",
     multiple=True,
     metavar="NAME",
-    help="Only plugins of this distribution; may be repeated. Default: all that are installed.",
+    help="Only plugins of this distribution; may be repeated. Default: all installed plugins.",
 )
 def schema(distributions: Sequence[str]) -> None:
-    """Print the JSON schema of specs, with the options of the plugins that are installed.
+    """Print the JSON schema of specs, with the options of the installed plugins.
 
     Editors with a TOML language server use it where a spec's first line is `#:schema PATH`.
     """

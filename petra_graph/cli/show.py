@@ -22,7 +22,7 @@ from petra_graph.registry.registry import Plugin, discover
 @click.argument("plugin", metavar="GROUP/NAME")
 @json_option
 def show(plugin: str, as_json: bool) -> None:
-    """Show a plugin: what it is, its options with types, defaults and units, and a snippet to paste.
+    """Show a plugin: its summary, its options with types, defaults and units, and a snippet to paste.
 
     GROUP/NAME is a group of `petra-graph list` and a name in it, as in blocks/rev-basic.
     """

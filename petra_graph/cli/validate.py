@@ -1,4 +1,4 @@
-"""`petra-graph validate`: everything about specs that can be checked without torch."""
+"""`petra-graph validate`: check specs without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from petra_graph.cli.parameters import json_option, set_option
 from petra_graph.cli.printing import print_json, print_problems, problem_record
 from petra_graph.errors import PetraGraphError, SpecError
-from petra_graph.planning.check import Checked, check_spec
+from petra_graph.planning.check import CheckedSpec, check_spec
 from petra_graph.registry.registry import discover
 
 
@@ -21,11 +21,10 @@ from petra_graph.registry.registry import discover
 def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str], as_json: bool) -> None:
     """Check specs: keys, types, plugins, their options, and the graph's rules.
 
-    SPEC is a TOML file, or "-" for the standard input. Shapes are not checked: they need torch, and `run --dry-run`
-    checks them.
+    SPEC is a TOML file, or "-" for the standard input. Shapes need torch, so only `run --dry-run` checks them.
     """
     registry = discover()
-    results: dict[str, Checked | PetraGraphError] = {}
+    results: dict[str, CheckedSpec | PetraGraphError] = {}
     for spec in specs:
         try:
             results[spec] = check_spec(spec, overrides, registry=registry)
@@ -36,23 +35,23 @@ def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str],
         print_json([_record(spec, result) for spec, result in results.items()])
     else:
         for spec, result in results.items():
-            if isinstance(result, Checked):
+            if isinstance(result, CheckedSpec):
                 click.echo(_line(spec, result))
         print_problems([problem for error in failed for problem in error.problems])
     if failed:
-        # Plugins are only to blame where every spec is right.
+        # The exit code blames plugins only where every spec is right.
         wrong = [error for error in failed if isinstance(error, SpecError)]
         ctx.exit((wrong or failed)[0].exit_code)
 
 
-def _line(spec: str, checked: Checked) -> str:
+def _line(spec: str, checked: CheckedSpec) -> str:
     count = len(checked.graph.nodes)
     left = [*(f"block {name} not checked" for name in checked.unchecked_blocks), "shapes not checked"]
     return f"{spec}: ok ({count} node{'s' * (count != 1)}; {', '.join(left)}, use run --dry-run)"
 
 
-def _record(spec: str, result: Checked | PetraGraphError) -> dict[str, object]:
-    if isinstance(result, Checked):
+def _record(spec: str, result: CheckedSpec | PetraGraphError) -> dict[str, object]:
+    if isinstance(result, CheckedSpec):
         unchecked = ["shapes", *result.unchecked_blocks]
         return {"spec": spec, "ok": True, "nodes": len(result.graph.nodes), "unchecked": unchecked, "problems": []}
     return {"spec": spec, "ok": False, "problems": [problem_record(problem) for problem in result.problems]}

@@ -1,5 +1,6 @@
-"""A plan as a JSON document: what other tools read, and all that its views are made of.
+"""A plan as a JSON document, which other tools and all views of a plan read.
 
+    version           of this layout: 1
     name, method, schedule, accumulation, replicas, micro_batch
     stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
                       flops, seconds, bytes, channel_bytes (what it sends)
@@ -15,8 +16,8 @@
     timeline          stage, device, verb, micro_batch, start, end
     assumptions, warnings
 
-`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of the
-moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
+`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
+the moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from petra_graph.program.memory import PARTS, StageBytes
 from petra_graph.program.plan_document import Document
 from petra_graph.program.stage_program import Segment, StageProgram
 
+VERSION = 1
+"""Of the document's keys and their meaning."""
+
 
 def document(
     name: str,
@@ -46,26 +50,28 @@ def document(
     warnings: Iterable[str],
     with_timeline: bool,
 ) -> Document:
-    """Write a prediction down.
+    """Return a prediction as JSON.
 
     Args:
-        name: the specification's.
-        prediction: what is predicted.
-        shapes: every node's.
-        assumptions: what it rests on, for people.
-        warnings: what to change, for people.
+        name: of the specification.
+        prediction: of a placement.
+        shapes: of every node.
+        assumptions: sentences about the sources of the numbers.
+        warnings: sentences about keys to change.
         with_timeline: list the first operations one by one; there are many.
     """
-    setting = prediction.setting
+    inputs = prediction.inputs
+    schedule = prediction.placement.schedule
     stages = list(_stages(prediction))
     paper = prediction.paper
     return {
+        "version": VERSION,
         "name": name,
-        "method": setting.method.name,
-        "schedule": list(prediction.schedule) if isinstance(prediction.schedule, tuple) else prediction.schedule,
-        "accumulation": setting.accumulation,
-        "replicas": setting.replicas,
-        "micro_batch": setting.costs.micro_batch,
+        "method": inputs.method.name,
+        "schedule": list(schedule) if isinstance(schedule, tuple) else schedule,
+        "accumulation": inputs.accumulation,
+        "replicas": inputs.replicas,
+        "micro_batch": inputs.costs.micro_batch,
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
@@ -83,10 +89,10 @@ def document(
 
 
 def _stages(prediction: Prediction) -> Iterator[Document]:
-    costs = prediction.setting.costs
-    for program, place, memory, seconds, modelled in zip(
+    costs = prediction.inputs.costs
+    for program, stage, memory, seconds, modelled in zip(
         prediction.programs,
-        prediction.partition.stages,
+        prediction.placement.stages,
         prediction.memory,
         prediction.seconds,
         prediction.pipeline.stages,
@@ -99,7 +105,7 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "kind": _kind(program),
             "device": program.device,
             "depth": program.depth,
-            "distance": place.distance,
+            "distance": stage.distance,
             "staleness": staleness(modelled).updates,
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
             "flops": {"forward": forward, "backward": backward},
@@ -127,7 +133,7 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
-    """Return what a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
+    """Return the bytes that a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
     sizes = prediction.channel_bytes
     return {
         "forward": sum(sizes[edge].forward for edge in program.sends),
@@ -140,7 +146,7 @@ def _timing(prediction: Prediction) -> Document:
     return {
         "tick_seconds": timing.tick_seconds,
         "samples_per_second": timing.samples_per_second(
-            prediction.setting.costs.micro_batch, prediction.setting.replicas
+            prediction.inputs.costs.micro_batch, prediction.inputs.replicas
         ),
         "speedup_over_reversible_backprop": prediction.speedup,
         "bubble_fraction": timing.bubble_fraction,
@@ -148,7 +154,7 @@ def _timing(prediction: Prediction) -> Document:
         "fill_seconds": timing.fill_seconds,
         "drain_seconds": timing.drain_seconds,
         "overhead_seconds": timing.overhead_seconds,
-        "outside_seconds": prediction.setting.outside_seconds,
+        "outside_seconds": prediction.inputs.outside_seconds,
         "exact": timing.exact,
         "limited_by": list(timing.limited_by),
     }
@@ -156,14 +162,14 @@ def _timing(prediction: Prediction) -> Document:
 
 def _used(prediction: Prediction) -> Sequence[Device]:
     """Return the devices that host a stage."""
-    return [device for device in prediction.setting.devices if device.name in prediction.timing.utilisation]
+    return [device for device in prediction.inputs.devices if device.name in prediction.timing.utilisation]
 
 
 def _devices(prediction: Prediction) -> Iterator[Document]:
     tick = prediction.timing.tick_seconds
     for device in _used(prediction):
         used = prediction.timing.utilisation[device.name]
-        streams = 2 if prediction.setting.overlap else 1
+        streams = 2 if prediction.inputs.overlap else 1
         yield {
             "name": device.name,
             "type": device.type.name,
@@ -176,18 +182,18 @@ def _devices(prediction: Prediction) -> Iterator[Document]:
 
 
 def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator[Document]:
-    setting = prediction.setting
+    inputs = prediction.inputs
     for program in prediction.programs:
         for segment in program.segments:
             for name in segment.nodes:
-                node = setting.graph.nodes[name]
-                forward, backward = node_flops(program, segment, name, setting.costs)
+                node = inputs.graph.nodes[name]
+                forward, backward = node_flops(program, segment, name, inputs.costs)
                 yield {
                     "name": name,
                     "kind": node.kind,
                     "block": node.block,
                     "stage": program.index,
-                    "parameters": setting.costs.nodes[name].parameters,
+                    "parameters": inputs.costs.nodes[name].parameters,
                     "inputs": [producer for producer in node.inputs if producer != INPUT],
                     "outputs": [list(shape) for shape in shapes[name].outputs],
                     "flops": {"forward": forward, "backward": backward},
@@ -196,15 +202,15 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
 
 
 def _node_seconds(prediction: Prediction, program: StageProgram, segment: Segment, name: str) -> Document:
-    seconds = node_seconds(program, segment, name, prediction.setting.clocks[program.device])
+    seconds = node_seconds(program, segment, name, prediction.inputs.clocks[program.device])
     return {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update}
 
 
 def _edges(prediction: Prediction) -> Iterator[Document]:
     home = {name: program.device for program in prediction.programs for name in program.nodes}
     stage = {name: program.index for program in prediction.programs for name in program.nodes}
-    nodes = prediction.setting.costs.nodes
-    for producer, consumer in prediction.setting.graph.digraph.edges:
+    nodes = prediction.inputs.costs.nodes
+    for producer, consumer in prediction.inputs.graph.digraph.edges:
         edge = Edge(producer, consumer)
         crosses = stage[producer] != stage[consumer]
         sizes = prediction.channel_bytes.get(edge)

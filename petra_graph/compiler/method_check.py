@@ -1,4 +1,4 @@
-"""Which method, under which schedule: what the specification says, checked against what the method is."""
+"""The method and schedule of a specification, checked against what the method allows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from petra_graph.program.partition import Partition
 from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec
 
 
-def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
-    """Return the method, with the settings that the specification spells out, and the schedule that is asked for.
+def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
+    """Return the method, with the keys that the specification overrides, and the schedule.
 
     Raises:
-        SpecError: no such method, or settings that contradict one another. Paths count from the whole.
+        SpecError: the method does not exist, or its keys contradict each other. Paths begin at the specification's root.
     """
-    method = METHODS.get(chosen.name)
+    method = METHODS.get(spec.name)
     if method is None:
-        message = f"unknown method {shown(chosen.name)}"
-        raise SpecError(Problem(message=message, hint=suggestion(chosen.name, METHODS), path=("method", "name")))
-    schedule = chosen.schedule or method.schedules[0]
-    settings = {
+        message = f"unknown method {shown(spec.name)}"
+        raise SpecError(Problem(message=message, hint=suggestion(spec.name, METHODS), path=("method", "name")))
+    schedule = spec.schedule or method.schedules[0]
+    overrides = {
         key: value
         for key in ("reversible", "buffered", "backward", "flush")
-        if (value := getattr(chosen, key)) is not None
+        if (value := getattr(spec, key)) is not None
     }
-    method = attrs.evolve(method, **settings)
+    method = attrs.evolve(method, **overrides)
     problems = [*_contradictions(method, schedule), *_clip_problems(method, schedule, clip)]
     if problems:
         raise SpecError(problems)
@@ -40,10 +40,10 @@ def method_and_schedule(chosen: MethodSpec, clip: ClipSpec | None) -> tuple[Meth
 def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition) -> None:
     """Check a list of depths against the stages.
 
-    A stage that runs fewer forwards ahead than one that it feeds would leave that one waiting for ever.
+    A stage that runs fewer forwards ahead than a stage that it feeds would leave that stage waiting for ever.
 
     Raises:
-        SpecError: there are not as many as stages, the last is not 1, or one grows along an edge.
+        SpecError: the number of depths is not that of the stages, the last depth is not 1, or depths grow along an edge.
     """
     if not isinstance(schedule, tuple):
         return
@@ -70,7 +70,7 @@ def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition
 
 
 def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem]:
-    """Yield what is wrong with the schedule, or where that is right, with what is kept under it."""
+    """Yield the problem of the schedule, or where the schedule is right, those of what nodes keep under it."""
     wrong = _schedule_problem(method, schedule)
     if wrong is not None:
         yield wrong

@@ -1,4 +1,4 @@
-"""Number formats: which exclude one another, and in how many bytes tensors wait and travel."""
+"""Number formats: the combinations that are allowed, with the bytes in which tensors are stored and sent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from petra_graph.spec.model import PrecisionSpec
 
 
 def check_precision(precision: PrecisionSpec) -> None:
-    """Check that streams on a grid are stored and sent as they are.
+    """Check that streams on a grid are stored and sent without rounding.
 
     Raises:
-        SpecError: a type for buffers or wires would round what the grid makes exact. Paths count from the whole.
+        SpecError: the type of buffers or channels would round what the grid makes exact. Paths begin at the
+            specification's root.
     """
     if precision.streams != "grid":
         return
@@ -31,11 +32,11 @@ def check_precision(precision: PrecisionSpec) -> None:
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
-    """Return in how many bytes tensors wait and travel.
+    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
-        precision: what the specification says.
-        kind: of the devices, "cpu" or "cuda".
+        precision: the specification's `precision` table.
+        kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
     offload = precision.buffer_device == "cpu" and kind == "cuda"

@@ -1,4 +1,4 @@
-"""What stages will hold and how fast they will be: memory model and time model, applied to programs."""
+"""The memory model with the time model, applied to a placement."""
 
 from __future__ import annotations
 
@@ -19,55 +19,54 @@ from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.memory import PaperBytes, StageBytes
 from petra_graph.program.method import METHODS
 from petra_graph.program.partition import Partition
+from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Schedule
 
 TICKS_SHOWN = 6
-"""Of the steady state, in a timeline."""
+"""Ticks of the steady state in a timeline."""
 
 
 @define(kw_only=True, frozen=True, eq=False, slots=False)
 class Prediction:
-    """Stages, and what the models say of them; each model is asked when its answer is."""
+    """A placement with its memory and its times; each model runs when its result is first used."""
 
-    setting: PlannerInputs
-    partition: Partition
-    schedule: Schedule
+    inputs: PlannerInputs
+    placement: Placement
 
     @cached_property
     def programs(self) -> tuple[StageProgram, ...]:
         """The stages' programs."""
-        return self.setting.programs(self.partition, self.schedule)
+        return self.inputs.programs(self.placement, self.placement.schedule)
 
     @cached_property
     def memory(self) -> tuple[StageBytes, ...]:
-        """Every stage's, at its largest moment."""
-        return stage_memory(self.programs, self.setting.costs, transport=self.setting.transport)
+        """The bytes of every stage, at its largest moment."""
+        return stage_memory(self.programs, self.inputs.costs, transport=self.inputs.transport)
 
     @cached_property
     def device_memory(self) -> Mapping[str, StageBytes]:
-        """Every used device's."""
+        """The bytes of every device that hosts a stage."""
         return device_memory(self.programs, self.memory)
 
     @cached_property
     def paper(self) -> PaperBytes:
-        """What the paper counts."""
-        return paper_accounting(self.programs, self.setting.costs)
+        """The bytes that the paper counts."""
+        return paper_accounting(self.programs, self.inputs.costs)
 
     @cached_property
     def seconds(self) -> tuple[StageSeconds, ...]:
-        """What every stage's operations take."""
-        return tuple(self.setting.seconds(program) for program in self.programs)
+        """The seconds of every stage's operations."""
+        return tuple(self.inputs.seconds(program) for program in self.programs)
 
     @cached_property
     def channel_bytes(self) -> Mapping[Edge, MessageBytes]:
         """The sizes of messages between stages."""
-        return self.setting.channel_bytes(self.programs)
+        return self.inputs.channel_bytes(self.programs)
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The time model's, whose channels have no bound."""
-        return self.setting.pipeline(self.programs)
+        """The stages as the time model needs them; channels have no bound."""
+        return self.inputs.pipeline(self.programs)
 
     @cached_property
     def capacity(self) -> Mapping[ChannelKey, int]:
@@ -78,7 +77,7 @@ class Prediction:
 
     @cached_property
     def timing(self) -> Timing:
-        """Its speed.
+        """The speed.
 
         Raises:
             Deadlock: some stage would wait for ever.
@@ -87,8 +86,8 @@ class Prediction:
 
     @cached_property
     def sequential_seconds(self) -> float:
-        """A micro-batch of `reversible-backprop`, the same stages on the same devices one after another."""
-        return sequential_seconds(self.setting, self.partition)
+        """The seconds of a micro-batch with `reversible-backprop`, the same stages one after another."""
+        return sequential_seconds(self.inputs, self.placement)
 
     @property
     def speedup(self) -> float:
@@ -96,15 +95,15 @@ class Prediction:
         return self.sequential_seconds / self.timing.tick_seconds if self.timing.tick_seconds else 1.0
 
     def timeline(self) -> Timeline:
-        """Return what happens from the start to some ticks after the pipeline is full, with a run's capacities."""
+        """Return the operations from the start to some ticks after the pipeline is full, with a run's capacities."""
         depth = max(program.depth for program in self.programs)
-        windows = -(-(depth + TICKS_SHOWN) // self.setting.accumulation)
-        return simulate(self.pipeline.with_capacity(self.capacity), windows * self.setting.accumulation)
+        windows = -(-(depth + TICKS_SHOWN) // self.inputs.accumulation)
+        return simulate(self.pipeline.with_capacity(self.capacity), windows * self.inputs.accumulation)
 
 
-def sequential_seconds(setting: PlannerInputs, partition: Partition) -> float:
-    """Return what a micro-batch takes with `reversible-backprop`, the same stages one after another."""
+def sequential_seconds(inputs: PlannerInputs, partition: Partition) -> float:
+    """Return the seconds of a micro-batch with `reversible-backprop`, the same stages one after another."""
     one_by_one = evolve(
-        setting, method=METHODS["reversible-backprop"], schedule="sequential", last_stage_keeps_graph=False
+        inputs, method=METHODS["reversible-backprop"], schedule="sequential", last_stage_keeps_graph=False
     )
     return tick(one_by_one.pipeline(one_by_one.programs(partition, "sequential"))).seconds

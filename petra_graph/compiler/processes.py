@@ -1,4 +1,4 @@
-"""How many processes can share the stages, and on what kind of device."""
+"""The processes of a pipeline, checked against its stages and its devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def check_processes(stages: int, processes: int) -> None:
     """Check that every process has a stage.
 
     Raises:
-        SpecError: one would have none.
+        SpecError: there are more processes than stages.
     """
     if processes > stages:
         raise SpecError(
@@ -28,21 +28,21 @@ def process_devices(partition: PartitionSpec, processes: int, available: str) ->
     On CUDA each process has the device of its local rank.
 
     Args:
-        partition: what the specification asks for.
-        processes: how many there are.
-        available: the kind of device that is used where none is asked for, "cpu" or "cuda".
+        partition: the specification's `partition` table.
+        processes: number of processes in a pipeline.
+        available: the kind of device where the specification names none, "cpu" or "cuda".
 
     Raises:
-        SpecError: the specification asks for other devices than processes, or for different kinds.
+        SpecError: the number of devices is not that of the processes, or the devices are of different kinds.
     """
-    asked = partition.devices
-    if isinstance(asked, int):
-        if asked not in {1, processes}:
-            raise _contradiction(asked, f"there are {processes} processes, and each is a device", "leave it out")
+    devices = partition.devices
+    if isinstance(devices, int):
+        if devices not in {1, processes}:
+            raise _contradiction(devices, f"there are {processes} processes, and each is a device", "leave it out")
         return _numbered(available, processes)
-    kinds = {name.partition(":")[0] for name in asked}
+    kinds = {name.partition(":")[0] for name in devices}
     if len(kinds) != 1 or not kinds <= {"cpu", "cuda"}:
-        raise _contradiction(asked, "all processes run on one kind of device", '["cpu"] or ["cuda"]')
+        raise _contradiction(devices, "all processes run on one kind of device", '["cpu"] or ["cuda"]')
     return _numbered(kinds.pop(), processes)
 
 
@@ -50,6 +50,6 @@ def _numbered(kind: str, processes: int) -> tuple[str, ...]:
     return tuple("cpu" if kind == "cpu" else f"cuda:{rank}" for rank in range(processes))
 
 
-def _contradiction(asked: object, rule: str, hint: str) -> SpecError:
-    message = f"partition.devices is {shown(asked)}, but {rule}"
+def _contradiction(devices: object, rule: str, hint: str) -> SpecError:
+    message = f"partition.devices is {shown(devices)}, but {rule}"
     return SpecError(Problem(message=message, hint=hint, path=("partition", "devices")))

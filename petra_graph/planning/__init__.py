@@ -1,1 +1,1 @@
-"""Use cases: validate, prepare, run."""
+"""From a specification to a plan: check, measure, place, predict."""

@@ -1,27 +1,29 @@
-"""A specification checked against everything that can be known without torch.
+"""The check step: a specification checked against everything that is known without torch.
 
-Keys and types, plugins and their options, the architecture written out as nodes, the graph's rules, method, schedule
-and stages. Shapes are not checked: they need the blocks' code.
+Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision,
+stages. Shapes are not checked: they need the blocks' code.
 
-Decision: one problem does not hide another. Each step goes on with what the steps before it could read, and all that
-was found is raised together.
+Decision: no problem hides another. Each step goes on with the parts that the steps before it could read, and all
+problems are raised together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.method_check import method_and_schedule
-from petra_graph.compiler.partition import partition
+from petra_graph.compiler.method_check import check_depths, check_method
+from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.precision import check_precision
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.program.method import Method
+from petra_graph.program.partition import Partition
 from petra_graph.registry.building import expand
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.local import missing_module
@@ -30,11 +32,11 @@ from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discov
 from petra_graph.registry.trust import guarded
 from petra_graph.spec.load import LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
-from petra_graph.spec.model import InputSpec, NodeSpec, Spec
+from petra_graph.spec.model import AskedSchedule, InputSpec, NodeSpec, Spec
 
 
 @frozen(kw_only=True)
-class Chosen:
+class ConfiguredPlugin:
     """A plugin that the specification names, with its options read."""
 
     plugin: Plugin
@@ -42,37 +44,43 @@ class Chosen:
 
 
 @frozen(kw_only=True)
-class CheckedNode:
-    """A node's table, with its block resolved and its options read."""
+class CheckedNetwork:
+    """A network with the method and the stages of its specification."""
 
-    spec: NodeSpec
-    plugin: Plugin | None
-    """None for a "module:Class" that was not imported."""
-    options: Any
-    path: Path
-    """Where the specification says so; the whole `architecture` for the nodes that it made."""
+    spec: Spec
+    graph: NodeGraph
+    method: Method
+    schedule: AskedSchedule
+    stages: Partition | None
+    """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
+
+    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
+        """Return the same network under another specification, or with other kinds of nodes.
+
+        Raises:
+            SpecError: the other specification's method, precision or stages are wrong.
+        """
+        network = graph or self.graph
+        method, schedule = check_method(spec.method, spec.optimizer.clip)
+        check_precision(spec.precision)
+        stages = given_stages(network, spec, schedule)
+        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
 
 
 @frozen(kw_only=True)
-class Checked:
-    """A specification in which nothing was found wrong."""
+class CheckedSpec(CheckedNetwork):
+    """A specification without problems."""
 
-    spec: Spec
     loaded: LoadedSpec
-    architecture: Chosen | None
+    architecture: ConfiguredPlugin | None
     """None where the specification lists its nodes."""
-    loss: Chosen
-    optimizer: Chosen
-    lr_schedule: Chosen
-    data: Chosen
+    loss: ConfiguredPlugin
+    optimizer: ConfiguredPlugin
+    lr_schedule: ConfiguredPlugin
+    data: ConfiguredPlugin
     facts: DataFacts
-    nodes: tuple[CheckedNode, ...]
-    graph: NodeGraph
-
-    @property
-    def unchecked_blocks(self) -> tuple[str, ...]:
-        """The "module:Class" blocks that were not imported, and so not checked."""
-        return tuple(dict.fromkeys(node.spec.block for node in self.nodes if node.plugin is None))
+    unchecked_blocks: tuple[str, ...]
+    """The "module:Class" blocks that were not imported, and so not checked."""
 
 
 def check_spec(
@@ -81,7 +89,7 @@ def check_spec(
     *,
     registry: Registry | None = None,
     import_local: bool = False,
-) -> Checked:
+) -> CheckedSpec:
     """Check a specification.
 
     Args:
@@ -95,49 +103,67 @@ def check_spec(
         PluginError: only plugins are at fault.
     """
     loaded = load(path, overrides)
-    findings = ProblemCollector(wrong=list(loaded.problems))
+    problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     check = _Check(
-        loaded=loaded, registry=registry or discover(), findings=findings, import_local=import_local, resolved={}
+        loaded=loaded, registry=registry or discover(), problems=problems, import_local=import_local, resolved={}
     )
-    check.misplaced_options()
-    chosen = {table: check.choose(table) for table in PLUGIN_TABLES}
-    facts = check.facts(chosen["data"])
-    nodes = check.nodes(chosen["architecture"], facts)
+    check.hint_at_misplaced_options()
+    plugins = {table: check.plugin_of(table) for table in PLUGIN_TABLES}
+    facts = check.facts(plugins["data"])
+    nodes = check.nodes(plugins["architecture"], facts)
     graph = check.graph(nodes)
     check.input(facts)
-    check.method()
+    method = check.method()
     check.precision()
-    check.stages(graph)
-    findings.raise_any(loaded)
+    stages = check.stages(graph, method)
+    problems.raise_any()
     assert loaded.spec is not None
     assert facts is not None
     assert graph is not None
-    named = cast(Mapping[str, Chosen], {table: choice for table, choice in chosen.items() if table != "architecture"})
-    return Checked(
+    assert method is not None
+    architecture = plugins.pop("architecture")
+    return CheckedSpec(
         spec=loaded.spec,
-        loaded=loaded,
-        architecture=chosen["architecture"],
-        facts=facts,
-        nodes=tuple(nodes),
         graph=graph,
-        **named,
+        method=method[0],
+        schedule=method[1],
+        stages=stages,
+        loaded=loaded,
+        architecture=architecture,
+        facts=facts,
+        unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
+        **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
+
+
+def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Partition | None:
+    """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
+
+    Raises:
+        SpecError: the lists are no stages of the network, or the listed depths do not fit them.
+    """
+    stages = spec.partition.stages
+    if isinstance(stages, int):
+        return None
+    given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
+    check_depths(schedule, graph, given)
+    return given
 
 
 @frozen(kw_only=True)
 class _Check:
-    """The steps; each adds what it finds to `findings` and returns what it could read."""
+    """The steps; each adds its problems to `problems` and returns the values that it could read."""
 
     loaded: LoadedSpec
     registry: Registry
-    findings: ProblemCollector
+    problems: ProblemCollector
     import_local: bool
     resolved: dict[tuple[str, str], Plugin | None]
     """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
 
-    def misplaced_options(self) -> None:
-        """Where an unknown key of a table is an option of the plugin that the table names, say so."""
-        for index, problem in enumerate(self.findings.wrong):
+    def hint_at_misplaced_options(self) -> None:
+        """Where an unknown key of a table is an option of the plugin that the table names, add that as a hint."""
+        for index, problem in enumerate(self.problems.wrong):
             if not problem.at_key:
                 continue
             match problem.path:
@@ -153,13 +179,13 @@ class _Check:
                 continue
             try:
                 plugin = self.registry.resolve(group, name)
-            except PetraGraphError:  # It is told where the plugin is chosen.
+            except PetraGraphError:  # The step that resolves the plugin reports it.
                 continue
             if key in attrs.fields_dict(plugin.declaration.options):
                 hint = f"did you mean {meant}? {key} is an option of {plugin}"
-                self.findings.wrong[index] = attrs.evolve(problem, hint=hint)
+                self.problems.wrong[index] = attrs.evolve(problem, hint=hint)
 
-    def choose(self, table: str) -> Chosen | None:
+    def plugin_of(self, table: str) -> ConfiguredPlugin | None:
         """Resolve a top-level table's plugin and read its options."""
         part = self.loaded.parts.get((table,))
         if part is None:
@@ -168,75 +194,61 @@ class _Check:
         if plugin is None:
             return None
         options = self.options(plugin, part.options, (table, "options"))
-        return None if options is None else Chosen(plugin=plugin, options=options)
+        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options)
 
     def resolve(self, group: str, name: str, path: Path) -> Plugin | None:
         """Resolve a plugin."""
         key = (group, name)
         if self.resolved.get(key) is None:
-            self.resolved[key] = self.findings.attempt(lambda: self.registry.resolve(group, name), path)
+            self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, group, name)
         return self.resolved[key]
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
         options, problems = read_options(plugin, mapping, path)
-        self.findings.add(problems)
+        self.problems.add(problems)
         return options
 
-    def facts(self, data: Chosen | None) -> DataFacts | None:
-        """Ask the data set's declaration what its samples look like."""
+    def facts(self, data: ConfiguredPlugin | None) -> DataFacts | None:
+        """Return the shape and type of the data set's samples, from its declaration."""
         if data is None:
             return None
         declaration = cast(DataSetDeclaration, data.plugin.declaration)
-        return self.findings.attempt(
-            lambda: guarded(lambda: declaration.facts(data.options), f"{data.plugin} cannot say what its samples are"),
-            ("data", "options"),
-            inside=True,
-        )
+        failure = f"{data.plugin} cannot say what its samples are"
+        problems = self.problems.at("data", "options")
+        return problems.attempt(guarded, lambda: declaration.facts(data.options), failure)
 
-    def nodes(self, architecture: Chosen | None, facts: DataFacts | None) -> list[CheckedNode]:
+    def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""
         if architecture is None:
             listed = {path: part for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)}
             return [self.node(node, path) for path, node in listed.items()]
         if facts is None:
             return []
-        expanded = self.findings.attempt(
-            lambda: expand(architecture.plugin, architecture.options, facts), ("architecture", "options"), inside=True
-        )
+        problems = self.problems.at("architecture", "options")
+        expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts)
         return [self.node(node, ("architecture",)) for node in expanded or ()]
 
-    def node(self, node: NodeSpec, path: Path) -> CheckedNode:
-        local = self.registry.is_local(node.block)
+    def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None
-        if local and not self.import_local:
+        if self.registry.is_local(node.block) and not self.import_local:
             missing = missing_module(node.block)
             if missing is not None:
-                self.findings.add([attrs.evolve(missing, path=(*path, "block"))])
+                self.problems.add([attrs.evolve(missing, path=(*path, "block"))])
         else:
             plugin = self.resolve(BLOCKS, node.block, (*path, "block"))
             if plugin is not None:
                 options = self.options(plugin, node.options, (*path, "options"))
-        return CheckedNode(spec=node, plugin=plugin, options=options, path=path)
+        return NodeInput(spec=node, plugin=plugin, options=options, path=path)
 
-    def graph(self, nodes: list[CheckedNode]) -> NodeGraph | None:
-        """Apply the graph's rules, where every node could be read: a missing one would break rules by its absence."""
+    def graph(self, nodes: list[NodeInput]) -> NodeGraph | None:
+        """Apply the graph's rules, where every node could be read: a missing node would break rules by its absence."""
         given = self.loaded.values.get("graph", {})
         tables = given.get("node", []) if isinstance(given, Mapping) else []
         if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
             return None
         head = _likely_head(nodes)
-        graph, problems = build_graph(
-            [
-                NodeInput(
-                    spec=attrs.evolve(node.spec, kind="head") if node is head else node.spec,
-                    plugin=node.plugin,
-                    options=node.options,
-                    path=node.path,
-                )
-                for node in nodes
-            ]
-        )
-        self.findings.add(problems)
+        graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])
+        self.problems.add(problems)
         return graph
 
     def input(self, facts: DataFacts | None) -> None:
@@ -244,47 +256,41 @@ class _Check:
         stated = self.loaded.parts.get(("graph", "input"))
         if facts is None or not isinstance(stated, InputSpec):
             return
-        for key, said, is_so in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
-            if said != is_so:
-                self.findings.add(
-                    [
-                        Problem(
-                            message=f"the graph's input has {key} {shown(said)}, but the data set's samples have {shown(is_so)}",
-                            hint="leave out [graph] input: the data set says it",
-                            path=("graph", "input", key),
-                        )
-                    ]
-                )
+        for key, given, actual in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
+            if given != actual:
+                message = f"the graph's input has {key} {shown(given)}, but the data set's samples have {shown(actual)}"
+                hint = "leave out [graph] input: the data set says it"
+                self.problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
 
-    def method(self) -> None:
-        """Look up the method, and whether it runs under the schedule and with the clipping that are asked for."""
-        method = self.loaded.parts.get(("method",))
-        optimizer = self.loaded.parts.get(("optimizer",))
-        if method is not None:
-            clip = optimizer.clip if optimizer is not None else None
-            self.findings.attempt(lambda: method_and_schedule(method, clip), (), inside=True)
+    def method(self) -> tuple[Method, AskedSchedule] | None:
+        """Return the method and the schedule, where they go together with each other and with the clipping."""
+        method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
+        if method is None:
+            return None
+        return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def precision(self) -> None:
         """Check that the number formats go together."""
         precision = self.loaded.parts.get(("precision",))
         if precision is not None:
-            self.findings.attempt(lambda: check_precision(precision), (), inside=True)
+            self.problems.attempt(check_precision, precision)
 
-    def stages(self, graph: NodeGraph | None) -> None:
-        """Cut the graph where the specification says so by hand; only a graph without fault can be cut."""
+    def stages(self, graph: NodeGraph | None, method: tuple[Method, AskedSchedule] | None) -> Partition | None:
+        """Return the given stages; only a graph without problems can be cut."""
         spec = self.loaded.spec
-        if graph is None or spec is None or self.findings.wrong:
-            return
-        cuts = spec.partition.stages
-        if cuts == "per-block" or isinstance(cuts, int):
-            return
-        self.findings.attempt(lambda: partition(graph, cuts, ("cpu",)), (), inside=True)
+        if graph is None or spec is None or method is None or self.problems.wrong:
+            return None
+        return self.problems.attempt(given_stages, graph, spec, method[1])
 
 
-def _likely_head(nodes: list[CheckedNode]) -> CheckedNode | None:
-    """Return the node that must be taken for the head: the last whose block is not known, where no known one is.
+def _as_head(node: NodeInput) -> NodeInput:
+    return attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head"))
 
-    The graph without it would lack a head, which nobody could mend who has only misspelt a block's name.
+
+def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
+    """Return the last node whose block is unknown, where no known node is a head.
+
+    The graph without it would lack a head: a second problem, whose only cause is the misspelt name of a block.
     """
     kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
     if "head" in kinds or None not in kinds:

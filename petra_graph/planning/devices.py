@@ -1,4 +1,4 @@
-"""Which devices a specification means: those that are here for a run, those that are spoken of for a plan."""
+"""The devices of a specification: those that are present for a run, or those that a plan assumes."""
 
 from __future__ import annotations
 
@@ -18,58 +18,59 @@ _DEVICES = ("partition", "devices")
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
     """Return the names of a run's devices, in order.
 
-    A number means the first CUDA devices, or where torch sees none, the CPU. Several processes have one device each.
+    A number means the first CUDA devices, or the CPU where torch sees no CUDA device. Several processes have one device
+    each.
 
     Raises:
         SpecError: a device does not exist here.
     """
-    asked = partition.devices
+    devices = partition.devices
     available = torch.cuda.device_count()
     if processes > 1:
         return process_devices(partition, processes, "cuda" if available else "cpu")
-    if isinstance(asked, int):
+    if isinstance(devices, int):
         if available == 0:
             return ("cpu",)
-        asked = tuple(f"cuda:{index}" for index in range(asked))
+        devices = tuple(f"cuda:{index}" for index in range(devices))
     problems = [
         Problem(
             message=f"device {shown(name)} does not exist here",
             hint=f"allowed: cpu{''.join(f', cuda:{index}' for index in range(available))}",
             path=_DEVICES,
         )
-        for name in asked
+        for name in devices
         if not _exists(name, available)
     ]
-    if not asked:
+    if not devices:
         problems.append(Problem(message="no device is listed", hint='["cpu"]', path=_DEVICES))
     if problems:
         raise SpecError(problems)
-    return tuple(asked)
+    return tuple(devices)
 
 
 def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
     """Return the devices with their types, limits and links.
 
     Args:
-        partition: what the specification says.
-        names: the devices that are really there; None: those that the specification speaks of, which need not exist.
+        partition: the specification's `partition` table.
+        names: the devices that are present; None: those that the specification names, which need not exist.
 
     Raises:
-        SpecError: a type is not known, or lists do not match in length.
+        SpecError: a type is unknown, or lists do not match in length.
     """
-    problems = list(_problems(partition, _count(partition)))
+    planned = device_count(partition)
+    problems = list(_problems(partition, planned))
     if problems:
         raise SpecError(problems)
-    count = len(names) if names is not None else _count(partition)
+    count = planned if names is None else len(names)
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
-    if names is not None and any(not name.startswith(taken.kind) for name, taken in zip(names, types, strict=False)):
-        types = ()  # what is here is of another kind than what was planned for
-    types = types or _found(names, count)
-    asked = names or _names(partition, types)
+    if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
+        types = ()  # the present devices are of another kind than the planned ones
+    types = types or _present_types(names, count)
     limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
         Device(name=name, type=device, memory_bytes=limit, link=_link(partition, device.link))
-        for name, device, limit in zip(asked, types[:count], limits[:count], strict=True)
+        for name, device, limit in zip(names or _names(partition, types), types[:count], limits[:count], strict=True)
     )
 
 
@@ -80,7 +81,8 @@ def _exists(name: str, available: int) -> bool:
     return name == "cpu"
 
 
-def _count(partition: PartitionSpec) -> int:
+def device_count(partition: PartitionSpec) -> int:
+    """Return how many devices a specification asks for."""
     return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
 
@@ -93,7 +95,7 @@ def _names(partition: PartitionSpec, types: tuple[DeviceType, ...]) -> tuple[str
 
 
 def _each(given: str | tuple[str, ...] | None, count: int) -> tuple[str, ...]:
-    """Return one value a device; nothing where nothing is given."""
+    """Return one value for each device; an empty tuple where the specification gives none."""
     if given is None:
         return ()
     return (given,) * count if isinstance(given, str) else given
@@ -116,8 +118,8 @@ def _problems(partition: PartitionSpec, count: int) -> Iterator[Problem]:
             )
 
 
-def _found(names: tuple[str, ...] | None, count: int) -> tuple[DeviceType, ...]:
-    """Return what this machine has: its GPUs as far as the table knows them, or the CPU."""
+def _present_types(names: tuple[str, ...] | None, count: int) -> tuple[DeviceType, ...]:
+    """Return the types of this machine's devices: its GPUs, as far as the table knows them, or the CPU."""
     if not torch.cuda.is_available() or (names is not None and not any(name.startswith("cuda") for name in names)):
         return (DEVICE_TYPES["cpu"],) * count
     named = torch.cuda.get_device_name(0).lower().replace(" ", "").replace("-", "")

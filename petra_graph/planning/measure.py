@@ -1,50 +1,133 @@
-"""What a checked specification's nodes cost, without the data set's files."""
+"""The measure step: the shapes of a network's nodes, with their costs where a later step needs them.
+
+Neither the data set's files nor the devices are needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 
+import torch
+from attrs import frozen
+
+from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.planner_inputs import PlannerInputs, planner_inputs
+from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.planning.check import Checked
+from petra_graph.measure.shapes import NodeShapes, measure_shapes
+from petra_graph.planning.check import CheckedNetwork, CheckedSpec
 from petra_graph.program.costs import CostTable
+from petra_graph.program.devices import Device
+from petra_graph.program.placement import Placement
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import built, load
 from petra_graph.spec.model import Spec
 
 
-class Costs:
-    """What nodes of a checked specification cost, each measured once for what it depends on."""
+@frozen(kw_only=True)
+class MeasuredNetwork(CheckedNetwork):
+    """A checked network with the shapes of its nodes."""
 
-    def __init__(self, checked: Checked) -> None:
+    shapes: Mapping[str, NodeShapes]
+    costs: Callable[[NodeGraph, Spec], CostTable]
+    """Measures what nodes cost; a step calls it only where costs decide something."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained values in the network."""
+        return sum(node.parameters for node in self.shapes.values())
+
+    @property
+    def messages(self) -> MessageTypes:
+        """The layouts of messages between stages, at the specification's micro-batch and precision."""
+        return MessageTypes(
+            streams={name: node.streams for name, node in self.shapes.items()},
+            precision=self.spec.precision,
+            batch=self.spec.data.batch,
+            evaluation_batch=self.spec.data.evaluation_batch or self.spec.data.batch,
+        )
+
+    def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:
+        """Return the inputs of placement and prediction; this measures costs.
+
+        Raises:
+            SpecError: a block cannot be run, or the profile does not belong to the specification.
+            PluginError: code cannot be imported.
+        """
+        return planner_inputs(
+            self.spec,
+            self.graph,
+            self.method,
+            self.schedule,
+            costs=self.costs(self.graph, self.spec),
+            messages=self.messages,
+            devices=devices,
+            overlap=overlap,
+        )
+
+    def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the program of every stage: the lower step."""
+        return lower(
+            self.graph,
+            placement,
+            method=self.method,
+            schedule=placement.schedule,
+            accumulation=self.spec.method.accumulation,
+            messages=self.messages,
+            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
+        )
+
+
+def measure(checked: CheckedSpec) -> MeasuredNetwork:
+    """Measure the shapes of every node.
+
+    Raises:
+        SpecError: a block refuses its input, or a grid does not make a reversible node exact.
+        PluginError: a block's code cannot be imported.
+    """
+    facts, graph = checked.facts, checked.graph
+    shapes = measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32)
+    network = MeasuredNetwork(
+        spec=checked.spec,
+        graph=graph,
+        method=checked.method,
+        schedule=checked.schedule,
+        stages=checked.stages,
+        shapes=shapes,
+        costs=NodeCosts(checked),
+    )
+    _check_grid(network)
+    return network
+
+
+class NodeCosts:
+    """The costs of a specification's nodes, measured once for each set of kinds, micro-batch and precision."""
+
+    def __init__(self, checked: CheckedSpec) -> None:
         self._checked = checked
-        self._known: dict[Hashable, CostTable] = {}
+        self._measured: dict[Hashable, CostTable] = {}
 
     def __call__(self, graph: NodeGraph, spec: Spec) -> CostTable:
-        """Return the costs of a variant of the specification's network, at the micro-batch and precision of `spec`.
+        """Return the costs of the specification's network, or of a variant.
+
+        Args:
+            graph: the network, or the network with other kinds of nodes.
+            spec: the micro-batch, precision and clipping.
 
         Raises:
             SpecError: a block can be run neither without values nor on the CPU.
             PluginError: code cannot be imported.
         """
         key = (tuple((node.name, node.kind) for node in graph.nodes.values()), spec.data.batch, spec.precision)
-        if key not in self._known:
-            self._known[key] = costs_of(self._checked, graph, spec)
-        return self._known[key]
+        if key not in self._measured:
+            self._measured[key] = measure_costs(graph, self._conditions(spec))
+        return self._measured[key]
 
-
-def costs_of(checked: Checked, graph: NodeGraph, spec: Spec) -> CostTable:
-    """Measure what nodes cost.
-
-    Args:
-        checked: whose plugins and data set.
-        graph: its network, or a variant of it.
-        spec: whose micro-batch, precision and clipping.
-    """
-    facts = checked.facts
-    return measure_costs(
-        graph,
-        Conditions(
+    def _conditions(self, spec: Spec) -> Conditions:
+        checked, facts = self._checked, self._checked.facts
+        return Conditions(
             batch=spec.data.batch,
             sample=facts.shape,
             sample_dtype=facts.dtype,
@@ -54,5 +137,23 @@ def costs_of(checked: Checked, graph: NodeGraph, spec: Spec) -> CostTable:
             build_optimizer=load(checked.optimizer.plugin),
             optimizer_options=checked.optimizer.options,
             clip=spec.optimizer.clip,
-        ),
-    )
+        )
+
+
+def _check_grid(network: MeasuredNetwork) -> None:
+    """Check that streams on a grid make every reversible node exact.
+
+    Raises:
+        SpecError: a block does more than add to its streams.
+    """
+    problems = [
+        Problem(
+            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is no use',
+            hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
+            path=node.path,
+        )
+        for node in network.graph.nodes.values()
+        if node.kind == "reversible" and not network.shapes[node.name].additive
+    ]
+    if problems and network.spec.precision.streams == "grid":
+        raise SpecError(problems)

@@ -1,56 +1,25 @@
-"""A plan from a specification alone: no device, no data files, nothing allocated."""
+"""A plan from a specification alone: check, measure, place, predict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 
-from attrs import evolve, frozen
-
-from petra_graph.compiler.document import document
-from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import SpecError
-from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.compiled import Compiled, compile_graph, message_types
-from petra_graph.planning.inputs import planner_inputs_of, profile_of
-from petra_graph.planning.measure import Costs
+from petra_graph.planning.devices import planned_devices
+from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.planning.place import place
+from petra_graph.planning.predict import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.warnings import warnings
-from petra_graph.program.costs import CostTable
-from petra_graph.program.devices import EFFICIENCY, Link
-from petra_graph.program.plan_document import Document
+from petra_graph.program.devices import Device
 from petra_graph.report.plan.document import read_document
 from petra_graph.spec.model import Spec
 
 
-@frozen(kw_only=True)
-class Plan:
-    """A checked specification, and what is predicted of it."""
-
-    spec: Spec
-    compiled: Compiled
-    prediction: Prediction
-
-    def document(self, *, with_timeline: bool, with_advice: bool = True) -> Document:
-        """Return the plan as JSON.
-
-        Args:
-            with_timeline: list the first operations one by one.
-            with_advice: say what to change, for which other plans are tried.
-        """
-        return document(
-            self.spec.name,
-            self.prediction,
-            self.compiled.shapes,
-            assumptions=_assumptions(self),
-            warnings=warnings(self.prediction, self.spec) if with_advice else (),
-            with_timeline=with_timeline,
-        )
-
-
 class Planner:
-    """Plans of one specification: its costs are measured once, whatever is varied."""
+    """Plans of one specification and its variants: the network is checked and measured once."""
 
     def __init__(self, path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
         """Check the specification.
@@ -65,7 +34,6 @@ class Planner:
             PluginError: only plugins are at fault.
         """
         self.checked = check_spec(path, overrides, import_local=True)
-        self.costs = Costs(self.checked)
         self._overlap = overlap
 
     @property
@@ -73,49 +41,29 @@ class Planner:
         """The specification as given."""
         return self.checked.spec
 
-    def plan(self, spec: Spec | None = None) -> Plan:
-        """Plan, with another specification of the same network if one is given.
+    def plan(self, variant: Spec | None = None) -> Plan:
+        """Plan the specification, or a variant with the same network.
 
         Raises:
             SpecError: shapes, stages, devices or method are wrong; located.
             PluginError: only blocks are at fault.
-            NoFeasiblePlan: nothing found keeps the devices' memory limits.
+            NoFeasiblePlan: no placement keeps the devices' memory limits.
         """
-        chosen = spec or self.spec
-        findings = ProblemCollector()
-        made = findings.attempt(lambda: self._plan(chosen), (), inside=True)
-        findings.raise_any(self.checked.loaded)
-        assert made is not None
-        return made
+        problems = ProblemCollector(loaded=self.checked.loaded)
+        devices = problems.attempt(planned_devices, (variant or self.spec).partition)
+        network = problems.require(self._network, variant)
+        assert devices is not None
+        return problems.require(self._plan, network, devices)
 
-    def _plan(self, spec: Spec) -> Plan:
-        checked = self.checked
-        compiled = compile_graph(checked.graph, spec, checked.facts, self.costs, planned=True)
-        return planned(spec, compiled, self.costs, overlap=self._overlap)
+    @cached_property
+    def _measured(self) -> MeasuredNetwork:
+        return measure(self.checked)
 
+    def _network(self, variant: Spec | None) -> MeasuredNetwork:
+        return self._measured if variant is None else self._measured.variant(variant)
 
-def planned(
-    spec: Spec, compiled: Compiled, costs: Callable[[NodeGraph, Spec], CostTable], *, overlap: bool = False
-) -> Plan:
-    """Predict what was compiled: a plan's stages, or a run's.
-
-    Raises:
-        SpecError: the profile does not belong to the specification, or a block cannot be run.
-    """
-    setting = planner_inputs_of(
-        compiled.graph,
-        spec,
-        (compiled.method, compiled.schedule),
-        costs(compiled.graph, spec),
-        messages=message_types(compiled.shapes, spec),
-        devices=compiled.devices,
-    )
-    setting = evolve(setting, overlap=overlap)
-    return Plan(
-        spec=spec,
-        compiled=compiled,
-        prediction=Prediction(setting=setting, partition=compiled.hosts, schedule=compiled.schedule),
-    )
+    def _plan(self, network: MeasuredNetwork, devices: tuple[Device, ...]) -> Plan:
+        return predict(network, place(network, devices), overlap=self._overlap)
 
 
 def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
@@ -138,49 +86,3 @@ def saved_or_planned(source: str, *, overlap: bool = False) -> Document:
         return read_document(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None
-
-
-def _assumptions(made: Plan) -> Iterator[str]:
-    """Say what the numbers rest on."""
-    spec, setting = made.spec, made.prediction.setting
-    profile = profile_of(spec)
-    types = list(dict.fromkeys(device.type.name for device in setting.devices))
-    if profile is None:
-        yield (
-            f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
-            f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic; `petra-graph profile` times the real device"
-        )
-    else:
-        threads = f"{profile.threads} thread{'s' if profile.threads > 1 else ''}"
-        yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
-        if len(types) > 1:
-            yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
-        if setting.outside_seconds:
-            yield (
-                f"{1e3 * setting.outside_seconds:.3g} ms of a micro-batch, for loading and handing on, are in the first "
-                "stage's forward and in no node's"
-            )
-    links = {link for pair, link in made.prediction.pipeline.links.items() if pair}
-    if links:
-        slowest = Link(
-            latency_seconds=max(link.latency_seconds for link in links),
-            bytes_per_second=min(link.bytes_per_second for link in links),
-        )
-        which = "between devices" if len(links) == 1 else "between devices, at worst"
-        yield (
-            f"{which}: {slowest.latency_seconds:.3g} s a message and {slowest.bytes_per_second:.3g} bytes/s each way, "
-            "beside computation"
-        )
-    if setting.replicas > 1:
-        yield (
-            f"devices and bytes are those of one of {setting.replicas} pipelines, speed is of all; every update waits for a "
-            "ring all-reduce of its stage's gradients, none of it hidden"
-        )
-        if spec.partition.sync_batch_norm:
-            yield "what batch normalisations exchange between replicas is in neither bytes nor times"
-    if made.compiled.guarantee:
-        yield f"the cut: {made.compiled.guarantee}"
-    if setting.transport.buffer == 0:
-        yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
-    yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
-    yield from setting.costs.assumptions

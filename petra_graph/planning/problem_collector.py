@@ -1,9 +1,9 @@
-"""Everything that is wrong, gathered over several steps, so that it is told at once."""
+"""Problems of several steps, collected so that all of them are raised at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import attrs
 from attrs import field, frozen
@@ -11,65 +11,59 @@ from attrs import field, frozen
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.spec.load import LoadedSpec
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @frozen(kw_only=True)
 class ProblemCollector:
-    """Problems of the specification, and problems of plugins, which end in different exit codes."""
+    """Problems of the specification with problems of plugins, which end in different exit codes."""
 
+    loaded: LoadedSpec
+    """Locates the problems in its files."""
+    path: Path = ()
+    """Where the paths of the problems begin."""
     wrong: list[Problem] = field(factory=list)
     broken: list[Problem] = field(factory=list)
 
-    def attempt(self, action: Callable[[], T], path: Path, *, inside: bool = False) -> T | None:
-        """Do one step.
+    def at(self, *path: str | int) -> ProblemCollector:
+        """Return the same collector for the problems of a part of the specification, whose paths begin there."""
+        return attrs.evolve(self, path=path)
 
-        Args:
-            action: may raise SpecError or PluginError.
-            path: where in the specification its problems are.
-            inside: its problems' own paths count from `path`.
-
-        Returns:
-            what the action returns, or None where it raised.
-        """
+    def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return the value of a step, or None where the step raised SpecError or PluginError."""
         try:
-            return action()
+            return step(*args, **kwargs)
         except SpecError as error:
-            self.wrong.extend(_moved(problem, path, inside=inside) for problem in error.problems)
+            self.add(error.problems)
         except PluginError as error:
-            self.broken.extend(_moved(problem, path, inside=inside) for problem in error.problems)
+            self.broken.extend(map(self._placed, error.problems))
         return None
+
+    def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the value of the last step, or raise all problems.
+
+        Raises:
+            SpecError, PluginError: as `raise_any`.
+        """
+        value = self.attempt(step, *args, **kwargs)
+        self.raise_any()
+        return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Add problems of the specification."""
-        self.wrong.extend(problems)
+        self.wrong.extend(map(self._placed, problems))
 
-    def raise_any(self, loaded: LoadedSpec) -> None:
-        """Raise all of it, located and in reading order; nothing where nothing was found.
-
-        Raises:
-            SpecError: the specification is wrong, and perhaps plugins are too.
-            PluginError: only plugins are at fault.
-        """
-        self._raise(loaded.located([*self.wrong, *self.broken]))
-
-    def raise_unlocated(self) -> None:
-        """Raise all of it with paths alone, for a caller that locates.
+    def raise_any(self) -> None:
+        """Raise all problems, located and in reading order; return where there are none.
 
         Raises:
             SpecError: the specification is wrong, and perhaps plugins are too.
             PluginError: only plugins are at fault.
         """
-        self._raise((*self.wrong, *self.broken))
+        if self.wrong or self.broken:
+            kind = SpecError if self.wrong else PluginError
+            raise kind(self.loaded.located([*self.wrong, *self.broken]))
 
-    def _raise(self, problems: tuple[Problem, ...]) -> None:
-        if self.wrong:
-            raise SpecError(problems)
-        if self.broken:
-            raise PluginError(problems)
-
-
-def _moved(problem: Problem, path: Path, *, inside: bool) -> Problem:
-    if problem.where is not None:
-        return problem
-    return attrs.evolve(problem, path=(*path, *problem.path) if inside else path)
+    def _placed(self, problem: Problem) -> Problem:
+        return problem if problem.where is not None else attrs.evolve(problem, path=(*self.path, *problem.path))

@@ -1,6 +1,6 @@
-"""What would make a network fit that does not, each tried on the whole before it is named.
+"""The remedies for a network that does not fit: each is planned before it is named.
 
-A remedy is a change of the specification, in its own keys, so that a reader can type what is said.
+A remedy is a change of the specification, in its own keys, so that a reader can type it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.spec.model import DataSpec, PartitionSpec, Spec
+from petra_graph.planning.variants import with_method
+from petra_graph.spec.model import DataSpec, Spec
 
 _TIMES_DEVICES = (2, 4)
 _PARTS_OF_BATCH = (2, 4, 8)
@@ -23,19 +24,19 @@ _PARTS_OF_BATCH = (2, 4, 8)
 class Remedy:
     """A change of the specification."""
 
-    words: str
-    """What to set."""
+    text: str
+    """The keys to set."""
     spec: Spec
     graph: NodeGraph
 
 
 def working_remedies(graph: NodeGraph, spec: Spec, fits: Callable[[NodeGraph, Spec], bool]) -> str:
-    """Return a hint: the changes after which everything fits, or those that were tried in vain.
+    """Return a hint: the changes after which the network fits, or those that were tried in vain.
 
     Args:
         graph: the network.
-        spec: what does not fit.
-        fits: plans another network or specification.
+        spec: its specification.
+        fits: places a variant of both.
     """
     families: tuple[Sequence[Remedy], ...] = (
         list(_more_devices(graph, spec)),
@@ -44,12 +45,12 @@ def working_remedies(graph: NodeGraph, spec: Spec, fits: Callable[[NodeGraph, Sp
         list(_fewer_anchors(graph, spec)),
     )
     found = [
-        next((remedy.words for remedy in family if _tried(fits, remedy)), None) for family in families
+        next((remedy.text for remedy in family if _tried(fits, remedy)), None) for family in families
     ]  # of a family, the least change
-    working = [words for words in found if words is not None]
+    working = [text for text in found if text is not None]
     if working:
         return f"it fits with {'; or '.join(working)}"
-    return f"nothing tried helps: {'; '.join(remedy.words for remedy in chain(*families))}"
+    return f"nothing tried helps: {'; '.join(remedy.text for remedy in chain(*families))}"
 
 
 def _tried(fits: Callable[[NodeGraph, Spec], bool], remedy: Remedy) -> bool:
@@ -60,28 +61,27 @@ def _tried(fits: Callable[[NodeGraph, Spec], bool], remedy: Remedy) -> bool:
 
 
 def _more_devices(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
-    asked = spec.partition
-    count = asked.devices if isinstance(asked.devices, int) else len(set(asked.devices))
-    lists = isinstance(asked.device_type, tuple) or isinstance(asked.memory, tuple)
-    most = len(asked.stages) if isinstance(asked.stages, tuple) else len(graph.nodes)
-    if lists or not isinstance(asked.devices, int):
+    partition = spec.partition
+    lists = isinstance(partition.device_type, tuple) or isinstance(partition.memory, tuple)
+    most = len(partition.stages) if isinstance(partition.stages, tuple) else len(graph.nodes)
+    if lists or not isinstance(partition.devices, int):
         return
     for times in _TIMES_DEVICES:
-        devices = times * count
+        devices = times * partition.devices
         if devices > most:
             return
         changed: dict[str, Any] = {"devices": devices}
-        if isinstance(asked.stages, int) and asked.stages < devices:
+        if isinstance(partition.stages, int) and partition.stages < devices:
             changed["stages"] = devices
-        words = " and ".join(f"partition.{key} = {value}" for key, value in changed.items())
-        yield Remedy(words=words, spec=_partitioned(spec, **changed), graph=graph)
+        text = " and ".join(f"partition.{key} = {value}" for key, value in changed.items())
+        yield Remedy(text=text, spec=evolve(spec, partition=evolve(partition, **changed)), graph=graph)
 
 
 def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
     for parts in _PARTS_OF_BATCH:
         if spec.data.batch >= parts:
             data: DataSpec = evolve(spec.data, batch=spec.data.batch // parts)
-            yield Remedy(words=f"data.batch = {data.batch}", spec=evolve(spec, data=data), graph=graph)
+            yield Remedy(text=f"data.batch = {data.batch}", spec=evolve(spec, data=data), graph=graph)
 
 
 def _other_settings(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
@@ -90,17 +90,17 @@ def _other_settings(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
     for schedule in ("1f1b", "auto"):
         if delayed and method.schedule != schedule:
             changed = evolve(spec, method=evolve(method, schedule=schedule))
-            yield Remedy(words=f'method.schedule = "{schedule}"', spec=changed, graph=graph)
+            yield Remedy(text=f'method.schedule = "{schedule}"', spec=changed, graph=graph)
     if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
-        petra = evolve(method, name="petra", schedule="1f1b", reversible=None, buffered=None, backward=None, flush=None)
-        words = 'method.name = "petra" and method.schedule = "1f1b"'
-        yield Remedy(words=words, spec=evolve(spec, method=petra), graph=graph)
+        petra = with_method(method, "petra", "1f1b")
+        text = 'method.name = "petra" and method.schedule = "1f1b"'
+        yield Remedy(text=text, spec=evolve(spec, method=petra), graph=graph)
     if precision.buffer_dtype == "as-streams":
         changed = evolve(spec, precision=evolve(precision, buffer_dtype="bfloat16"))
-        yield Remedy(words='precision.buffer_dtype = "bfloat16"', spec=changed, graph=graph)
+        yield Remedy(text='precision.buffer_dtype = "bfloat16"', spec=changed, graph=graph)
     if precision.buffer_device == "stage":
         changed = evolve(spec, precision=evolve(precision, buffer_device="cpu"))
-        yield Remedy(words='precision.buffer_device = "cpu"', spec=changed, graph=graph)
+        yield Remedy(text='precision.buffer_device = "cpu"', spec=changed, graph=graph)
 
 
 def _fewer_anchors(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
@@ -114,10 +114,5 @@ def _fewer_anchors(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
         nodes = {
             name: evolve(node, kind="reversible") if name in anchors else node for name, node in graph.nodes.items()
         }
-        words = f'kind = "reversible" for {", ".join(sorted(anchors))}'
-        yield Remedy(words=words, spec=spec, graph=NodeGraph(nodes=nodes))
-
-
-def _partitioned(spec: Spec, **changed: Any) -> Spec:
-    partition: PartitionSpec = evolve(spec.partition, **changed)
-    return evolve(spec, partition=partition)
+        text = f'kind = "reversible" for {", ".join(sorted(anchors))}'
+        yield Remedy(text=text, spec=spec, graph=NodeGraph(nodes=nodes))

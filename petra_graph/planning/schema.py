@@ -1,7 +1,7 @@
 """The JSON schema of whole specifications, with the plugins of a registry.
 
-Decision: a file may extend others, so only what stands in arrays must be complete; that a specification as a whole is,
-`validate` tells.
+Decision: a file may extend others, so the schema requires completeness only of the tables in arrays; `validate`
+checks that a whole specification is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def spec_schema(registry: Registry) -> Schema:
 
 
 def _name_plugins(table: Schema, key: str, registry: Registry, group: str, *, complete: bool) -> None:
-    """Say in a table's schema which plugins `key` may name, and which options each of them has."""
+    """Add to a table's schema the plugins that `key` may name, with the options of each."""
     names = registry.names(group)
     plain = table["properties"][key]
     plain.pop("type")

@@ -1,1 +1,1 @@
-"""From a plan to a run."""
+"""From a specification to a run directory: prepare, train, record."""

@@ -1,4 +1,4 @@
-"""What all processes of a run must have in common before they train."""
+"""The check that all processes of a run have prepared the same run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 300.0
 
 
 def agree(store: RunStore, rank: int, prepared: Prepared) -> None:
-    """Compare what this process is about to run with rank 0.
+    """Compare the run of this process with that of rank 0.
 
     Raises:
         SpecError: another specification, other data, or another version of torch.
@@ -26,11 +26,11 @@ def agree(store: RunStore, rank: int, prepared: Prepared) -> None:
     if rank == 0:
         store.set("run", own)
         return
-    theirs = store.wait("run", _SECONDS, "rank 0 has not said what it runs")
+    first = store.wait("run", _SECONDS, "rank 0 has not published its run")
     differences = [
-        f"{name}: {own.get(name, 'nothing')} here, {theirs.get(name, 'nothing')} on rank 0"
-        for name in dict.fromkeys([*own, *theirs])
-        if own.get(name) != theirs.get(name)
+        f"{name}: {own.get(name, 'nothing')} here, {first.get(name, 'nothing')} on rank 0"
+        for name in dict.fromkeys([*own, *first])
+        if own.get(name) != first.get(name)
     ]
     if differences:
         raise SpecError(
@@ -45,12 +45,12 @@ _HINT = "start the same specification, overrides and versions on every machine"
 
 
 def _decisive(prepared: Prepared) -> Mapping[str, str]:
-    """Return what decides the bits, in lines that can be compared; where results go may differ."""
+    """Return everything that the bits depend on, as text by name; the folder of the results may differ."""
     spec = resolved(prepared)
     text = dump(attrs.evolve(spec, run=attrs.evolve(spec.run, directory="runs")))
-    found = {
+    lines = {
         "torch": torch.__version__,
-        "the process of each stage": str(prepared.compiled.ranks),
+        "the process of each stage": str(prepared.ranks),
         "samples": f"{len(prepared.data.train)} + {len(prepared.data.test)}",
     }
     table = ""
@@ -58,5 +58,5 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
         table = line if line.startswith("[") else table
         key, _, value = line.partition(" = ")
         name = f"{table} {key}".strip()
-        found[name] = f"{found[name]} | {value}" if name in found else value or key
-    return found
+        lines[name] = f"{lines[name]} | {value}" if name in lines else value or key
+    return lines

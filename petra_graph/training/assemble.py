@@ -1,4 +1,4 @@
-"""From programs to executors: modules built with their own random keys, placed, and given optimizers."""
+"""Executors from programs: modules built with their own random keys, moved to their devices, given optimizers."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import Updater, parameter_groups
 from petra_graph.measure.shapes import build_block
-from petra_graph.planning.compiled import Compiled
+from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import BuildOptimizer, DataFacts, Loss
-from petra_graph.spec.model import Spec
+from petra_graph.spec.model import ClipSpec
 
 
 @frozen(kw_only=True)
 class Training:
-    """What executors need beside their program."""
+    """The loss, the optimizer and the learning rate of every executor."""
 
     loss: Loss
     build_optimizer: BuildOptimizer
     optimizer_options: Any
     rate: LearningRate
 
+    def updater(self, modules: Mapping[str, Block], clip: ClipSpec | None) -> Updater:
+        """Return the optimizer step of a stage."""
+        groups = parameter_groups(modules.values())
+        parameters = [*groups.decayed, *groups.undecayed]
+        optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
+        return Updater(parameters, optimizer, self.rate, clip)
+
 
 def executors(
     programs: Sequence[StageProgram],
-    compiled: Compiled,
-    spec: Spec,
+    network: MeasuredNetwork,
     facts: DataFacts,
     training: Training,
     *,
     replica: int = 0,
 ) -> tuple[StageExecutor, ...]:
-    """Build one executor for each of some stages.
+    """Build one executor for each program.
 
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
-    return tuple(_executor(program, compiled, spec, facts, training, replica=replica) for program in programs)
+    return tuple(_executor(program, network, facts, training, replica) for program in programs)
 
 
 def _executor(
-    program: StageProgram, compiled: Compiled, spec: Spec, facts: DataFacts, training: Training, *, replica: int
+    program: StageProgram, network: MeasuredNetwork, facts: DataFacts, training: Training, replica: int
 ) -> StageExecutor:
-    evaluation = NumericsContext(
+    spec = network.spec
+    numerics = NumericsContext(
         device=torch.device(program.device),
         precision=spec.precision,
         seed=spec.run.seed,
         replica=replica,
         normalisation=Normalisation.of(facts),
     )
-    modules = {name: place(_initial(name, compiled, spec.run.seed), evaluation) for name in program.nodes}
-    return StageExecutor(program, modules, evaluation, _updater(modules, spec, training), training.loss)
+    modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+    return StageExecutor(program, modules, numerics, training.updater(modules, spec.optimizer.clip), training.loss)
 
 
-def _initial(name: str, compiled: Compiled, seed: int) -> Block:
-    with fork_rng(random_key(seed, name, "initial"), torch.device("cpu")):
-        return build_block(compiled.graph.nodes[name], compiled.shapes[name].inputs)
-
-
-def _updater(modules: Mapping[str, Block], spec: Spec, training: Training) -> Updater:
-    groups = parameter_groups(modules.values())
-    parameters = [*groups.decayed, *groups.undecayed]
-    optimizer = training.build_optimizer(groups, training.optimizer_options) if parameters else None
-    return Updater(parameters, optimizer, training.rate, spec.optimizer.clip)
+def _initial(name: str, network: MeasuredNetwork) -> Block:
+    with fork_rng(random_key(network.spec.run.seed, name, "initial"), torch.device("cpu")):
+        return build_block(network.graph.nodes[name], network.shapes[name].inputs)

@@ -21,11 +21,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.registry.contracts import Split
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
-MicroBatch = tuple[torch.Tensor, torch.Tensor]
-"""Images [batch, *shape] and targets [batch]."""
 Part = Literal["all", "targets", "nothing"]
-"""What a process reads: one that hosts the head but not the first stage reads targets, and gets no images."""
+"""The part of a micro-batch that a process reads: the head alone needs targets, and no images."""
 
 
 def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
@@ -35,10 +34,10 @@ def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
 
 @frozen(kw_only=True)
 class MicroBatches:
-    """Micro-batches of one epoch, to be iterated over any number of times; each time gives the same.
+    """Micro-batches of one epoch, the same at every iteration.
 
     Training takes `shuffle` and `drop_last` (shapes are static, so an incomplete micro-batch is left out); evaluation
-    takes neither, and meets every sample in order.
+    takes neither, and reads every sample in order.
 
     Raises:
         SpecError: `drop_last` leaves nothing, as the split is smaller than a micro-batch.
@@ -56,7 +55,7 @@ class MicroBatches:
     """Micro-batches to leave out at the beginning."""
     part: Part = "all"
     replica: int = 0
-    """Whose rows are loaded; `batch` is one replica's, and a micro-batch has that of all of them."""
+    """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
     replicas: int = 1
 
     def __attrs_post_init__(self) -> None:
@@ -71,7 +70,7 @@ class MicroBatches:
         return self.batch * self.replicas
 
     def __len__(self) -> int:
-        """Return how many micro-batches an iteration gives, those before `start` not counted."""
+        """Return the number of micro-batches of an iteration, those before `start` not counted."""
         whole, rest = divmod(len(self.split), self.whole)
         return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
 
@@ -83,7 +82,7 @@ class MicroBatches:
         return [max(0, min(self.batch, len(self.split) - position * self.whole - own)) for position in positions]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        """Load one after another; closing the generator ends its workers."""
+        """Load one micro-batch after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         first, last = self.start, self.start + len(self)
@@ -118,7 +117,7 @@ class MicroBatches:
 class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
     """A split of one epoch, indexed by the samples of a micro-batch.
 
-    Our own errors are values here: torch would rebuild an exception that leaves a worker from a text with the worker's
+    Errors of petra-graph are values here: torch would rebuild an exception that leaves a worker from a text with the worker's
     traceback in it, and its problems would be lost.
     """
 
@@ -144,12 +143,12 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _leave_interrupts_to_parent(_: int) -> None:
-    """Ctrl-C reaches every process of the terminal; the parent ends its workers itself, in good order."""
+    """Ignore Ctrl-C, which reaches every process of the terminal: the parent ends its workers itself, in good order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _unless_parent_left
 
 
 def _unless_parent_left(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """Stay silent where the parent was interrupted while it took a tensor: the thread that hands it over reports here."""
+    """Report nothing where the parent was interrupted while it took a tensor from the thread that hands tensors over."""
     if not issubclass(kind, ConnectionError | EOFError):
         sys.__excepthook__(kind, value, trace)

@@ -1,8 +1,8 @@
-"""Where numbers stopped being finite.
+"""The stage where numbers stopped being finite.
 
-Every stage notes the sum of what each forward in flight has sent; nobody looks at the notes until a loss is not finite.
-The head looks at its loss before any gradient of it flows, so what is not finite elsewhere came earlier. Stages in other
-processes are asked when the run has failed: what they say of themselves is a value.
+Every stage keeps the sum of the streams that each forward in flight has sent; the sums are read only when a loss is not
+finite. The head checks its loss before any gradient of it flows, so a sum that is not finite elsewhere came earlier. The
+state of stages in other processes is a value, which each process publishes when the run has failed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use f
 
 @frozen(kw_only=True)
 class StageState:
-    """What a stage says of itself after a failure."""
+    """The state of a stage after a failure."""
 
     index: int
     nodes: tuple[str, ...]
     sent_finite: bool
-    """Whether all was that it sent for the micro-batch in question."""
+    """Whether all streams were finite that the stage sent for the micro-batch in question."""
     broken: str | None
-    """A parameter that is not."""
+    """A parameter that is not finite."""
 
 
 class NotFinite(RunFailed):
@@ -43,18 +43,18 @@ class NotFinite(RunFailed):
 
     @property
     def micro_batch(self) -> int:
-        """The one that stages are to be asked about; of an evaluation, none."""
+        """The micro-batch whose sums locate the failure; -1 for an evaluation, which has none."""
         return self._result.micro_batch if isinstance(self._result, HeadResult) else -1
 
     def located(self, states: Sequence[StageState]) -> Problem:
-        """Say where it began, as far as these stages know, which are in order."""
+        """Return the problem with the stage where it began, among `states`, which are in order."""
         if isinstance(self._result, HeadResult):
             return _loss_located(states, self._result, self._epoch, self._precision)
         return _evaluation_located(states, self._result, self._epoch)
 
 
 def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[StageState]:
-    """Ask stages of this process."""
+    """Return the states of this process's stages."""
     return [
         StageState(
             index=executor.program.index,
@@ -67,27 +67,27 @@ def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[S
 
 
 def loss_not_finite(executors: Sequence[StageExecutor], result: HeadResult, epoch: int) -> NotFinite:
-    """Say in which stage a training loss stopped being finite.
+    """Return the error of a training loss that is not finite, with the stage where it began.
 
     Args:
         executors: the stages, as the failure left them.
-        result: the head's, whose loss is not finite.
+        result: of the head.
         epoch: counted from 1.
     """
     return NotFinite(stage_states(executors, result.micro_batch), result, epoch, executors[-1].precision)
 
 
 def evaluation_not_finite(executors: Sequence[StageExecutor], loss: float, epoch: int) -> NotFinite:
-    """Say why an evaluation's loss is not finite, after training losses that were."""
+    """Return the error of an evaluation loss that is not finite, after training losses that were."""
     return NotFinite(stage_states(executors, -1), loss, epoch, executors[-1].precision)
 
 
 def _loss_located(states: Sequence[StageState], result: HeadResult, epoch: int, precision: PrecisionSpec) -> Problem:
-    stage = next((one for one in states[:-1] if not one.sent_finite), states[-1])
-    what = "loss" if stage is states[-1] else "output"
+    stage = next((state for state in states[:-1] if not state.sent_finite), states[-1])
+    part = "loss" if stage is states[-1] else "output"
     message = (
         f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch}); "
-        f"it began in the {what} of stage {stage.index} ({', '.join(stage.nodes)})"
+        f"it began in the {part} of stage {stage.index} ({', '.join(stage.nodes)})"
     )
     narrow = [name for name in ("buffer_dtype", "channel_dtype") if getattr(precision, name) == "float16"]
     hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
@@ -104,7 +104,7 @@ def _evaluation_located(states: Sequence[StageState], loss: float, epoch: int) -
 
 
 def broken_parameter(executors: Sequence[StageExecutor]) -> str | None:
-    """Name a parameter that is not finite, in the stage nearest to the head: gradients flow down from there."""
+    """Describe a parameter that is not finite, in the stage nearest to the head: gradients flow down from there."""
     for executor in reversed(executors):
         for name, module in executor.modules.items():
             for key, parameter in module.named_parameters():

@@ -1,7 +1,7 @@
-"""How a process of several ends when the run has failed: one tells why, and writes it down.
+"""The end of one process of several when the run has failed: one process reports the failure, the others wait for it.
 
-The process with the head tells it, or where that has gone or there is no directory yet, another. It asks the others what
-only they know: where numbers stopped being finite.
+The process with the head reports, or another one where that process has gone or the run directory does not exist yet.
+Every process publishes the state of its own stages, so that the report says where numbers stopped being finite.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.diagnose import NotFinite, StageState, stage_states
-from petra_graph.training.loop import Reached
+from petra_graph.training.loop import Progress
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.run_record import RunRecord, problems_of
 
-_TOLD_SECONDS = 10.0
-"""How long others wait for the one that tells of a failure."""
+_REPORT_SECONDS = 10.0
+"""How long the other processes wait for the report."""
 _ANSWER_SECONDS = 2.0
-"""How long that one waits for what others know."""
+"""How long the reporting process waits for the states of the others' stages."""
 _LOOK_SECONDS = 0.05
 _ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, PluginError)}
 
 
 @define(kw_only=True)
 class FailureHandling:
-    """What this process knows of the run, however that ends."""
+    """The parts of a run that this process has when the run fails."""
 
     world: World
     watchdog: Watchdog
     prepared: Prepared | None = None
     ranks: Sequence[int] = ()
     """Of each stage of the first replica, once they are known."""
-    hosted: Sequence[StageExecutor] = ()
+    executors: Sequence[StageExecutor] = ()
     record: RunRecord | None = None
-    """Where the head is, once there is a directory."""
+    """In the process with the head, once there is a directory."""
     under_way: bool = False
-    """Whether all are ready to train, so that there is one."""
+    """Whether all processes are ready to train, so that there is a directory."""
 
     def fail(self, error: Exception) -> NoReturn:
-        """End since something was raised here, or elsewhere.
+        """End after an error in this process, or in another one.
 
         Raises:
-            PetraGraphError: this process tells it.
-            FailedElsewhere: another one does.
+            PetraGraphError: this process reports the failure.
+            FailedElsewhere: another process does.
         """
-        failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._told(error))
+        failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure(error))
         if failure.asks_about is not None:
-            own = [attrs.asdict(state) for state in stage_states(self.hosted, failure.asks_about)]
+            own = [attrs.asdict(state) for state in stage_states(self.executors, failure.asks_about)]
             self.world.store.set(f"states/{self.world.rank}", own)
             if failure.rank == self.world.rank and isinstance(error, NotFinite):
                 failure = self._located(failure, error)
@@ -77,28 +77,27 @@ class FailureHandling:
         raise raised from (error if failure.rank == self.world.rank else None)
 
     def end_at_once(self, failure: Failure) -> NoReturn:
-        """End from another thread, as the main thread does not; what is to be told is told here."""
+        """End from the watchdog's thread, as the main thread does not; print the report here."""
         raised = self._conclude(failure, self.watchdog.store)
         if isinstance(raised, PetraGraphError):
             sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
         hard_exit(failure.exit_code)
 
     def _located(self, failure: Failure, error: NotFinite) -> Failure:
-        """Say where numbers stopped being finite, among all stages that still answer."""
-        said: dict[int, list[StageState]] = {}
+        """Return the failure with the stage where numbers stopped being finite, among all that still answer."""
+        states: list[StageState] = []
         for rank in dict.fromkeys(self.ranks):
             with suppress(RunFailed, RuntimeError):
-                told = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
-                said[rank] = [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in told]
-        states = sorted((state for states in said.values() for state in states), key=lambda state: state.index)
-        problem = error.located(states)
+                found = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
+                states += [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in found]
+        problem = error.located(sorted(states, key=lambda state: state.index))
         return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
-    def _told(self, error: Exception) -> Failure:
+    def _failure(self, error: Exception) -> Failure:
         if isinstance(error, dist.DistError):
             return self.watchdog.without_store(error)
         problems = problems_of(error)
-        doing = self.watchdog.status
+        status = self.watchdog.status
         located = isinstance(error, SpecError)
         return Failure(
             rank=self.world.rank,
@@ -110,17 +109,17 @@ class FailureHandling:
                 for problem in problems
             ),
             exit_code=error.exit_code if isinstance(error, PetraGraphError) else 1,
-            where=None if doing is None else doing.record(),
+            where=None if status is None else status.record(),
             traceback="".join(traceback.format_exception(error)),
             asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
         )
 
     def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedElsewhere:
-        """Write the failure down if that is this process's business, else wait until it is done.
+        """Report the failure if this process is to do so, else wait for the report.
 
         Args:
-            failure: the first one of all.
-            store: a connection that no other thread may be waiting on; it may be broken.
+            failure: the first of the run.
+            store: a connection that no other thread waits on; it may be broken.
         """
         try:
             return self._concluded(failure, store)
@@ -132,35 +131,33 @@ class FailureHandling:
         directory = None if self.record is None else str(self.record.directory)
         with suppress(RuntimeError):
             directory = directory or store.get("directory")
-        if self.world.rank != self._teller(failure, started=self.under_way or directory is not None):
-            _wait_until_told(store)
+        if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
+            _wait_for_report(store)
             return FailedElsewhere(failure.exit_code)
         problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
         error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
         if directory is not None and self.prepared is not None:
-            record = self.record or RunRecord(
-                prepared=self.prepared, directory=Path(directory), processes=self.world.size
-            )
+            record = self.record or RunRecord.of(Path(directory), self.prepared, self.world.size)
             statuses: list[Any] = []
             with suppress(RuntimeError):
-                record.told = Reached(**(store.get("reached") or {}))
+                record.published = Progress(**(store.get("progress") or {}))
                 statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
             where = {**failure.json(), "ranks": statuses}
             record.record_failure(error, failure.traceback or f"{error}\n", where)
         with suppress(RuntimeError):
-            store.set("told", True)
+            store.set("reported", True)
         return error
 
-    def _teller(self, failure: Failure, *, started: bool) -> int:
-        """Return the rank that tells of a failure: the head's once there is a directory, unless it has gone."""
+    def _reporter(self, failure: Failure, *, started: bool) -> int:
+        """Return the rank that reports: the head's once there is a directory, unless that process has gone."""
         first = self.ranks[-1] if started and self.ranks else failure.rank
         if not (failure.lost and first == failure.rank):
             return first
         return next(rank for rank in range(self.world.size) if rank != failure.rank)
 
 
-def _wait_until_told(store: RunStore) -> None:
-    end = time.monotonic() + _TOLD_SECONDS
+def _wait_for_report(store: RunStore) -> None:
+    end = time.monotonic() + _REPORT_SECONDS
     with suppress(RuntimeError):
-        while store.get("told") is None and time.monotonic() < end:
+        while store.get("reported") is None and time.monotonic() < end:
             time.sleep(_LOOK_SECONDS)

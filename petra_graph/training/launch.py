@@ -1,7 +1,7 @@
-"""A run on several processes of this machine: its words are checked here, the rest is left to them.
+"""A run on several processes of this machine: the specification is checked here, the processes do the rest.
 
-Decision: only what costs no time is checked before processes start. They prepare as every run does, and one of them tells
-what is wrong; preparing here first would make every good run wait for it twice.
+Decision: only the check step runs before processes start. They prepare as every run does, and one of them reports the
+problems; preparing here first would make every correct run wait for it twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from petra_graph.runtime.control.rank_info import rank_info_from
 def run_on_processes(
     path: str, overrides: Sequence[str], processes: int, flags: Sequence[str], environment: dict[str, str]
 ) -> None:
-    """Train what a specification describes; the processes print and write everything.
+    """Train a specification; the processes print and write everything.
 
     Args:
         path: of the specification.
@@ -30,9 +30,9 @@ def run_on_processes(
 
     Raises:
         SpecError, PluginError: before anything is started.
-        Interrupted: somebody asked to stop.
-        FailedElsewhere: the run failed, and has said so.
-        RunFailed: it failed, and none of its processes could say so.
+        Interrupted: a request to stop has arrived.
+        FailedElsewhere: the run failed, and one of its processes has reported it.
+        RunFailed: the run failed, and none of its processes could report it.
     """
     if rank_info_from(environment) is not None:
         raise SpecError(
@@ -51,18 +51,11 @@ def run_on_processes(
 
 
 def _check(path: str, overrides: Sequence[str], processes: int) -> None:
-    """Check words, graph, and whether there is a stage for each process."""
+    """Check the specification, and that there is a stage for each process."""
     checked = check_spec(path, overrides, import_local=True)
-    cuts = checked.spec.partition.stages
-    match cuts:
-        case int():
-            most = cuts
-        case tuple():
-            most = len(cuts)
-        case _:
-            most = len(checked.graph.nodes)
-    findings = ProblemCollector()
-    findings.attempt(
-        lambda: check_processes(most, max(1, processes // checked.spec.partition.replicas)), (), inside=True
-    )
-    findings.raise_any(checked.loaded)
+    partition, given = checked.spec.partition, checked.stages
+    stages = len(given.stages) if given is not None else partition.stages
+    assert isinstance(stages, int), "stages that are not given are a number"
+    problems = ProblemCollector(loaded=checked.loaded)
+    problems.attempt(check_processes, stages, max(1, processes // partition.replicas))
+    problems.raise_any()

@@ -1,11 +1,12 @@
-"""Epochs: train, drain, evaluate, record."""
+"""The training loop: each epoch trains, drains, evaluates and records."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
+from typing import Protocol
 
 from attrs import frozen
 
@@ -14,14 +15,14 @@ from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
-from petra_graph.runtime.scheduler.scheduler import Observer, Scheduler
+from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.diagnose import evaluation_not_finite, loss_not_finite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 
 
 @frozen(kw_only=True)
-class Reached:
+class Progress:
     """How far a training came."""
 
     epochs: int = 0
@@ -33,14 +34,41 @@ class Reached:
     """Spent in training, evaluations left out."""
 
 
-class Trainer:
-    """Trains a prepared run in the process that hosts the head; `epochs` holds what was reached, also after an interruption."""
+class Peers(Protocol):
+    """The other processes of the run."""
 
-    def __init__(self, prepared: Prepared, runtime: Scheduler, metrics: Metrics, listener: Listener) -> None:
+    def exchange_meters(self, epoch: int, meters: Meters) -> None:
+        """Add the meters of other replicas' heads, or send this process's own."""
+        ...
+
+    def publish(self, progress: Progress) -> None:
+        """Publish how far the training came, in case this process is killed."""
+        ...
+
+
+class Trainer:
+    """Trains the stages of one process; where the head is not there, nothing is observed.
+
+    `epochs` holds the reports of all finished epochs, also after an interruption.
+    """
+
+    def __init__(
+        self, prepared: Prepared, scheduler: Scheduler, metrics: Metrics | None, listener: Listener, peers: Peers
+    ) -> None:
+        """Prepare the loop.
+
+        Args:
+            prepared: the run.
+            scheduler: of this process's stages.
+            metrics: the run directory's; None where another process records.
+            listener: of the progress.
+            peers: the other processes.
+        """
         self.prepared = prepared
-        self.runtime = runtime
+        self.scheduler = scheduler
         self.metrics = metrics
         self.listener = listener
+        self.peers = peers
         self.epochs: list[EpochEnded] = []
         self.micro_batches = 0
         """Seen by the head since the run's start."""
@@ -48,20 +76,18 @@ class Trainer:
         """Spent in training, evaluations left out."""
         self.train: Mapping[str, float] | None = None
         """Means over the latest epoch that was trained to its end."""
-        self.join: Callable[[int, Meters], None] = lambda _epoch, _meters: None
-        """Adds what other replicas' heads saw in an epoch."""
-        self.probe = None if prepared.spec.probe is None else Probe(runtime.executors, self._probed)
+        self.probe = None if prepared.spec.probe is None else Probe(scheduler.executors, self._record_fidelity)
 
     @property
     def updates(self) -> int:
-        """Updates that the head's stage has made."""
-        return self.runtime.executors[-1].updater.updates
+        """Updates of the last stage in this process."""
+        return self.scheduler.executors[-1].updater.updates
 
     @property
-    def reached(self) -> Reached:
+    def progress(self) -> Progress:
         """How far the training came."""
         tests = [report.test for report in self.epochs if report.test]
-        return Reached(
+        return Progress(
             epochs=len(self.epochs),
             micro_batches=self.micro_batches,
             updates=self.updates,
@@ -74,14 +100,13 @@ class Trainer:
         """Train all epochs.
 
         Raises:
-            Interrupted: somebody asked to stop.
+            Interrupted: a request to stop has arrived.
             RunFailed: a stage failed, or a loss was not finite.
         """
-        spec = self.prepared.spec
-        for epoch in range(1, spec.run.epochs + 1):
+        for epoch in range(1, self.prepared.spec.run.epochs + 1):
             seconds, done = self.seconds, self.micro_batches
             self.train = self._train(epoch)
-            test = self._evaluate(epoch) if evaluation_due(self.prepared, epoch) else None
+            test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
             report = EpochEnded(
                 epoch=epoch,
                 train=self.train,
@@ -90,7 +115,8 @@ class Trainer:
                 learning_rate=self._learning_rate(),
             )
             self.epochs.append(report)
-            self._record(report)
+            self._record_epoch(report)
+            self.peers.publish(self.progress)
             self.listener.epoch_ended(report)
 
     def _train(self, epoch: int) -> Mapping[str, float]:
@@ -100,97 +126,62 @@ class Trainer:
 
         def observe(result: HeadResult) -> None:
             if not math.isfinite(float(result.loss)):
-                raise loss_not_finite(self.runtime.executors, result, epoch)
+                raise loss_not_finite(self.scheduler.executors, result, epoch)
             meters.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
             if done % every == 0:
                 step = {"train/micro_batch_loss": float(result.loss), "train/learning_rate": self._learning_rate()}
-                self.metrics.record(epoch=epoch, step=self.micro_batches, values=step)
+                self._record(epoch, self.micro_batches, step)
             self.listener.trained(epoch, done, meters.means())
 
         micro_batches = range(first, first + len(batches))
         if self.probe is not None and self.prepared.spec.probe is not None:
             self.probe.begin(micro_batches, spread(micro_batches, self.prepared.spec.probe.per_epoch))
-        # What ends the training holds on to this frame; without closing, loader processes would live as long.
+        # An exception that ends the training refers to this frame: without closing, loader processes would live as long.
         began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.runtime.train(source, micro_batches, observe)
+                self.scheduler.train(source, micro_batches, observe)
         finally:
             self.seconds += time.perf_counter() - began
-        self.join(epoch, meters)
+        self.peers.exchange_meters(epoch, meters)
         return meters.means()
 
-    @property
-    def _samples(self) -> int:
-        """In a micro-batch, of all replicas."""
-        return self.prepared.spec.data.batch * self.prepared.spec.partition.replicas
-
-    def _probed(self, fidelity: Fidelity) -> None:
-        """Record what a probe found; all backwards of an epoch are done before the next one."""
-        epoch = len(self.epochs) + 1
-        self.metrics.record(epoch=epoch, step=fidelity.micro_batch + 1, values=fidelity.values())
+    def _evaluation_due(self, epoch: int) -> bool:
+        """Whether an evaluation follows an epoch, counted from 1; the first replica evaluates alone."""
+        run = self.prepared.spec.run
+        return self.prepared.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.listener.evaluating(epoch)
         meters = Meters()
-        for result in self.runtime.evaluate(self.prepared.test_batches()):
+        for result in self.scheduler.evaluate(self.prepared.test_batches()):
             meters.add(result)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise evaluation_not_finite(self.runtime.executors, means["loss"], epoch)
+            raise evaluation_not_finite(self.scheduler.executors, means["loss"], epoch)
         return means
 
+    @property
+    def _samples(self) -> int:
+        """Samples of a micro-batch, those of all replicas."""
+        return self.prepared.batches.whole
+
     def _learning_rate(self) -> float:
-        """Return the rate of the head's latest update."""
+        """Return the learning rate of the latest update."""
         return self.prepared.training.rate(max(0, self.updates - 1))
 
-    def _record(self, report: EpochEnded) -> None:
+    def _record_epoch(self, report: EpochEnded) -> None:
         values = {f"train/{name}": value for name, value in report.train.items()}
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
-        self.metrics.record(epoch=report.epoch, step=self.micro_batches, values=values)
+        self._record(report.epoch, self.micro_batches, values)
 
+    def _record_fidelity(self, fidelity: Fidelity) -> None:
+        """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
+        self._record(len(self.epochs) + 1, fidelity.micro_batch + 1, fidelity.values())
 
-def follow(prepared: Prepared, runtime: Scheduler, ended: Callable[[int, Meters], None]) -> None:
-    """Train all epochs in a process that does not host the first replica's head: the `Trainer` there says what comes of it.
-
-    Args:
-        prepared: the run.
-        runtime: this process's stages.
-        ended: told of each epoch that has ended, and what was seen of it here: nothing where there is no head.
-
-    Raises:
-        Interrupted, RunFailed: as `Trainer.run`.
-    """
-    for epoch in range(1, prepared.spec.run.epochs + 1):
-        batches = prepared.training_batches(epoch - 1)
-        first = (epoch - 1) * len(batches)
-        meters = Meters()
-        with closing(iter(batches)) as source:
-            runtime.train(source, range(first, first + len(batches)), _observer(runtime, meters, epoch))
-        ended(epoch, meters)
-        if evaluation_due(prepared, epoch) and prepared.replica == 0:
-            for result in runtime.evaluate(prepared.test_batches()):
-                _unseen(result)
-
-
-def _observer(runtime: Scheduler, meters: Meters, epoch: int) -> Observer:
-    """Return what looks at the losses of another replica's head."""
-
-    def observe(result: HeadResult) -> None:
-        if not math.isfinite(float(result.loss)):
-            raise loss_not_finite(runtime.executors, result, epoch)
-        meters.add(result)
-
-    return observe
-
-
-def evaluation_due(prepared: Prepared, epoch: int) -> bool:
-    """Whether an evaluation follows an epoch, counted from 1."""
-    return epoch % prepared.spec.run.evaluate_every == 0 or epoch == prepared.spec.run.epochs
-
-
-def _unseen(result: HeadResult) -> None:
-    raise AssertionError(result)
+    def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        if self.metrics is not None:
+            self.metrics.record(epoch=epoch, step=step, values=values)

@@ -1,4 +1,4 @@
-"""Means over samples, whatever the batches were."""
+"""Means over samples, independent of the sizes of the batches."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Meters:
         for name, value in result.metrics.items():
             self._add(name, float(value))
 
-    def told(self) -> Mapping[str, Any]:
+    def sums(self) -> Mapping[str, Any]:
         """Return the sums as JSON holds them."""
         return {"samples": self.samples, "sums": self._sums}
 
-    def join(self, told: Mapping[str, Any]) -> None:
-        """Add the sums of others."""
-        self.samples += told["samples"]
-        for name, value in told["sums"].items():
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the sums of another replica's meters."""
+        self.samples += other["samples"]
+        for name, value in other["sums"].items():
             self._add(name, value)
 
     def means(self) -> Mapping[str, float]:
-        """Return the mean of everything: the loss, and counts as fractions of the samples."""
+        """Return the mean of the loss, and of each metric as a fraction of the samples."""
         return {name: total / self.samples for name, total in self._sums.items()} if self.samples else {}
 
     def _add(self, name: str, value: float) -> None:

@@ -1,25 +1,29 @@
-"""Everything that a run refuses, refused before it starts: `run --dry-run` ends here, and `run` goes on from here."""
+"""The preparation of a run: specification checked, measured, placed and lowered, data set opened.
+
+A run refuses here all that it refuses at all: `run --dry-run` ends here, and `run` goes on from here.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import attrs
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.errors import Problem
 from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.check import Checked, Chosen, check_spec
-from petra_graph.planning.compiled import Compiled, compile_graph
-from petra_graph.planning.measure import Costs
+from petra_graph.planning.check import CheckedSpec, check_spec
+from petra_graph.planning.devices import planned_devices, present_devices
+from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.planning.place import place, place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.program.costs import CostTable
+from petra_graph.program.devices import Device
+from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import schedule_text
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import built, load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
@@ -32,27 +36,36 @@ from petra_graph.training.data_loading import MicroBatches, Part
 class Prepared:
     """A run that can start."""
 
-    checked: Checked
-    compiled: Compiled
+    checked: CheckedSpec
+    network: MeasuredNetwork
+    placement: Placement
+    """Of the stages, on devices as the planner counts them: a process is one."""
+    programs: tuple[StageProgram, ...]
+    """Of all stages, on devices that are present."""
     data: DataSet
+    batches: MicroBatches
+    """Of the first training epoch."""
     training: Training
     horizon: Horizon
-    costs: Callable[[NodeGraph, Spec], CostTable]
-    """Measures what nodes cost."""
     part: Part = "all"
-    """What this process reads of the data."""
+    """The part of the data that this process reads."""
     replica: int = 0
     """The pipeline that this process belongs to."""
 
     @property
     def spec(self) -> Spec:
         """The specification as given."""
-        return self.checked.spec
+        return self.network.spec
 
     @property
     def facts(self) -> DataFacts:
-        """What the opened data set's samples look like."""
+        """Shape and type of the opened data set's samples."""
         return self.data.facts
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The process of each stage, counted within one replica."""
+        return tuple(stage.rank for stage in self.placement.stages)
 
     @property
     def global_clip(self) -> bool:
@@ -62,38 +75,37 @@ class Prepared:
 
     @property
     def policy(self) -> Policy:
-        """In which order this process begins operations; without one order, synchronised replicas could deadlock."""
-        asked = self.spec.run.scheduling
-        if asked != "auto":
-            return asked
-        on_gpu = any(program.device.startswith("cuda") for program in self.compiled.programs)
-        return "static" if on_gpu or self.spec.partition.sync_batch_norm else "arrival"
+        """The order in which a process begins operations; without one order, synchronised replicas could deadlock."""
+        scheduling = self.spec.run.scheduling
+        if scheduling != "auto":
+            return scheduling
+        return "static" if _on_cuda(self.programs) or self.spec.partition.sync_batch_norm else "arrival"
 
-    def executors(self) -> tuple[StageExecutor, ...]:
-        """Build all stages: this allocates the network."""
-        return executors(self.compiled.programs, self.compiled, self.spec, self.facts, self.training)
+    def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
+        """Build the executors of some stages, or of all: this allocates the network."""
+        chosen = self.programs if programs is None else programs
+        return executors(chosen, self.network, self.facts, self.training, replica=self.replica)
 
     def training_batches(self, epoch: int) -> MicroBatches:
         """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return attrs.evolve(training_batches(self.data, self.spec, epoch), part=self.part, replica=self.replica)
+        return evolve(self.batches, epoch=epoch, part=self.part, replica=self.replica)
 
     def test_batches(self) -> MicroBatches:
         """Return the evaluation batches: every sample, in order."""
         data = self.spec.data
-        return MicroBatches(
+        return evolve(
+            self.batches,
             split=self.data.test,
             batch=data.evaluation_batch or data.batch,
-            seed=self.spec.run.seed,
-            epoch=0,
-            workers=data.workers,
             shuffle=False,
             drop_last=False,
             part=self.part,
+            replicas=1,
         )
 
 
 def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Prepared:
-    """Check a specification to the end: plugins, graph, shapes, stages, devices, and the data set's files.
+    """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
         path: of the specification.
@@ -101,53 +113,64 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Pre
         processes: how many share the stages; all of them prepare the same.
 
     Raises:
-        SpecError: all that is wrong, located.
+        SpecError: the specification is wrong; all problems, located.
         PluginError: only plugins are at fault.
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     return prepare_checked(check_spec(path, overrides, import_local=True), processes)
 
 
-def prepare_checked(checked: Checked, processes: int = 1) -> Prepared:
-    """Do the same with a specification whose words are checked; errors as `prepare`."""
-    findings = ProblemCollector()
-    costs = Costs(checked)
-    replicas = checked.spec.partition.replicas if not processes % checked.spec.partition.replicas else 1
-    findings.add(_replica_problems(checked.spec, processes))
-    compiled = findings.attempt(
-        lambda: compile_graph(checked.graph, checked.spec, checked.facts, costs, processes=processes // replicas),
-        (),
-        inside=True,
-    )
-    data = findings.attempt(lambda: _opened(checked.data), (), inside=True)
-    if compiled is not None:
-        findings.add(_head_problems(compiled, data.facts if data is not None else checked.facts))
+def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
+    """Prepare a run whose specification is checked; errors as `prepare`."""
+    spec = checked.spec
+    problems = ProblemCollector(loaded=checked.loaded)
+    problems.add(_replica_problems(spec, processes))
+    network = problems.attempt(measure, checked)
+    placed = _placed(network, spec, processes, problems)
+    data: DataSet | None = problems.attempt(built, checked.data.plugin, checked.data.options)
+    batches = problems.attempt(_training_batches, data, spec) if data is not None else None
+    if network is not None:
+        problems.add(_head_problems(network, checked.facts if data is None else data.facts))
     if data is not None:
-        batches = findings.attempt(lambda: training_batches(data, checked.spec, 0), (), inside=True)
-        findings.add(_probe_problems(checked.spec, batches, processes))
-    training = findings.attempt(lambda: _training(checked, data), (), inside=True)
-    findings.raise_any(checked.loaded)
-    assert compiled is not None
+        problems.add(_probe_problems(spec, batches, processes))
+    length = None if batches is None else horizon(spec, len(batches))
+    training = problems.attempt(_training, checked, length)
+    problems.raise_any()
+    assert network is not None
+    assert placed is not None
     assert data is not None
+    assert batches is not None
+    assert length is not None
     assert training is not None
-    length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
-    return Prepared(checked=checked, compiled=compiled, data=data, training=training, horizon=length, costs=costs)
+    placement, present = placed
+    programs = zip(network.programs(placement), present, strict=True)
+    return Prepared(
+        checked=checked,
+        network=network,
+        placement=placement,
+        programs=tuple(evolve(program, device=device) for program, device in programs),
+        data=data,
+        batches=batches,
+        training=training,
+        horizon=length,
+    )
 
 
 def outline(prepared: Prepared) -> dict[str, Any]:
-    """Return what a run would be: for `run --dry-run`."""
-    compiled = prepared.compiled
+    """Return the figures that `run --dry-run` prints."""
+    spec, network, data = prepared.spec, prepared.network, prepared.data
     return {
-        "name": prepared.spec.name,
-        "nodes": len(compiled.graph.nodes),
-        "stages": len(compiled.programs),
-        "parameters": compiled.parameters,
-        "method": compiled.method.name,
-        "schedule": schedule_text(compiled.schedule),
-        "accumulation": prepared.spec.method.accumulation,
-        "devices": list(dict.fromkeys(program.device for program in compiled.programs)),
-        "training samples": len(prepared.data.train),
-        "test samples": len(prepared.data.test),
-        "micro-batches": prepared.spec.run.epochs * len(prepared.training_batches(0)),
+        "name": spec.name,
+        "nodes": len(network.graph.nodes),
+        "stages": len(prepared.programs),
+        "parameters": network.parameters,
+        "method": network.method.name,
+        "schedule": schedule_text(prepared.placement.schedule),
+        "accumulation": spec.method.accumulation,
+        "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
+        "training samples": len(data.train),
+        "test samples": len(data.test),
+        "micro-batches": spec.run.epochs * len(prepared.batches),
         "updates": prepared.horizon.updates,
     }
 
@@ -159,7 +182,7 @@ def fix_arithmetic(prepared: Prepared) -> None:
     (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
     """
     torch.set_num_threads(prepared.spec.run.threads)
-    if any(program.device.startswith("cuda") for program in prepared.compiled.programs):
+    if _on_cuda(prepared.programs):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
@@ -167,13 +190,40 @@ def fix_arithmetic(prepared: Prepared) -> None:
         torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
-    """Return the micro-batches of training epoch `epoch`, counted from 0."""
+def _on_cuda(programs: Iterable[StageProgram]) -> bool:
+    return any(program.device.startswith("cuda") for program in programs)
+
+
+def _placed(
+    network: MeasuredNetwork | None, spec: Spec, processes: int, problems: ProblemCollector
+) -> tuple[Placement, Sequence[str]] | None:
+    """Return the placement, with the present device of every stage."""
+    replicas = spec.partition.replicas
+    in_pipeline = processes if processes % replicas else processes // replicas
+    present = problems.attempt(present_devices, spec.partition, in_pipeline)
+    devices = problems.attempt(planned_devices, spec.partition)
+    if network is None or present is None or devices is None:
+        return None
+    return problems.attempt(_place_run, network, devices, present, in_pipeline)
+
+
+def _place_run(
+    network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...], processes: int
+) -> tuple[Placement, Sequence[str]]:
+    placement = place(network, devices)
+    if processes > 1:
+        placement = place_on_processes(placement, network, processes)
+        return placement, [present[stage.rank] for stage in placement.stages]
+    placement = place_on_present(placement, network, present)
+    return placement, [stage.device for stage in placement.stages]
+
+
+def _training_batches(data: DataSet, spec: Spec) -> MicroBatches:
     return MicroBatches(
         split=data.train,
         batch=spec.data.batch,
         seed=spec.run.seed,
-        epoch=epoch,
+        epoch=0,
         workers=spec.data.workers,
         shuffle=True,
         drop_last=True,
@@ -181,33 +231,25 @@ def training_batches(data: DataSet, spec: Spec, epoch: int) -> MicroBatches:
     )
 
 
-def _opened(chosen: Chosen) -> DataSet:
-    data: DataSet = built(chosen.plugin, chosen.options)
-    return data
-
-
-def _training(checked: Checked, data: DataSet | None) -> Training | None:
+def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
+    optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
     loss = built(checked.loss.plugin, checked.loss.options)
-    built(checked.optimizer.plugin, _some_parameter(), checked.optimizer.options)
-    if data is None:
+    some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+    built(optimizer.plugin, some_parameter, optimizer.options)
+    if length is None:
         return None
-    length = horizon(checked.spec, len(training_batches(data, checked.spec, 0)))
-    factor = built(checked.lr_schedule.plugin, checked.lr_schedule.options, length)
+    factor = built(lr_schedule.plugin, lr_schedule.options, length)
     return Training(
         loss=loss,
-        build_optimizer=load(checked.optimizer.plugin),
-        optimizer_options=checked.optimizer.options,
-        rate=learning_rate(checked.spec, checked.optimizer.options.lr, factor, length),
+        build_optimizer=load(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
     )
 
 
-def _some_parameter() -> ParameterGroups:
-    return ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-
-
 def _replica_problems(spec: Spec, processes: int) -> list[Problem]:
-    """Ask whether replicas can have processes of their own, and step on their own."""
+    """Return the problems of replicas that cannot have processes of their own, or cannot step on their own."""
     replicas, path = spec.partition.replicas, ("partition", "replicas")
     problems = []
     if processes % replicas:
@@ -226,7 +268,7 @@ def _replica_problems(spec: Spec, processes: int) -> list[Problem]:
 
 
 def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) -> list[Problem]:
-    """Ask whether a probe can see all stages, and as often as it is to look."""
+    """Return the problems of a probe that cannot see all stages, or cannot look as often as it is to."""
     if spec.probe is not None and processes > 1:
         message = f"a probe looks at all stages at once, and {processes} processes share them"
         return [Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))]
@@ -241,16 +283,16 @@ def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) ->
     ]
 
 
-def _head_problems(compiled: Compiled, facts: DataFacts) -> list[Problem]:
-    """Compare the head's outputs with the number of classes."""
-    head = compiled.graph.nodes[compiled.graph.head]
-    outputs = compiled.shapes[head.name].outputs
+def _head_problems(network: MeasuredNetwork, facts: DataFacts) -> list[Problem]:
+    """Return the problem of a head whose outputs are not one for each class."""
+    head = network.graph.nodes[network.graph.head]
+    outputs = network.shapes[head.name].outputs
     if facts.classes is None or outputs == ((facts.classes,),):
         return []
-    came = ", ".join("x".join(map(str, shape)) for shape in outputs)
+    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
     return [
         Problem(
-            message=f'the head "{head.name}" has {came} outputs, but the data set has {facts.classes} classes',
+            message=f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes',
             hint=f"make it {facts.classes}",
             path=head.path,
         )

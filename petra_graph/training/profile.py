@@ -1,7 +1,7 @@
-"""Times every operation of every node on the real device, so that plans need not guess.
+"""Seconds of every operation of every node on the real device, for plans that need no estimates.
 
-The network runs as it would be trained, in this process, every node a stage of its own; a stopwatch surrounds each
-stage's forward, backward and update. One run a way of keeping activations gives all operations:
+The network trains in this process, every node a stage of its own; a stopwatch surrounds each stage's forward, backward
+and update. One training for each way of keeping activations gives all operations:
 
     petra                    forward, reverse (reversible nodes), recompute (buffered ones), forward_backward (head), update
     dsp                      recompute of reversible nodes, from a stored input
@@ -25,26 +25,27 @@ from torch import Tensor
 from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.compiled import compile_graph
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.variants import without_global_clip
 from petra_graph.program.costs import Operation
 from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.model import AskedName, Kind, MethodSpec
-from petra_graph.training.data_loading import MicroBatch
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
 BURST = 5
-"""Micro-batches that one way trains on before the next one's turn."""
-_Meaning = Mapping[Kind, tuple[Operation, Operation | None]]
+"""Micro-batches that one training does before the next training's turn."""
+_Operations = Mapping[Kind, tuple[Operation, Operation | None]]
 
 _COPIED_BYTES = 2**26
 
-# method, schedule -> what its forward and its backward are, by kind of node
-_WAYS: tuple[tuple[str, AskedName, _Meaning], ...] = (
+# method, schedule -> the operations of its forward and its backward, by kind of node
+_TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
     (
         "petra",
         "sequential",
@@ -86,31 +87,34 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     """
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
-    ready = prepare_checked(evolve(checked, spec=evolve(checked.spec, partition=partition)))
+    problems = ProblemCollector(loaded=checked.loaded)
+    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
     fix_arithmetic(ready)
     keep_freed_memory()
-    timed = ways(ready)
+    trainings = timed_trainings(ready)
     for _ in range(-(-micro_batches // BURST)):
-        for way in timed:
-            way.burst(BURST)
-    return profile_of_ways(ready, timed)
+        for training in trainings:
+            training.burst(BURST)
+    return profile_of(ready, trainings)
 
 
-def ways(ready: Prepared) -> list[Timed]:
-    """Return the ways of training that time all operations, each warm."""
-    timed = [Timed(_trained_by(ready, method, schedule), meaning) for method, schedule, meaning in _WAYS]
-    for way in timed:
-        way.burst(WARM_UP)
-        way.forget()
-    return timed
+def timed_trainings(ready: Prepared) -> list[TimedTraining]:
+    """Return the trainings that time all operations, each warm."""
+    trainings = [
+        TimedTraining(_with_method(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
+    ]
+    for training in trainings:
+        training.burst(WARM_UP)
+        training.forget()
+    return trainings
 
 
-def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
-    """Return what has been timed so far."""
+def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
+    """Return the medians of everything that was timed so far."""
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
     updates: dict[str, float] = {}
-    for way in timed:
-        for name, operations in way.seconds().items():
+    for training in trainings:
+        for name, operations in training.seconds().items():
             updates[name] = operations["update"]
             seconds[name] = operations | seconds[name]
     for name, operations in seconds.items():
@@ -118,33 +122,33 @@ def profile_of_ways(ready: Prepared, timed: Sequence[Timed]) -> Profile:
             operations["invert"] = max(0.0, operations["invert"] - operations["recompute"])
         if "recompute" in operations:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
-    devices = [torch.device(program.device) for program in ready.compiled.programs]
-    costs = ready.costs(ready.compiled.graph, ready.spec)
+    devices = [torch.device(program.device) for program in ready.programs]
+    network, spec = ready.network, ready.spec
+    costs = network.costs(network.graph, spec)
     return Profile(
-        name=ready.spec.name,
+        name=spec.name,
         device=_device_name(devices[0]),
         kind="cuda" if devices[0].type == "cuda" else "cpu",
-        micro_batch=ready.spec.data.batch,
-        compute=ready.spec.precision.compute,
-        threads=ready.spec.run.threads,
+        micro_batch=spec.data.batch,
+        compute=spec.precision.compute,
+        threads=spec.run.threads,
         nodes=dict(seconds),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
-        outside=timed[0].outside(),
+        outside=trainings[0].outside(),
         link=_link(devices),
     )
 
 
-def _trained_by(ready: Prepared, method: str, schedule: AskedName) -> Prepared:
+def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
     """Return the same run with another method, every node a stage and every micro-batch an update."""
-    checked = ready.checked
-    clip = checked.spec.optimizer.clip  # one norm over all stages is for synchronous methods only
     spec = evolve(
-        checked.spec,
+        ready.spec,
         method=MethodSpec(name=method, schedule=schedule),
-        optimizer=evolve(checked.spec.optimizer, clip=clip and evolve(clip, scope="stage")),
+        optimizer=without_global_clip(ready.spec.optimizer),
     )
-    compiled = compile_graph(checked.graph, spec, checked.facts, ready.costs)
-    return evolve(ready, checked=evolve(checked, spec=spec), compiled=compiled)
+    network = ready.network.variant(spec)
+    placement = evolve(ready.placement, schedule=schedule)
+    return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
 
 
 class _Stopwatch(StageObserver):
@@ -177,7 +181,7 @@ class _Stopwatch(StageObserver):
         times.append(time.perf_counter() - began)
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all times."""
         for times in (self.forwards, self.backwards, self.updates):
             times.clear()
 
@@ -187,30 +191,31 @@ class _Stopwatch(StageObserver):
         return sum(self.forwards) + sum(self.backwards) + sum(self.updates)
 
 
-class Timed:
-    """One way of training, every node a stage; it trains in bursts, so that ways can take turns on a machine that drifts."""
+class TimedTraining:
+    """One training, every node a stage; it works in bursts, so that trainings can take turns on a machine that drifts."""
 
-    def __init__(self, setting: Prepared, meaning: _Meaning) -> None:
-        self._setting, self._meaning = setting, meaning
-        executors = setting.executors()
+    def __init__(self, prepared: Prepared, operations: _Operations) -> None:
+        self._operations = operations
+        self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
+        executors = prepared.executors()
         self._watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
-        self._runtime = Scheduler(executors)
-        self._data = endless(setting)
+        self._scheduler = Scheduler(executors)
+        self._data = endless(prepared)
         self._done = 0
         self._outside: list[float] = []
 
     def burst(self, micro_batches: int) -> None:
-        """Train on so many micro-batches, and drain."""
+        """Train on a number of micro-batches, and drain."""
         inside = self._inside()
-        asked = range(self._done, self._done + micro_batches)
+        numbers = range(self._done, self._done + micro_batches)
         began = time.perf_counter()
-        self._runtime.train(self._data, asked, lambda _: None)
+        self._scheduler.train(self._data, numbers, lambda _: None)
         seconds = time.perf_counter() - began
         self._done += micro_batches
         self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
 
     def forget(self) -> None:
-        """Leave out what was timed so far."""
+        """Forget everything that was timed so far."""
         self._outside.clear()
         for watch in self._watches.values():
             watch.forget()
@@ -220,11 +225,10 @@ class Timed:
         return statistics.median(self._outside)
 
     def seconds(self) -> dict[str, dict[Operation, float]]:
-        """Return every node's operations' medians."""
+        """Return the medians of every node's operations."""
         found: dict[str, dict[Operation, float]] = {}
-        kinds = {node.name: node.kind for node in self._setting.compiled.graph.nodes.values()}
         for name, watch in self._watches.items():
-            names = self._meaning.get(kinds[name])
+            names = self._operations.get(self._kinds[name])
             if names is not None:
                 forward, backward = names
                 found[name] = {forward: statistics.median(watch.forwards), "update": statistics.median(watch.updates)}
@@ -242,11 +246,11 @@ def _watched(executor: StageExecutor) -> _Stopwatch:
     return watch
 
 
-def endless(setting: Prepared) -> Generator[MicroBatch]:
+def endless(prepared: Prepared) -> Generator[MicroBatch]:
     """Yield micro-batches as training would, epoch after epoch."""
     epoch = 0
     while True:
-        yield from setting.training_batches(epoch)
+        yield from prepared.training_batches(epoch)
         epoch += 1
 
 
@@ -262,7 +266,7 @@ def _device_name(device: torch.device) -> str:
 def _link(devices: Sequence[torch.device]) -> Link | None:
     """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
 
-    On CPUs alone a copy in memory is timed, which is what a message through shared memory takes. None: one GPU.
+    On CPUs alone a copy in memory is timed, as a message through shared memory takes. None: a single GPU has no link.
     """
     others = [device for device in devices if device != devices[0]]
     if not others and devices[0].type != "cpu":

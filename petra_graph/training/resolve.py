@@ -1,40 +1,44 @@
-"""The resolved specification: everything that was decided, written down, so that running it repeats the run."""
+"""The resolved specification: every decision of a preparation written down, so that running it repeats the run."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import attrs
 
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.check import Checked, Chosen
+from petra_graph.planning.check import CheckedSpec, ConfiguredPlugin
+from petra_graph.planning.devices import device_count
 from petra_graph.registry.contracts import DataFacts
-from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PartitionSpec, Spec
+from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
 from petra_graph.training.prepare import Prepared
 
 
 def resolved(prepared: Prepared) -> Spec:
     """Return the specification with nodes written out, stages cut, devices named and every option's value."""
-    spec, compiled, checked = prepared.spec, prepared.compiled, prepared.checked
-    stages = compiled.partition.stages
+    spec, network, checked = prepared.spec, prepared.network, prepared.checked
+    method = network.method
+    devices = tuple(program.device for program in prepared.programs)
+    lists_fit = device_count(spec.partition) == len(set(devices))
     return attrs.evolve(
         spec,
         architecture=None,
-        graph=written_out(compiled.graph, prepared.facts),
+        graph=written_out(network.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
-            schedule=compiled.schedule,
-            reversible=compiled.method.reversible,
-            buffered=compiled.method.buffered,
-            backward=compiled.method.backward,
-            flush=compiled.method.flush,
+            schedule=prepared.placement.schedule,
+            reversible=method.reversible,
+            buffered=method.buffered,
+            backward=method.backward,
+            flush=method.flush,
         ),
         partition=attrs.evolve(
             spec.partition,
-            stages=tuple(stage.nodes for stage in stages),
-            devices=tuple(stage.device for stage in stages),  # as many as stages: nothing is left to be spread
-            **_of_planned_devices(spec.partition, {stage.device for stage in stages}),
+            stages=tuple(program.nodes for program in prepared.programs),
+            devices=devices,  # one for each stage, so that nothing is left to be spread
+            # Types and limits of single devices are left out where the run has another number of devices.
+            device_type=spec.partition.device_type if lists_fit else None,
+            memory=spec.partition.memory if lists_fit else None,
         ),
         optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
@@ -43,14 +47,8 @@ def resolved(prepared: Prepared) -> Spec:
     )
 
 
-def _of_planned_devices(asked: PartitionSpec, used: Collection[str]) -> dict[str, Any]:
-    """Return what was said of devices one by one, left out where the run has others than it was said of."""
-    count = asked.devices if isinstance(asked.devices, int) else len(set(asked.devices))
-    return {} if count == len(used) else {"device_type": None, "memory": None}
-
-
-def expanded(checked: Checked) -> Spec:
-    """Return the specification with nothing decided but its nodes written out: what an architecture stands for."""
+def expanded(checked: CheckedSpec) -> Spec:
+    """Return the specification with its architecture written out as nodes, and nothing else decided."""
     return attrs.evolve(checked.spec, architecture=None, graph=written_out(checked.graph, checked.facts))
 
 
@@ -67,10 +65,10 @@ def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
     )
 
 
-def _with_options(table: Any, chosen: Chosen) -> Any:
-    return attrs.evolve(table, options=_options(chosen.options))
+def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
+    return attrs.evolve(table, options=_options(plugin.options))
 
 
 def _options(options: Any) -> dict[str, Any]:
-    """Write an options value as a table; what is None is left out, since it is the default."""
+    """Return options as a table; None is left out, since it is the default."""
     return {key: value for key, value in attrs.asdict(options).items() if value is not None}

@@ -1,4 +1,4 @@
-"""A run under way and what is told of it: its directory's files, its summary, its failure."""
+"""The record of a run: the files of its directory, its summary, its failure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
-from petra_graph.planning.plan import planned
+from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.environment import environment
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, write_json, write_text
 from petra_graph.record.weights import save_weights
 from petra_graph.spec.dump import dump
-from petra_graph.training.loop import Reached, Trainer
+from petra_graph.spec.model import Spec
+from petra_graph.training.loop import Progress, Trainer
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved
 
@@ -29,41 +30,63 @@ Summary = Mapping[str, Any]
 
 @define(kw_only=True)
 class RunRecord:
-    """A run under way: what there is to tell of it, however it ends."""
+    """A run under way, and its directory."""
 
-    prepared: Prepared
-    directory: Path
-    processes: int = 1
+    run: Started
+    spec: Spec
     trainer: Trainer | None = None
     """None before the network is built, and where another process trains the head."""
-    told: Reached = field(factory=Reached)
-    """How far the training came in another process, as that has told."""
+    published: Progress = field(factory=Progress)
+    """How far the training came, as the process with the head published it."""
     predicted: Mapping[str, Any] | None = None
-    """What the plan says; None where none was made."""
+    """The plan's figures; None where no plan was made."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
-    def new(cls, prepared: Prepared, processes: int = 1) -> RunRecord:
+    def create(cls, prepared: Prepared, processes: int = 1) -> RunRecord:
         """Create the directory.
 
         Raises:
             RunFailed: it cannot be created.
         """
         directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
-        return cls(prepared=prepared, directory=directory, processes=processes)
+        return cls.of(directory, prepared, processes)
 
-    def write_what_is_known(self) -> None:
-        """Write what is known before the training."""
-        write_text(self.directory / "spec.toml", self.prepared.checked.loaded.text)
-        write_text(self.directory / "resolved.toml", dump(resolved(self.prepared)))
+    @classmethod
+    def of(cls, directory: Path, prepared: Prepared, processes: int) -> RunRecord:
+        """Return the record of a run whose directory exists."""
+        spec = prepared.spec
+        run = Started(
+            name=spec.name,
+            directory=directory,
+            epochs=spec.run.epochs,
+            micro_batches=len(prepared.batches),
+            batch=prepared.batches.whole,
+            method=spec.method.name,
+            schedule=schedule_text(prepared.placement.schedule),
+            accumulation=spec.method.accumulation,
+            stages=len(prepared.programs),
+            parameters=prepared.network.parameters,
+            processes=processes,
+        )
+        return cls(run=run, spec=spec)
+
+    @property
+    def directory(self) -> Path:
+        """The run's directory."""
+        return self.run.directory
+
+    def write_inputs(self, prepared: Prepared) -> None:
+        """Write everything that is known before the training."""
+        write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
+        write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
         write_json(self.directory / "env.json", environment())
-        self._write_plan()
+        self._write_plan(prepared)
 
-    def _write_plan(self) -> None:
-        """Write the plan of what will run; a run that cannot be planned is run all the same, and says why."""
-        prepared = self.prepared
+    def _write_plan(self, prepared: Prepared) -> None:
+        """Write the plan of the run; a run that cannot be planned goes on, and its summary says why."""
         try:
-            plan = planned(prepared.spec, prepared.compiled, prepared.costs)
+            plan = predict(prepared.network, prepared.placement)
         except SpecError as error:
             self.predicted = {"not planned": [str(problem) for problem in error.problems]}
             return
@@ -72,7 +95,7 @@ class RunRecord:
         self.predicted = {
             "samples_per_second": round(document["timing"]["samples_per_second"], 1),
             "memory_bytes": document["totals"]["bytes"]["total"],
-            "from": "profile" if prepared.spec.partition.profile else "data sheet",
+            "from": "profile" if self.spec.partition.profile else "data sheet",
         }
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -81,7 +104,7 @@ class RunRecord:
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
-        summary = {**_summary(self, status), **more}
+        summary = {**self._summary(status), **more}
         write_json(self.directory / "summary.json", summary)
         return summary
 
@@ -97,9 +120,9 @@ class RunRecord:
         """Write down why a run failed; where even that fails (a full disk), the first cause matters more.
 
         Args:
-            error: what is told; it gets the summary.
+            error: the error that the user sees; it gets the summary.
             text: the traceback.
-            where: what a program may want to read of it.
+            where: the operation and the processes, for programs that read them.
         """
         try:
             write_text(self.directory / "failure.txt", text)
@@ -111,58 +134,37 @@ class RunRecord:
         except PetraGraphError:
             error.add_note(f"the failure could not be recorded in {self.directory} either")
 
-    def started(self) -> Started:
-        """Return what listeners are told."""
-        prepared, compiled = self.prepared, self.prepared.compiled
-        return Started(
-            name=prepared.spec.name,
-            directory=self.directory,
-            epochs=prepared.spec.run.epochs,
-            micro_batches=len(prepared.training_batches(0)),
-            batch=prepared.spec.data.batch * prepared.spec.partition.replicas,
-            method=compiled.method.name,
-            schedule=schedule_text(compiled.schedule),
-            accumulation=prepared.spec.method.accumulation,
-            stages=len(compiled.programs),
-            parameters=compiled.parameters,
-            processes=self.processes,
-        )
+    def _summary(self, status: str) -> dict[str, Any]:
+        run, spec = self.run, self.spec
+        progress = self.trainer.progress if self.trainer else self.published
+        samples = progress.micro_batches * run.batch
+        return {
+            "name": run.name,
+            "status": status,
+            "directory": str(run.directory),
+            "method": run.method,
+            "schedule": run.schedule,
+            "accumulation": run.accumulation,
+            "stages": run.stages,
+            "processes": run.processes,
+            "parameters": run.parameters,
+            "precision": attrs.asdict(spec.precision),
+            "seed": spec.run.seed,
+            "epochs": progress.epochs,
+            "micro_batches": progress.micro_batches,
+            "updates": progress.updates,
+            "train": dict(progress.train) if progress.train else None,
+            "test": dict(progress.test) if progress.test else None,
+            "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
+            "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
+            "predicted": self.predicted,
+            "weights": None if status == "failed" else "weights.safetensors",
+        }
 
 
 def problems_of(error: Exception) -> Iterable[Problem]:
-    """Return what is to be told of an error."""
+    """Return the problems of an error of any kind."""
     if isinstance(error, PetraGraphError):
         return error.problems
     message = f"{type(error).__name__}: {error}"
     return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
-
-
-def _summary(record: RunRecord, status: str) -> dict[str, Any]:
-    prepared = record.prepared
-    reached = record.trainer.reached if record.trainer else record.told
-    return {
-        "name": prepared.spec.name,
-        "status": status,
-        "directory": str(record.directory),
-        "method": prepared.compiled.method.name,
-        "schedule": schedule_text(prepared.compiled.schedule),
-        "accumulation": prepared.spec.method.accumulation,
-        "stages": len(prepared.compiled.programs),
-        "processes": record.processes,
-        "parameters": prepared.compiled.parameters,
-        "precision": attrs.asdict(prepared.spec.precision),
-        "seed": prepared.spec.run.seed,
-        "epochs": reached.epochs,
-        "micro_batches": reached.micro_batches,
-        "updates": reached.updates,
-        "train": dict(reached.train) if reached.train else None,
-        "test": dict(reached.test) if reached.test else None,
-        "seconds": {"total": round(time.perf_counter() - record.began, 3), "training": round(reached.seconds, 3)},
-        "samples_per_second": round(
-            reached.micro_batches * prepared.spec.data.batch * prepared.spec.partition.replicas / reached.seconds, 1
-        )
-        if reached.micro_batches
-        else None,
-        "predicted": record.predicted,
-        "weights": None if status == "failed" else "weights.safetensors",
-    }

@@ -1,4 +1,4 @@
-"""The front door: what it costs, which verbs and options there are, and what leaves it."""
+"""The entry point: its imports, its verbs and options, its exit codes."""
 
 import json
 import os
@@ -59,12 +59,12 @@ Options:
   --help     Show this message and exit.
 
 Verbs:
-  run       Train what a spec describes.
+  run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
   report    Draw figures of a run.
   validate  Check specs: keys, types, plugins, options, graph.
-  list      List the plugins that are installed.
+  list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
   schema    Print the JSON schema of specs, for editors.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.method_check import check_depths, method_and_schedule
+from petra_graph.compiler.method_check import check_depths, check_method
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.partition import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
@@ -13,7 +13,7 @@ from tests.pipelines import BRANCHES, built_graph, node
 
 def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
     with pytest.raises(SpecError) as caught:
-        method_and_schedule(spec, clip)
+        check_method(spec, clip)
     return list(caught.value.problems)
 
 
@@ -27,7 +27,7 @@ def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:
     ],
 )
 def test_the_schedule_is_the_one_asked_for_or_the_methods_own(name, schedule, expected):
-    method, chosen = method_and_schedule(MethodSpec(name=name, schedule=schedule), None)
+    method, chosen = check_method(MethodSpec(name=name, schedule=schedule), None)
     assert (method.name, chosen) == (name, expected)
 
 
@@ -65,7 +65,7 @@ def test_no_global_norm_where_stages_update_at_different_times(schedule):
 
 @pytest.mark.parametrize("spec", [MethodSpec(name="backprop"), MethodSpec(schedule="sequential")])
 def test_a_global_norm_where_all_gradients_are_there(spec):
-    assert method_and_schedule(spec, GLOBAL)[1] == "sequential"
+    assert check_method(spec, GLOBAL)[1] == "sequential"
 
 
 def test_both_faults_are_told_at_once():
@@ -74,7 +74,7 @@ def test_both_faults_are_told_at_once():
 
 def test_settings_spelled_out_replace_the_methods_own():
     spec = MethodSpec(name="1f1b-flush", reversible="nothing", buffered="input")
-    method, schedule = method_and_schedule(spec, None)
+    method, schedule = check_method(spec, None)
     assert (method.reversible, method.buffered, method.backward, method.flush) == (
         "nothing",
         "input",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.compiler.partition import per_block
-from petra_graph.compiler.place import cut, placed, resolved_schedule
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.place import cut_and_place, place_stages
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from tests.costs import costs
@@ -15,67 +16,71 @@ from tests.settings import setting
 
 
 def predict(used, made, schedule):
-    return Prediction(setting=used, partition=made, schedule=schedule)
+    return Prediction(inputs=used, placement=evolve(made, schedule=schedule))
+
+
+def by_hand(used, stages=None, objective="balanced"):
+    return place_stages(used, partition(used.graph, stages or per_block(used.graph), [""]), objective)
 
 
 def nodes_of(made):
-    return [stage.nodes for stage in made.partition.stages]
+    return [stage.nodes for stage in made.stages]
 
 
 def held(used, made):
     """What each device holds, by the memory model."""
-    programs = used.programs(made.partition, resolved_schedule(used, made.partition))
+    programs = used.programs(made, made.schedule)
     memory = device_memory(programs, stage_memory(programs, used.costs))
     return {name: stages.total for name, stages in memory.items()}
 
 
 def test_work_decides_where_the_cut_is():
     # Units: stem 4, three reversible nodes of 4, the head 3.
-    assert nodes_of(cut(setting(2), 2, "balanced")) == [("stem", "rev0"), ("rev1", "rev2", "head")]
+    assert nodes_of(cut_and_place(setting(2), 2, "balanced")) == [("stem", "rev0"), ("rev1", "rev2", "head")]
     heavy = setting(2, weights={"stem": 4.0})
-    assert nodes_of(cut(heavy, 2, "balanced")) == [("stem",), ("rev0", "rev1", "rev2", "head")]
+    assert nodes_of(cut_and_place(heavy, 2, "balanced")) == [("stem",), ("rev0", "rev1", "rev2", "head")]
 
 
 def test_stages_share_devices_in_order():
-    made = cut(setting(2), 4, "balanced")
-    assert len(made.partition.stages) == 4
-    assert [stage.device for stage in made.partition.stages] == ["d0", "d0", "d1", "d1"]
+    made = cut_and_place(setting(2), 4, "balanced")
+    assert len(made.stages) == 4
+    assert [stage.device for stage in made.stages] == ["d0", "d0", "d1", "d1"]
     assert made.guarantee
 
 
 @pytest.mark.parametrize(("nodes", "stages"), [(SKIP, 3), (BRANCHES, 3)])
 def test_graphs_are_cut_so_that_stages_depend_on_earlier_ones_alone(nodes, stages):
-    made = cut(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages, "balanced")
-    names = [name for stage in made.partition.stages for name in stage.nodes]
+    made = cut_and_place(setting(stages, nodes=nodes, table=costs(nodes, (8,))), stages, "balanced")
+    names = [name for stage in made.stages for name in stage.nodes]
     assert sorted(names) == sorted(node.name for node in nodes)
-    assert made.partition.stages[-1].nodes[-1] == "head"
-    assert [stage.distance for stage in made.partition.stages][-1] == 0
+    assert made.stages[-1].nodes[-1] == "head"
+    assert [stage.distance for stage in made.stages][-1] == 0
 
 
 def test_a_last_stage_that_keeps_graphs_takes_more():
     # Units: the stem 2, three reversible nodes of 4, or of 3 where their graphs are kept, the head 3.
     weights = {"stem": 0.5}
-    assert nodes_of(cut(setting(2, weights=weights), 2, "balanced"))[0] == ("stem", "rev0", "rev1")
+    assert nodes_of(cut_and_place(setting(2, weights=weights), 2, "balanced"))[0] == ("stem", "rev0", "rev1")
     keeping = setting(2, weights=weights, keep_graph=True)
-    made = cut(keeping, 2, "balanced")
+    made = cut_and_place(keeping, 2, "balanced")
     assert nodes_of(made)[0] == ("stem", "rev0")
-    assert predict(keeping, made.partition, "lockstep").timing.tick_seconds == 3 + 3 + 3
+    assert predict(keeping, made, "lockstep").timing.tick_seconds == 3 + 3 + 3
 
 
 def test_more_stages_than_nodes():
     with pytest.raises(SpecError, match="6 stages for 5 nodes"):
-        cut(setting(6), 6, "balanced")
+        cut_and_place(setting(6), 6, "balanced")
 
 
 def test_memory_limits_are_kept_by_the_memory_model_too():
     free = setting(2, method="pipedream", accumulation=1)
-    made = cut(free, 2, "balanced")
+    made = cut_and_place(free, 2, "balanced")
     fullest = max(held(free, made).values())
     for share in (0.99, 0.9, 0.8):
         limit = int(share * fullest)
         tight = setting(2, method="pipedream", accumulation=1, memory=limit)
         try:
-            found = cut(tight, 2, "balanced")
+            found = cut_and_place(tight, 2, "balanced")
         except NoFeasiblePlan:
             continue
         assert max(held(tight, found).values()) <= limit
@@ -83,7 +88,7 @@ def test_memory_limits_are_kept_by_the_memory_model_too():
 
 def test_what_fits_nowhere_names_the_node_and_what_would_help():
     with pytest.raises(NoFeasiblePlan) as caught:
-        cut(setting(2, memory=100), 2, "balanced")
+        cut_and_place(setting(2, memory=100), 2, "balanced")
     (problem,) = caught.value.problems
     assert caught.value.exit_code == 3
     assert "would hold" in problem.message
@@ -95,31 +100,33 @@ def test_what_fits_nowhere_names_the_node_and_what_would_help():
 @pytest.mark.parametrize(("devices", "stages"), [(1, 1), (2, 2), (3, 3), (2, 4), (5, 5)])
 def test_a_limit_of_what_the_memory_model_finds_is_enough(devices, stages, schedule):
     free = setting(devices, schedule=schedule)
-    needed = max(held(free, cut(free, stages, "balanced")).values())
+    needed = max(held(free, cut_and_place(free, stages, "balanced")).values())
     tight = setting(devices, schedule=schedule, memory=needed)
-    assert max(held(tight, cut(tight, stages, "balanced")).values()) <= needed
-    assert placed(tight, [stage.nodes for stage in cut(free, stages, "balanced").partition.stages], "balanced")
+    assert max(held(tight, cut_and_place(tight, stages, "balanced")).values()) <= needed
+    assert by_hand(tight, [stage.nodes for stage in cut_and_place(free, stages, "balanced").stages])
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
 @pytest.mark.parametrize("devices", [2, 3, 4])
 def test_for_memory_no_device_is_fuller_than_for_time(devices, schedule):
     used = setting(devices, schedule=schedule)
-    balanced, least = (max(held(used, cut(used, devices, wanted)).values()) for wanted in ("balanced", "memory"))
+    balanced, least = (
+        max(held(used, cut_and_place(used, devices, wanted)).values()) for wanted in ("balanced", "memory")
+    )
     assert least <= balanced
 
 
 def test_stages_by_hand_are_placed_as_they_are():
     used = setting(2, weights={"stem": 8.0})
-    made = placed(used, per_block(used.graph), "balanced")
-    assert [stage.device for stage in made.partition.stages] == ["d0", "d1", "d1", "d1", "d1"]
+    made = by_hand(used)
+    assert [stage.device for stage in made.stages] == ["d0", "d1", "d1", "d1", "d1"]
 
 
 def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
     used = setting(5, schedule="auto", weights={"rev1": 3.0})
-    made = placed(used, per_block(used.graph), "balanced")
-    depths = resolved_schedule(used, made.partition)
-    auto, usual = predict(used, made.partition, depths), predict(used, made.partition, "1f1b")
+    made = by_hand(used)
+    depths = made.schedule
+    auto, usual = predict(used, made, depths), predict(used, made, "1f1b")
     assert auto.timing.tick_seconds <= usual.timing.tick_seconds * 1.001
     assert all(one <= other for one, other in zip(depths, (5, 4, 3, 2, 1), strict=True))
     assert sum(depths) < 15
@@ -127,4 +134,4 @@ def test_auto_keeps_the_speed_of_1f1b_and_is_no_staler():
 
 def test_a_named_schedule_stays():
     used = setting(5, schedule="lockstep")
-    assert resolved_schedule(used, placed(used, per_block(used.graph), "balanced").partition) == "lockstep"
+    assert by_hand(used).schedule == "lockstep"

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.partition import per_block
-from petra_graph.compiler.place import cut, placed
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.place import cut_and_place, place_stages
 from petra_graph.compiler.prediction import Prediction, sequential_seconds
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.devices import Link
 from tests.settings import setting
 
 
-def predict(used, made, schedule):
-    return Prediction(setting=used, partition=made, schedule=schedule)
+def by_hand(used):
+    return place_stages(used, partition(used.graph, per_block(used.graph), [""]), "balanced")
 
 
 def per_block_prediction(count=5, schedule="lockstep", **changes):
     used = setting(count, schedule=schedule, **changes)
-    return predict(used, placed(used, per_block(used.graph), "balanced").partition, schedule)
+    return Prediction(inputs=used, placement=by_hand(used))
 
 
 def test_one_device_does_one_thing_after_another():
@@ -45,7 +45,7 @@ def test_links_slow_down_what_waits_for_each_message():
 
 def _setting_and_cut(count, **changes):
     used = setting(count, schedule="lockstep", **changes)
-    return used, placed(used, per_block(used.graph), "balanced").partition
+    return used, by_hand(used)
 
 
 def test_reconstruction_at_stored_parameters_costs_a_forward_more():
@@ -56,7 +56,7 @@ def test_reconstruction_at_stored_parameters_costs_a_forward_more():
 
 def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
-    made = predict(used, cut(used, 1, "balanced").partition, "sequential")
+    made = Prediction(inputs=used, placement=cut_and_place(used, 1, "balanced"))
     assert made.timing.tick_seconds == 4 * 3 + 3
     assert made.sequential_seconds == 19
 

@@ -81,7 +81,7 @@ def test_what_is_measured_is_what_is_trained(graph):
         for executor in built.executors
         for name, module in executor.modules.items()
     }
-    assert {name: shapes.parameters for name, shapes in built.compiled.shapes.items()} == trained
+    assert {name: shapes.parameters for name, shapes in built.network.shapes.items()} == trained
 
 
 def test_nothing_is_allocated_and_nothing_random_is_drawn():

@@ -54,20 +54,20 @@ def faults(write, text, kind=SpecError, overrides=()):
 
 def test_nodes_that_are_listed(write):
     checked = check_spec(write("a.toml", SPEC))
-    assert [(node.spec.name, node.plugin.name, node.path) for node in checked.nodes] == [
+    assert [(node.name, node.plugin.name, node.path) for node in checked.graph.nodes.values()] == [
         ("stem", "linear-stem", ("graph", "node", 0)),
-        ("middle", "rev-mlp", ("graph", "node", 1)),
+        ("middle.0", "rev-mlp", ("graph", "node", 1)),
+        ("middle.1", "rev-mlp", ("graph", "node", 1)),
         ("head", "pool-linear", ("graph", "node", 2)),
     ]
-    assert list(checked.graph.nodes) == ["stem", "middle.0", "middle.1", "head"]
     assert (checked.facts.shape, checked.optimizer.options.lr, checked.architecture) == ((1, 8, 8), 0.1, None)
 
 
 def test_nodes_that_an_architecture_makes(write):
     checked = check_spec(write("a.toml", ARCHITECTURE))
     assert checked.architecture.options.depth == 18
-    assert [node.spec.name for node in checked.nodes][0::9] == ["stem", "head"]
-    assert {node.path for node in checked.nodes} == {("architecture",)}
+    assert list(checked.graph.nodes)[0::9] == ["stem", "head"]
+    assert {node.path for node in checked.graph.nodes.values()} == {("architecture",)}
 
 
 def test_no_room_hides_the_problems_of_another(write):

@@ -24,13 +24,13 @@ MICRO_BATCHES = st.builds(lambda start, count: range(start, start + count), st.i
 @cache
 def programs_of(graph: str, schedule: str, accumulation: int) -> tuple[StageProgram, ...]:
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=accumulation)
-    return built.compiled.programs
+    return built.programs
 
 
 def test_the_nearest_to_the_head_goes_first():
     stages = (("stem", "rev0"), ("rev1", "rev2", "head"))
     built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b", accumulation=2, stages=stages)
-    found = " ".join(f"{action}@{stage}" for stage, action in static_order(built.compiled.programs, range(3)))
+    found = " ".join(f"{action}@{stage}" for stage, action in static_order(built.programs, range(3)))
     assert found == "F0@1 F0@2 B0@2 F1@1 F1@2 B1@2 U@2 B0@1 F2@1 F2@2 B2@2 U@2 B1@1 U@1 B2@1 U@1"
 
 

@@ -47,5 +47,5 @@ def test_others_sums_are_added():
     for totals, losses in ((one, [1.0, 2.0]), (other, [4.0])):
         totals.add(result(losses, 1))
         both.add(result(losses, 1))
-    one.join(json.loads(json.dumps(other.told())))
+    one.merge(json.loads(json.dumps(other.sums())))
     assert (one.samples, one.means()) == (both.samples, both.means())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.compiler.partition import partition
+from petra_graph.program.partition import Partition
 from petra_graph.spec.dump import dump
 from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepare import prepare
@@ -54,10 +54,12 @@ def test_the_methods_own_schedule_is_named(prepared):
 def test_devices_are_placed_again_as_they_were(prepared, devices):
     """The distinct devices alone would be spread anew: a, b, a over four stages became a, b."""
     given = prepared()
-    compiled = given.compiled
-    placed = partition(compiled.graph, [stage.nodes for stage in compiled.partition.stages], devices)
-    spec = resolved(attrs.evolve(given, compiled=attrs.evolve(compiled, partition=placed)))
-    assert partition(compiled.graph, spec.partition.stages, spec.partition.devices) == placed
+    stages = Partition(stages=given.placement.stages)
+    placed = stages.spread_over(devices)
+    programs = zip(given.programs, placed.stages, strict=True)
+    spec = resolved(attrs.evolve(given, programs=tuple(attrs.evolve(p, device=s.device) for p, s in programs)))
+    assert spec.partition.stages == tuple(stage.nodes for stage in placed.stages)
+    assert stages.spread_over(spec.partition.devices) == placed
 
 
 def test_it_is_read_back_as_it_was_written(prepared, write):
@@ -65,4 +67,4 @@ def test_it_is_read_back_as_it_was_written(prepared, write):
     again = prepare(write("resolved.toml", dump(resolved(given))))
     assert dump(again.spec) == dump(resolved(given))
     assert resolved(again) == resolved(given)
-    assert again.compiled.programs == given.compiled.programs
+    assert again.programs == given.programs

@@ -264,7 +264,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(spec, schedule):
 def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
     """The network did not fit into memory, say: the directory is there already."""
 
-    def no_memory(*_):
+    def no_memory(*_, **__):
         raise MemoryError("no room")
 
     monkeypatch.setattr("petra_graph.training.prepare.executors", no_memory)
@@ -349,10 +349,10 @@ def test_an_interruption_leaves_everything_written(spec, number):
     assert ended.interrupted.signal_name == number.name
     assert files_of(directory) == FILES
     summary = summary_of(directory)
-    assert (summary["status"], summary["epochs"], summary["micro_batches"]) == ("interrupted", 1, MICRO_BATCHES + 3)
+    assert (summary["status"], summary["epochs"], summary["micro_batches"]) == ("interrupted", 1, MICRO_BATCHES + 5)
     assert summary["weights"] == "weights.safetensors"
     assert all(bool(value.isfinite().all()) for value in load_file(directory / "weights.safetensors").values())
-    assert listener.calls[-2:] == ["trained 2/3", "stopped"]
+    assert listener.calls[-2:] == ["trained 2/5", "stopped"]  # the forwards that other stages had begun go on
 
 
 def test_an_interruption_before_the_first_epoch_ends(spec):

@@ -41,7 +41,7 @@ class Baselines:
     def timed_nodes(self) -> dict[str, tuple[float, float, float]]:
         """Take these timings."""
         module = self.plain()
-        graph, (samples, target) = self.duel.ready.compiled.graph, self.duel.micro_batches(4)[0]
+        graph, (samples, target) = self.duel.ready.network.graph, self.duel.micro_batches(4)[0]
         found: dict[str, list[list[float]]] = {name: [] for name in self.duel.names}
         for _ in range(9):
             streams = {"input": (self.duel.evaluation.prepare(samples),)}
@@ -101,7 +101,7 @@ class Baselines:
 
     def plain(self) -> Plain:
         """Return the network as a module under autograd."""
-        return Plain(self.duel.ready.compiled.graph, self.duel.ready.executors(), self.duel.evaluation)
+        return Plain(self.duel.ready.network.graph, self.duel.ready.executors(), self.duel.evaluation)
 
     def optimizer(self, module: Any) -> Callable[[], None]:
         """Return an update of a module's blocks."""

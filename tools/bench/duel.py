@@ -101,7 +101,7 @@ class Duel:
         self.watchdog = Watchdog(world, self.waker)
         self.facts = world.store
         self.ready = self.prepared(4)
-        self.names = self.ready.compiled.graph.order
+        self.names = self.ready.network.graph.order
         generator = torch.Generator().manual_seed(0)
         shape = self.ready.facts.shape
         self.samples = torch.randint(256, (batch, *shape), generator=generator, dtype=torch.uint8)
@@ -145,7 +145,7 @@ class Duel:
             (*self.common(4), *settings, "partition.stages=2", f"partition.profile={file}", "partition.devices=2"),
         )
         used = made.prediction.timing.utilisation.values()
-        return [list(program.nodes) for program in made.compiled.programs], sum(used) / len(used)
+        return [list(program.nodes) for program in made.prediction.programs], sum(used) / len(used)
 
     def alone(self, method: str, stages: list[list[str]]) -> Contestant:
         """One process that trains the whole network in these stages."""
@@ -157,8 +157,8 @@ class Duel:
     def petra(self, name: str, stages: list[list[str]], *overrides: str) -> Contestant:
         """Two stages on two processes."""
         ready = self.prepared(4, f"partition.stages={json.dumps(stages)}", *overrides)
-        programs = ready.compiled.programs
-        own = executors([programs[self.world.rank]], ready.compiled, ready.spec, ready.facts, ready.training)
+        programs = ready.programs
+        own = executors([programs[self.world.rank]], ready.network, ready.facts, ready.training)
         self.world.store = self.store.within(name)
         channels = open_channels(
             programs, (0, 1), self.world, waker=self.waker, peer_lost=self.watchdog.lost, transport="auto"

@@ -99,7 +99,7 @@ class _Plain:
     def __init__(self, ready, runtime: Scheduler, data: list[MicroBatch]) -> None:  # noqa: ANN001
         executors = runtime.executors
         evaluation = NumericsContext(device=torch.device("cpu"), precision=ready.spec.precision, seed=0)
-        self.module = Plain(ready.compiled.graph, executors, evaluation)
+        self.module = Plain(ready.network.graph, executors, evaluation)
         self.loss = loss_of(ready)
         groups = parameter_groups(self.module.blocks.values())
         self.optimizer = load(ready.checked.optimizer.plugin)(groups, ready.checked.optimizer.options)

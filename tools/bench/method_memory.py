@@ -102,7 +102,7 @@ def _row(spec: str, batch: int, accumulation: int, *, method: str, schedule: str
         f"method.schedule={schedule}",
         f"method.accumulation={accumulation}",
     )
-    programs, costs = ready.compiled.programs, costs_of(ready)
+    programs, costs = ready.programs, costs_of(ready)
     micro_batches = 2 * max(program.depth for program in programs) + 3 * accumulation
     measured = stage_peaks(ready, micro_batches)
     predicted = summed(stage_memory(programs, costs, micro_batches=micro_batches))

@@ -77,7 +77,7 @@ def costs_of(ready: Prepared) -> CostTable:
         optimizer_options=training.optimizer_options,
         clip=spec.optimizer.clip,
     )
-    return measure_costs(ready.compiled.graph, conditions)
+    return measure_costs(ready.network.graph, conditions)
 
 
 def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
@@ -87,7 +87,7 @@ def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
     data = [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
     with peaks:
         runtime.train(data, range(micro_batches), lambda _: None)
-    return tuple(peaks.total[program.index] for program in ready.compiled.programs)
+    return tuple(peaks.total[program.index] for program in ready.programs)
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

@@ -53,7 +53,7 @@ def _rows() -> Iterator[dict[str, Any]]:
         for batch, (method, schedule) in product(batches, (*PIPELINED, *SEQUENTIAL)):
             chosen = (f"method.name={method}", f"method.schedule={schedule}", "method.accumulation=1")
             ready = prepared(spec, *RANDOM, f"data.batch={batch}", *chosen)
-            programs = ready.compiled.programs
+            programs = ready.programs
             micro_batches = 2 * max(program.depth for program in programs) + AFTER_FULL
             predicted = stage_memory(programs, costs_of(ready), micro_batches=micro_batches)
             measured = stage_peaks(ready, micro_batches)

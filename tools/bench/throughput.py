@@ -24,7 +24,7 @@ from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepare import fix_arithmetic
-from petra_graph.training.profile import BURST, endless, profile_of_ways, ways
+from petra_graph.training.profile import BURST, endless, profile_of, timed_trainings
 
 NETWORKS = {
     "quickstart": ("specs/quickstart.toml", ()),
@@ -53,7 +53,7 @@ CASES = (
 
 @click.command()
 @click.option(
-    "--bursts", default=20, show_default=True, help="Of every way of the profile and of every case, in turns."
+    "--bursts", default=20, show_default=True, help="Of every training of the profile and of every case, in turns."
 )
 @click.option("--rounds", default=3, show_default=True, help="Of two processes.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
@@ -64,13 +64,13 @@ def main(bursts: int, rounds: int, write: bool) -> None:
             path = Path(folder) / "profile.json"
             ready = prepared(spec, *overrides, "partition.stages=per-block", "method.accumulation=1")
             fix_arithmetic(ready)
-            timed, cases = ways(ready), {case: _Case(spec, overrides, case) for case in CASES}
+            timed, cases = timed_trainings(ready), {case: _Case(spec, overrides, case) for case in CASES}
             for _ in range(bursts):
-                for way in timed:
-                    way.burst(BURST)
+                for training in timed:
+                    training.burst(BURST)
                 for case in cases.values():
                     case.burst()
-            write_profile(path, profile_of_ways(ready, timed))
+            write_profile(path, profile_of(ready, timed))
             found = {case: case_of.ratio(path) for case, case_of in cases.items()}
             profiled = (*overrides, f"partition.profile={path}")
             two = [_on_two_processes(spec, profiled, folder) for _ in range(rounds)]
@@ -96,7 +96,7 @@ class _Case:
         ready = prepared(spec, *self.overrides)
         fix_arithmetic(ready)
         self.runtime, self.data = Scheduler(ready.executors()), endless(ready)
-        self.count = BURST + max(program.depth for program in ready.compiled.programs)
+        self.count = BURST + max(program.depth for program in ready.programs)
         self.done, self.seconds = 0, []
         self.burst()
         self.seconds.clear()
@@ -125,7 +125,7 @@ def _on_two_processes(spec: str, overrides: tuple[str, ...], folder: str) -> flo
     command += [part for setting in settings for part in ("--set", setting)]
     summary = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     seconds = made.timing.epoch_seconds(summary["micro_batches"])
-    return summary["micro_batches"] * made.setting.costs.micro_batch / seconds / summary["samples_per_second"]
+    return summary["micro_batches"] * made.inputs.costs.micro_batch / seconds / summary["samples_per_second"]
 
 
 def _predicted(spec: str, overrides: tuple[str, ...]) -> Prediction:

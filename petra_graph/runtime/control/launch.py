@@ -13,12 +13,12 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from uuid import uuid4
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.rank_info import attempt_name
 from petra_graph.runtime.control.store import RunStore
 
@@ -50,7 +50,11 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         signals_to_handle="SIGHUP,SIGQUIT",
     )
     store = RunStore(PrefixStore(attempt_name(name, "0"), server))
-    with _requests(store), _quiet():
+    # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
+    requests = stop_requests(
+        lambda name: store.set("asked", name), lambda: os._exit(Interrupted.exit_code), insistent=(signal.SIGINT,)
+    )
+    with requests, _quiet():
         try:
             elastic_launch(config, sys.executable)("-m", "petra_graph", *arguments)
         except ChildFailedError as error:
@@ -65,25 +69,6 @@ def _exit_code(codes: Mapping[int, int]) -> int:
         signals = ", ".join(f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
         raise RunFailed(f"the processes were killed: {signals}", hint="see whether the system ran out of memory")
     return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
-
-
-@contextmanager
-def _requests(store: RunStore) -> Iterator[None]:
-    """Publish SIGINT and SIGTERM as requests; a second SIGINT ends this process, and the others follow."""
-    asked: list[int] = []
-
-    def ask(number: int, _: FrameType | None) -> None:
-        if asked and number == signal.SIGINT:
-            os._exit(Interrupted.exit_code)
-        asked.append(number)
-        store.set("asked", signal.Signals(number).name)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

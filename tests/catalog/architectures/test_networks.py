@@ -8,7 +8,7 @@ from petra_graph.catalog.architectures import resnet, revnet
 from petra_graph.errors import SpecError
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
-from tests.pipelines import compiled_graph
+from tests.pipelines import measured_network, programs_of
 
 CIFAR10 = DataFacts(shape=(3, 32, 32), classes=10)
 IMAGENET32 = DataFacts(shape=(3, 32, 32), classes=1000)
@@ -48,7 +48,7 @@ def written_out(kind, facts, **options):
 
 def network(kind, facts, **options):
     spec = Spec(data=DataSpec(name="random"), method=MethodSpec(name="petra"))
-    return compiled_graph(written_out(kind, facts, **options), spec, facts)
+    return measured_network(written_out(kind, facts, **options), spec, facts)
 
 
 @pytest.mark.parametrize(("kind", "depth"), PARAMETERS)
@@ -58,20 +58,20 @@ def test_parameters_are_the_papers(kind, depth):
 
 @pytest.mark.parametrize(("kind", "depth"), STAGES)
 def test_stages_are_the_papers(kind, depth):
-    compiled = network(kind, CIFAR10, depth=depth)
-    letters = [LETTERS[compiled.graph.nodes[name].kind] for name in compiled.graph.order]
+    measured = network(kind, CIFAR10, depth=depth)
+    letters = [LETTERS[measured.graph.nodes[name].kind] for name in measured.graph.order]
     assert STAGES[kind, depth] == "S" + "".join(letters[1:])
-    assert len(compiled.programs) == len(letters)
+    assert len(programs_of(measured)) == len(letters)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("depth", [18, 34, 50, 101])
 def test_groups_halve_the_side_and_double_the_width(kind, depth):
-    compiled = network(kind, IMAGENET, depth=depth)
+    measured = network(kind, IMAGENET, depth=depth)
     expansion = 1 if depth in {18, 34} else 4
     for group, (width, side) in enumerate([(64, 56), (128, 28), (256, 14), (512, 7)], start=1):
         streams = 2 if kind == "revnet" else 1
-        outputs = [shapes.outputs for name, shapes in compiled.shapes.items() if name.startswith(f"layer{group}.")]
+        outputs = [shapes.outputs for name, shapes in measured.shapes.items() if name.startswith(f"layer{group}.")]
         assert outputs
         assert set(outputs) == {((expansion * width, side, side),) * streams}
 
@@ -99,9 +99,9 @@ def test_the_stem_follows_the_image(kind, stem, side, expected):
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_width_multiplies_every_layer(kind, width, channels):
-    compiled = network(kind, CIFAR10, depth=18, width=width)
+    measured = network(kind, CIFAR10, depth=18, width=width)
     for group, expected in enumerate(channels, start=1):
-        assert compiled.shapes[f"layer{group}.1"].outputs[0][0] == expected
+        assert measured.shapes[f"layer{group}.1"].outputs[0][0] == expected
 
 
 @pytest.mark.parametrize("depth", [18, 34, 50, 101])

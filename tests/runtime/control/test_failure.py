@@ -12,7 +12,7 @@ from tests.pipelines import CHAIN, pipeline
 
 @pytest.fixture
 def doing():
-    program = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=2).compiled.programs[2]
+    program = pipeline(CHAIN, (8,), schedule="1f1b", accumulation=2).programs[2]
     return OperationStatus(
         program=program, operation="backward", micro_batch=13, micro_batches=range(10, 30), since=0.0, channel="a <- b"
     )

@@ -46,7 +46,7 @@ class Process:
         self.rank, self.running = rank, running
         self.executors = [e for e, host in zip(built.executors, ranks, strict=True) if host == rank]
         self.supervisor = Sleeper(running)
-        self.channels = ProcessChannels(programs=built.compiled.programs, ranks=ranks)
+        self.channels = ProcessChannels(programs=built.programs, ranks=ranks)
         self.performed: list[str] = []
         self.error: BaseException | None = None
         for executor in self.executors:
@@ -122,7 +122,7 @@ def test_policies_and_processes_change_no_bit(graph, settings):
 def test_a_static_order_is_a_function_of_the_program_alone(graph, settings):
     for processes in range(1, stages_of(graph) + 1):
         built, made = trained(graph, settings, processes, "static")
-        whole = list(static_order(built.compiled.programs, range(MICRO_BATCHES)))
+        whole = list(static_order(built.programs, range(MICRO_BATCHES)))
         for process in made:
             own = {executor.program.index for executor in process.executors}
             expected = [

@@ -247,7 +247,7 @@ def test_evaluation_is_the_plain_networks():
     built = pipeline(BRANCHES, (8,), schedule="lockstep")
     ((x, target),) = batches((8,), 1, size=9)
     streams = {"input": (x,)}
-    graph = built.compiled.graph
+    graph = built.network.graph
     modules = {name: module for executor in built.executors for name, module in executor.modules.items()}
     for name in graph.order:
         streams[name] = modules[name](*[s for producer in graph.nodes[name].inputs for s in streams[producer]])

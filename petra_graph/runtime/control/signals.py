@@ -1,0 +1,47 @@
+"""SIGINT with SIGTERM as requests to stop: a first signal asks, a second one insists."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_requests(
+    request: Callable[[str], None],
+    insist: Callable[[], object],
+    *,
+    insistent: Collection[int] = SIGNALS,
+    ends_process: bool = False,
+) -> Iterator[None]:
+    """Handle signals within the context; outside the main thread, where signals never arrive, install nothing.
+
+    Args:
+        request: called with the signal's name.
+        insist: called instead for an insistent signal after another one.
+        insistent: the signals of which a second one insists.
+        ends_process: the process ends after the context, so signals are ignored from then on.
+    """
+    received: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if number in insistent and received:
+            insist()
+        if number in insistent:
+            received.append(number)
+        request(signal.Signals(number).name)
+
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if ends_process else handler)
