@@ -18,25 +18,17 @@ import click
 
 from petra_graph import __version__
 
-
-class Verb(NamedTuple):
-    """The module of a verb's command, with the verb's line in the help."""
-
-    module: str
-    attribute: str
-    help: str
-
-
 VERBS = {
-    "run": Verb("petra_graph.cli.run", "run", "Train a spec."),
-    "plan": Verb("petra_graph.cli.plan", "plan", "Show stages, memory, staleness and speed before anything runs."),
-    "profile": Verb("petra_graph.cli.profile", "profile", "Time a spec's nodes on the real device, for plans."),
-    "report": Verb("petra_graph.cli.report", "report", "Draw figures of a run."),
-    "validate": Verb("petra_graph.cli.validate", "validate", "Check specs: keys, types, plugins, options, graph."),
-    "list": Verb("petra_graph.cli.list", "list_plugins", "List the installed plugins."),
-    "show": Verb("petra_graph.cli.show", "show", "Show a plugin's options and a snippet to paste."),
-    "schema": Verb("petra_graph.cli.schema", "schema", "Print the JSON schema of specs, for editors."),
+    "run": "Train a spec.",
+    "plan": "Show stages, memory, staleness and speed before anything runs.",
+    "profile": "Time a spec's nodes on the real device, for plans.",
+    "report": "Draw figures of a run.",
+    "validate": "Check specs: keys, types, plugins, options, graph.",
+    "list": "List the installed plugins.",
+    "show": "Show a plugin's options and a snippet to paste.",
+    "schema": "Print the JSON schema of specs, for editors.",
 }
+"""The verbs with their lines in the help; each has a module of its name, and its command there."""
 
 
 class LazyGroup(click.Group):
@@ -48,10 +40,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb's command."""
-        verb = VERBS.get(cmd_name)
-        if verb is None:
+        if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(importlib.import_module(verb.module), verb.attribute)
+        module = importlib.import_module(f"petra_graph.cli.{cmd_name}")
+        command: click.Command = getattr(module, {"list": "list_plugins"}.get(cmd_name, cmd_name))
         return command
 
     def resolve_command(
@@ -70,7 +62,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs' one-line helps, without importing them."""
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+            formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(cls=LazyGroup, subcommand_metavar="VERB [ARGUMENTS]...")

@@ -9,7 +9,8 @@ import click
 from petra_graph.cli.parameters import json_option, set_option
 from petra_graph.cli.printing import print_json, print_problems, problem_record
 from petra_graph.errors import PetraGraphError, SpecError
-from petra_graph.planning.check import CheckedSpec, check_spec
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked import CheckedSpec
 from petra_graph.registry.registry import discover
 
 

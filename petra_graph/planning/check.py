@@ -10,17 +10,17 @@ problems are raised together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.method_check import check_depths, check_method
-from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.method_check import check_method
 from petra_graph.compiler.precision import check_precision
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.planning.checked import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
@@ -32,55 +32,7 @@ from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discov
 from petra_graph.registry.trust import guarded
 from petra_graph.spec.load import LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
-from petra_graph.spec.model import AskedSchedule, InputSpec, NodeSpec, Spec
-
-
-@frozen(kw_only=True)
-class ConfiguredPlugin:
-    """A plugin that the specification names, with its options read."""
-
-    plugin: Plugin
-    options: Any
-
-
-@frozen(kw_only=True)
-class CheckedNetwork:
-    """A network with the method and the stages of its specification."""
-
-    spec: Spec
-    graph: NodeGraph
-    method: Method
-    schedule: AskedSchedule
-    stages: Partition | None
-    """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
-
-    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
-        """Return the same network under another specification, or with other kinds of nodes.
-
-        Raises:
-            SpecError: the other specification's method, precision or stages are wrong.
-        """
-        network = graph or self.graph
-        method, schedule = check_method(spec.method, spec.optimizer.clip)
-        check_precision(spec.precision)
-        stages = given_stages(network, spec, schedule)
-        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
-
-
-@frozen(kw_only=True)
-class CheckedSpec(CheckedNetwork):
-    """A specification without problems."""
-
-    loaded: LoadedSpec
-    architecture: ConfiguredPlugin | None
-    """None where the specification lists its nodes."""
-    loss: ConfiguredPlugin
-    optimizer: ConfiguredPlugin
-    lr_schedule: ConfiguredPlugin
-    data: ConfiguredPlugin
-    facts: DataFacts
-    unchecked_blocks: tuple[str, ...]
-    """The "module:Class" blocks that were not imported, and so not checked."""
+from petra_graph.spec.model import AskedSchedule, InputSpec, NodeSpec
 
 
 def check_spec(
@@ -134,20 +86,6 @@ def check_spec(
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
-
-
-def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Partition | None:
-    """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
-
-    Raises:
-        SpecError: the lists are no stages of the network, or the listed depths do not fit them.
-    """
-    stages = spec.partition.stages
-    if isinstance(stages, int):
-        return None
-    given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
-    check_depths(schedule, graph, given)
-    return given
 
 
 @frozen(kw_only=True)

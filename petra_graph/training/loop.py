@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from typing import Protocol
 
 from attrs import frozen
 
+from petra_graph.errors import Interrupted
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.fidelity import Fidelity
@@ -34,16 +34,14 @@ class Progress:
     """Spent in training, evaluations left out."""
 
 
-class Peers(Protocol):
-    """The other processes of the run."""
+class Peers:
+    """The other processes of the run: none."""
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Add the meters of other replicas' heads, or send this process's own."""
-        ...
+        """Merge the meters of other replicas' heads, or send this process's own."""
 
     def publish(self, progress: Progress) -> None:
         """Publish how far the training came, in case this process is killed."""
-        ...
 
 
 class Trainer:
@@ -66,6 +64,7 @@ class Trainer:
         """
         self.prepared = prepared
         self.scheduler = scheduler
+        self.executors = scheduler.executors
         self.metrics = metrics
         self.listener = listener
         self.peers = peers
@@ -76,12 +75,12 @@ class Trainer:
         """Spent in training, evaluations left out."""
         self.train: Mapping[str, float] | None = None
         """Means over the latest epoch that was trained to its end."""
-        self.probe = None if prepared.spec.probe is None else Probe(scheduler.executors, self._record_fidelity)
+        self.probe = None if prepared.spec.probe is None else Probe(self.executors, self._record_fidelity)
 
     @property
     def updates(self) -> int:
         """Updates of the last stage in this process."""
-        return self.scheduler.executors[-1].updater.updates
+        return self.executors[-1].updater.updates
 
     @property
     def progress(self) -> Progress:
@@ -96,28 +95,40 @@ class Trainer:
             seconds=self.seconds,
         )
 
-    def run(self) -> None:
-        """Train all epochs.
+    def run(self) -> Interrupted | None:
+        """Train all epochs; return the interruption that ended them, if a request to stop has arrived.
 
         Raises:
-            Interrupted: a request to stop has arrived.
             RunFailed: a stage failed, or a loss was not finite.
         """
-        for epoch in range(1, self.prepared.spec.run.epochs + 1):
-            seconds, done = self.seconds, self.micro_batches
-            self.train = self._train(epoch)
-            test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
-            report = EpochEnded(
-                epoch=epoch,
-                train=self.train,
-                test=test,
-                samples_per_second=(self.micro_batches - done) * self._samples / (self.seconds - seconds),
-                learning_rate=self._learning_rate(),
-            )
-            self.epochs.append(report)
-            self._record_epoch(report)
-            self.peers.publish(self.progress)
-            self.listener.epoch_ended(report)
+        try:
+            for epoch in range(1, self.prepared.spec.run.epochs + 1):
+                self._run_epoch(epoch)
+        except Interrupted as request:
+            return request
+        finally:
+            self.listener.stopped()
+        return None
+
+    def _run_epoch(self, epoch: int) -> None:
+        seconds, done = self.seconds, self.micro_batches
+        self.train = self._train(epoch)
+        test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
+        samples = (self.micro_batches - done) * self.prepared.batches.whole
+        report = EpochEnded(
+            epoch=epoch,
+            train=self.train,
+            test=test,
+            samples_per_second=samples / (self.seconds - seconds),
+            learning_rate=self._learning_rate(),
+        )
+        self.epochs.append(report)
+        values = {f"train/{name}": value for name, value in report.train.items()}
+        values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
+        values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
+        self._record(epoch, self.micro_batches, values)
+        self.peers.publish(self.progress)
+        self.listener.epoch_ended(report)
 
     def _train(self, epoch: int) -> Mapping[str, float]:
         batches = self.prepared.training_batches(epoch - 1)
@@ -126,7 +137,7 @@ class Trainer:
 
         def observe(result: HeadResult) -> None:
             if not math.isfinite(float(result.loss)):
-                raise loss_not_finite(self.scheduler.executors, result, epoch)
+                raise loss_not_finite(self.executors, result, epoch)
             meters.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
@@ -160,23 +171,12 @@ class Trainer:
             meters.add(result)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise evaluation_not_finite(self.scheduler.executors, means["loss"], epoch)
+            raise evaluation_not_finite(self.executors, means["loss"], epoch)
         return means
-
-    @property
-    def _samples(self) -> int:
-        """Samples of a micro-batch, those of all replicas."""
-        return self.prepared.batches.whole
 
     def _learning_rate(self) -> float:
         """Return the learning rate of the latest update."""
         return self.prepared.training.rate(max(0, self.updates - 1))
-
-    def _record_epoch(self, report: EpochEnded) -> None:
-        values = {f"train/{name}": value for name, value in report.train.items()}
-        values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
-        values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
-        self._record(report.epoch, self.micro_batches, values)
 
     def _record_fidelity(self, fidelity: Fidelity) -> None:
         """Record the result of a probe; all backwards of an epoch are done before the next epoch."""

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from petra_graph.errors import Problem
 from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.planning.check import CheckedSpec, check_spec
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
 from petra_graph.planning.measure import MeasuredNetwork, measure
 from petra_graph.planning.place import place, place_on_present, place_on_processes
@@ -30,6 +30,7 @@ from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.data_loading import MicroBatches, Part
+from petra_graph.training.run_checks import head_problems, probe_problems, replica_problems
 
 
 @frozen(kw_only=True)
@@ -124,15 +125,15 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
     """Prepare a run whose specification is checked; errors as `prepare`."""
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
-    problems.add(_replica_problems(spec, processes))
+    problems.add(replica_problems(spec, processes))
     network = problems.attempt(measure, checked)
     placed = _placed(network, spec, processes, problems)
     data: DataSet | None = problems.attempt(built, checked.data.plugin, checked.data.options)
     batches = problems.attempt(_training_batches, data, spec) if data is not None else None
     if network is not None:
-        problems.add(_head_problems(network, checked.facts if data is None else data.facts))
+        problems.add(head_problems(network, checked.facts if data is None else data.facts))
     if data is not None:
-        problems.add(_probe_problems(spec, batches, processes))
+        problems.add(probe_problems(spec, None if batches is None else len(batches), processes))
     length = None if batches is None else horizon(spec, len(batches))
     training = problems.attempt(_training, checked, length)
     problems.raise_any()
@@ -246,54 +247,3 @@ def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
         optimizer_options=optimizer.options,
         rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
     )
-
-
-def _replica_problems(spec: Spec, processes: int) -> list[Problem]:
-    """Return the problems of replicas that cannot have processes of their own, or cannot step on their own."""
-    replicas, path = spec.partition.replicas, ("partition", "replicas")
-    problems = []
-    if processes % replicas:
-        message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
-        problems.append(Problem(message=message, hint="start so many with --processes or torchrun", path=path))
-    if replicas > 1 and spec.optimizer.clip is not None and spec.optimizer.clip.scope == "global":
-        message = "one norm over all stages is not taken over replicas"
-        hint = 'set scope = "stage", or replicas = 1'
-        problems.append(Problem(message=message, hint=hint, path=("optimizer", "clip", "scope")))
-    if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
-        message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
-        problems.append(
-            Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))
-        )
-    return problems
-
-
-def _probe_problems(spec: Spec, batches: MicroBatches | None, processes: int) -> list[Problem]:
-    """Return the problems of a probe that cannot see all stages, or cannot look as often as it is to."""
-    if spec.probe is not None and processes > 1:
-        message = f"a probe looks at all stages at once, and {processes} processes share them"
-        return [Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))]
-    if spec.probe is None or batches is None or spec.probe.per_epoch <= len(batches):
-        return []
-    return [
-        Problem(
-            message=f"an epoch has {len(batches)} micro-batches, and {spec.probe.per_epoch} are to be probed",
-            hint=f"make it {len(batches)} or less",
-            path=("probe", "per_epoch"),
-        )
-    ]
-
-
-def _head_problems(network: MeasuredNetwork, facts: DataFacts) -> list[Problem]:
-    """Return the problem of a head whose outputs are not one for each class."""
-    head = network.graph.nodes[network.graph.head]
-    outputs = network.shapes[head.name].outputs
-    if facts.classes is None or outputs == ((facts.classes,),):
-        return []
-    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
-    return [
-        Problem(
-            message=f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes',
-            hint=f"make it {facts.classes}",
-            path=head.path,
-        )
-    ]

@@ -28,12 +28,13 @@ from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.variants import without_global_clip
 from petra_graph.program.costs import Operation
-from petra_graph.program.devices import Link
 from petra_graph.program.profile import Profile
+from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
+from petra_graph.training.link_timing import timed_link, wait_for
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
 
 WARM_UP = 3
@@ -41,35 +42,14 @@ WARM_UP = 3
 BURST = 5
 """Micro-batches that one training does before the next training's turn."""
 _Operations = Mapping[Kind, tuple[Operation, Operation | None]]
-
-_COPIED_BYTES = 2**26
-
-# method, schedule -> the operations of its forward and its backward, by kind of node
+"""The operations of a forward and a backward, by kind of node."""
+_HEAD: _Operations = {"head": ("forward_backward", None)}
+_RECOMPUTE: _Operations = {"buffered": ("forward", "recompute")}
 _TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
-    (
-        "petra",
-        "sequential",
-        {
-            "reversible": ("forward", "reverse"),
-            "buffered": ("forward", "recompute"),
-            "head": ("forward_backward", None),
-        },
-    ),
-    (
-        "dsp",
-        "sequential",
-        {
-            "reversible": ("forward", "recompute"),
-            "buffered": ("forward", "recompute"),
-            "head": ("forward_backward", None),
-        },
-    ),
-    (
-        "backprop",
-        "sequential",
-        {"reversible": ("record", "replay"), "buffered": ("record", "replay"), "head": ("forward_backward", None)},
-    ),
-    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), "buffered": ("forward", "recompute")}),
+    ("petra", "sequential", {"reversible": ("forward", "reverse"), **_RECOMPUTE, **_HEAD}),
+    ("dsp", "sequential", {"reversible": ("forward", "recompute"), **_RECOMPUTE, **_HEAD}),
+    ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
 )
 
 
@@ -135,7 +115,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         nodes=dict(seconds),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
-        link=_link(devices),
+        link=timed_link(devices),
     )
 
 
@@ -156,39 +136,36 @@ class _Stopwatch(StageObserver):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.forwards: list[float] = []
-        self.backwards: list[float] = []
-        self.updates: list[float] = []
+        self.times: dict[Verb, list[float]] = defaultdict(list)
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
         """Time a forward."""
-        return self._into(self.forwards)
+        return self._timed("forward")
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
         """Time a backward."""
-        return self._into(self.backwards)
+        return self._timed("backward")
 
     def update(self) -> AbstractContextManager[None]:
         """Time an update."""
-        return self._into(self.updates)
+        return self._timed("update")
 
     @contextmanager
-    def _into(self, times: list[float]) -> Iterator[None]:
-        _wait(self.device)
+    def _timed(self, verb: Verb) -> Iterator[None]:
+        wait_for(self.device)
         began = time.perf_counter()
         yield
-        _wait(self.device)
-        times.append(time.perf_counter() - began)
-
-    def forget(self) -> None:
-        """Forget all times."""
-        for times in (self.forwards, self.backwards, self.updates):
-            times.clear()
+        wait_for(self.device)
+        self.times[verb].append(time.perf_counter() - began)
 
     @property
     def total(self) -> float:
         """Seconds of everything that was timed."""
-        return sum(self.forwards) + sum(self.backwards) + sum(self.updates)
+        return sum(map(sum, self.times.values()))
+
+    def median(self, verb: Verb) -> float:
+        """Seconds of an operation."""
+        return statistics.median(self.times[verb])
 
 
 class TimedTraining:
@@ -218,7 +195,7 @@ class TimedTraining:
         """Forget everything that was timed so far."""
         self._outside.clear()
         for watch in self._watches.values():
-            watch.forget()
+            watch.times.clear()
 
     def outside(self) -> float:
         """Seconds of a micro-batch that no operation takes."""
@@ -231,9 +208,9 @@ class TimedTraining:
             names = self._operations.get(self._kinds[name])
             if names is not None:
                 forward, backward = names
-                found[name] = {forward: statistics.median(watch.forwards), "update": statistics.median(watch.updates)}
+                found[name] = {forward: watch.median("forward"), "update": watch.median("update")}
                 if backward is not None:
-                    found[name][backward] = statistics.median(watch.backwards)
+                    found[name][backward] = watch.median("backward")
         return found
 
     def _inside(self) -> float:
@@ -254,36 +231,5 @@ def endless(prepared: Prepared) -> Generator[MicroBatch]:
         epoch += 1
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
-
-
-def _link(devices: Sequence[torch.device]) -> Link | None:
-    """Time copies of an empty tensor and of one of 64 MiB, from the first device to another one.
-
-    On CPUs alone a copy in memory is timed, as a message through shared memory takes. None: a single GPU has no link.
-    """
-    others = [device for device in devices if device != devices[0]]
-    if not others and devices[0].type != "cpu":
-        return None
-    source, target = devices[0], (others or devices)[0]
-    seconds = [_copying(source, target, size) for size in (1, _COPIED_BYTES)]
-    return Link(latency_seconds=seconds[0], bytes_per_second=_COPIED_BYTES / max(seconds[1] - seconds[0], 1e-9))
-
-
-def _copying(source: torch.device, target: torch.device, size: int) -> float:
-    sent = torch.zeros(size, dtype=torch.uint8, device=source)
-    received = torch.empty(size, dtype=torch.uint8, device=target)
-    taken = []
-    for _ in range(12):
-        _wait(source)
-        began = time.perf_counter()
-        received.copy_(sent)
-        _wait(target)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken[2:])

@@ -30,7 +30,7 @@ from petra_graph.runtime.transport.gather import gathered
 from petra_graph.training.agreement import agree
 from petra_graph.training.data_loading import Part
 from petra_graph.training.failure_handling import FailureHandling
-from petra_graph.training.loop import Progress
+from petra_graph.training.loop import Peers, Progress
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.run_record import RunRecord
@@ -39,7 +39,7 @@ _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
 
 
-class Worker:
+class Worker(Peers):
     """This process, among those that a launcher started."""
 
     def __init__(self, rank_info: RankInfo) -> None:
@@ -94,18 +94,14 @@ class Worker:
         self.world.store.set("directory", str(record.directory))
         return record
 
-    def executors(self, prepared: Prepared) -> Sequence[StageExecutor]:
-        """Build the stages of this process, on its own device."""
+    def scheduler(self, prepared: Prepared) -> Scheduler:
+        """Build the stages of this process, and connect them with all others; all processes connect at the same time."""
         own = [
             attrs.evolve(program, device=self._device(program.device))
             for program, rank in zip(prepared.programs, self.ranks, strict=True)
             if rank == self.world.rank
         ]
         executors = self.failures.executors = prepared.executors(own)
-        return executors
-
-    def scheduler(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Scheduler:
-        """Connect the stages of this process with all others; all processes do so at the same time."""
         self.world.connect()
         channels = open_channels(
             prepared.programs,

@@ -1,0 +1,81 @@
+"""A specification without problems: the value that the check step returns, without torch."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import attrs
+from attrs import frozen
+
+from petra_graph.compiler.method_check import check_depths, check_method
+from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.precision import check_precision
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.program.method import Method
+from petra_graph.program.partition import Partition
+from petra_graph.registry.contracts import DataFacts
+from petra_graph.registry.registry import Plugin
+from petra_graph.spec.load import LoadedSpec
+from petra_graph.spec.model import AskedSchedule, Spec
+
+
+@frozen(kw_only=True)
+class ConfiguredPlugin:
+    """A plugin that the specification names, with its options read."""
+
+    plugin: Plugin
+    options: Any
+
+
+@frozen(kw_only=True)
+class CheckedNetwork:
+    """A network with the method and the stages of its specification."""
+
+    spec: Spec
+    graph: NodeGraph
+    method: Method
+    schedule: AskedSchedule
+    stages: Partition | None
+    """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
+
+    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
+        """Return the same network under another specification, or with other kinds of nodes.
+
+        Raises:
+            SpecError: the other specification's method, precision or stages are wrong.
+        """
+        network = graph or self.graph
+        method, schedule = check_method(spec.method, spec.optimizer.clip)
+        check_precision(spec.precision)
+        stages = given_stages(network, spec, schedule)
+        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
+
+
+@frozen(kw_only=True)
+class CheckedSpec(CheckedNetwork):
+    """A specification without problems."""
+
+    loaded: LoadedSpec
+    architecture: ConfiguredPlugin | None
+    """None where the specification lists its nodes."""
+    loss: ConfiguredPlugin
+    optimizer: ConfiguredPlugin
+    lr_schedule: ConfiguredPlugin
+    data: ConfiguredPlugin
+    facts: DataFacts
+    unchecked_blocks: tuple[str, ...]
+    """The "module:Class" blocks that were not imported, and so not checked."""
+
+
+def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Partition | None:
+    """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
+
+    Raises:
+        SpecError: the lists are no stages of the network, or the listed depths do not fit them.
+    """
+    stages = spec.partition.stages
+    if isinstance(stages, int):
+        return None
+    given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
+    check_depths(schedule, graph, given)
+    return given

@@ -1,0 +1,74 @@
+"""From a specification to training nothing is checked, measured, cut or predicted twice in a process."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import pytest
+
+from petra_graph.compiler.method_check import check_depths, check_method
+from petra_graph.compiler.partition import partition
+from petra_graph.compiler.precision import check_precision
+from petra_graph.measure.costs import measure_costs
+from petra_graph.measure.shapes import measure_shapes
+from petra_graph.planning.plan import plan
+from petra_graph.planning.predict import predict
+from petra_graph.record.listener import Silence
+from petra_graph.registry.registry import discover
+from petra_graph.spec.load import load
+from petra_graph.training.run import run
+from tests.runs import SPEC
+
+STEPS = (
+    load, discover, check_method, check_depths, check_precision, partition, measure_shapes, measure_costs, predict,
+)  # fmt: skip
+WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
+LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"
+CUT = "partition.stages=2"
+TWO = ("partition.devices=2", "partition.device_type=cpu")
+IN_THE_SOLVER = ("petra_graph.compiler.flatten", "petra_graph.planning.warnings")
+"""These cut stages of their own: one a node for the solver, and one a device to compare the plan with."""
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count calls of each step, wherever it was imported."""
+    counts = Counter()
+
+    def counted(step):
+        def wrapper(*args, **kwargs):
+            counts[step.__name__] += 1
+            return step(*args, **kwargs)
+
+        return wrapper
+
+    wrappers = {step: counted(step) for step in STEPS}
+    for name, module in list(sys.modules.items()):
+        if name.startswith("petra_graph") and name not in IN_THE_SOLVER:
+            for attribute, value in list(vars(module).items()):
+                if callable(value) and getattr(value, "__hash__", None) and value in wrappers:
+                    monkeypatch.setattr(module, attribute, wrappers[value])
+    return counts
+
+
+def _plan(path, overrides):
+    plan(path, overrides).document(with_timeline=False)
+
+
+def _run(path, overrides):
+    run(path, (*overrides, "run.epochs=1"), Silence())
+
+
+@pytest.mark.parametrize("use", [_plan, _run])
+@pytest.mark.parametrize("overrides", [(), (LISTED,), (LISTED, *TWO), (CUT, *TWO)])
+def test_each_step_once(write, calls, use, overrides):
+    use(write("small.toml", WITH_PRECISION), overrides)
+    assert calls == {step.__name__: 1 for step in STEPS}
+
+
+@pytest.mark.parametrize("use", [_plan, _run])
+def test_one_partition_for_each_of_the_solvers_candidates(write, calls, use):
+    use(write("small.toml", WITH_PRECISION), (CUT, *TWO, "partition.strategy=memory"))
+    assert calls.pop("partition") == calls.pop("check_depths") == 2  # for time, and for memory
+    assert set(calls.values()) == {1}
