@@ -73,7 +73,7 @@ def check_spec(
     assert facts is not None
     assert graph is not None
     assert method is not None
-    architecture = plugins.pop("architecture")
+    del plugins["architecture"]
     return CheckedSpec(
         spec=loaded.spec,
         graph=graph,
@@ -81,7 +81,6 @@ def check_spec(
         schedule=method[1],
         stages=stages,
         loaded=loaded,
-        architecture=architecture,
         facts=facts,
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),

@@ -56,8 +56,6 @@ class CheckedSpec(CheckedNetwork):
     """A specification without problems."""
 
     loaded: LoadedSpec
-    architecture: ConfiguredPlugin | None
-    """None where the specification lists its nodes."""
     loss: ConfiguredPlugin
     optimizer: ConfiguredPlugin
     lr_schedule: ConfiguredPlugin

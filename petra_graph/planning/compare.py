@@ -21,6 +21,11 @@ _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
+_FIGURES = (
+    "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
+    "speedup",
+)  # fmt: skip
+"""Of a method's row; None where no plan of the method is feasible."""
 
 
 def compare(planner: Planner) -> Document:
@@ -52,15 +57,15 @@ def _row(planner: Planner, method: str, schedule: AskedName) -> dict[str, Any]:
     variant = evolve(
         spec, method=with_method(spec.method, method, schedule), optimizer=without_global_clip(spec.optimizer)
     )
+    row: dict[str, Any] = {"method": method, "schedule": schedule}
     try:
         plan = planner.plan(variant)
     except NoFeasiblePlan as error:
-        return _infeasible(method, schedule, str(error))
+        return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
     prediction = plan.prediction
     stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
     return {
-        "method": method,
-        "schedule": schedule,
+        **row,
         "memory_total": sum(stage["bytes"]["total"] for stage in stages),
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
@@ -71,14 +76,6 @@ def _row(planner: Planner, method: str, schedule: AskedName) -> dict[str, Any]:
         "speedup": prediction.speedup,
         "note": schedule_text(prediction.placement.schedule) if schedule == "auto" else "",
     }
-
-
-def _infeasible(method: str, schedule: str, note: str) -> dict[str, Any]:
-    keys = (
-        "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-        "speedup",
-    )  # fmt: skip
-    return {"method": method, "schedule": schedule, **dict.fromkeys(keys), "note": note}
 
 
 def scale(planner: Planner, counts: Sequence[int]) -> Document:
@@ -152,35 +149,32 @@ def device_counts(text: str) -> list[int]:
         SpecError: the text is no such list.
     """
     try:
-        found = _read([part.strip() for part in text.split(",")])
+        counts = _read([part.strip() for part in text.split(",")])
     except (ValueError, IndexError):
-        found = []
-    if not found or min(found) < 1 or sorted(set(found)) != found:
+        counts = []
+    if not counts or min(counts) < 1 or sorted(set(counts)) != counts:
         raise SpecError(
             f"--scale takes growing numbers of devices (got {text!r})", 'for example "1,2,4,8", or "1,2,4,...,1024"'
         )
-    return found
+    return counts
 
 
 def _read(parts: Sequence[str]) -> list[int]:
-    found: list[int] = []
+    counts: list[int] = []
     for index, part in enumerate(parts):
         if part in {"...", "…"}:
-            found += _between(found, int(parts[index + 1]))
+            counts += _between(counts, int(parts[index + 1]))
         else:
-            found.append(int(part))
-    return found
+            counts.append(int(part))
+    return counts
 
 
-def _between(found: Sequence[int], last: int) -> list[int]:
+def _between(counts: Sequence[int], last: int) -> list[int]:
     """Return the counts below `last` that continue the last two: by their ratio where it is whole, else by their step."""
-    before, latest = found[-2], found[-1]
-    factor = latest // before if latest % before == 0 else 1
-    doubling = factor > 1 and (len(found) < 3 or found[-3] * factor == before)  # noqa: PLR2004
+    before, latest = counts[-2], counts[-1]
+    step, (factor, rest) = latest - before, divmod(latest, before)
+    by_ratio = rest == 0 and factor > 1 and (len(counts) < 3 or counts[-3] * factor == before)  # noqa: PLR2004
     more: list[int] = []
-    step = latest - before
-    following = latest * factor if doubling else latest + step
-    while following < last and step > 0:
-        more.append(following)
-        following = following * factor if doubling else following + step
+    while step > 0 and (latest := latest * factor if by_ratio else latest + step) < last:
+        more.append(latest)
     return more

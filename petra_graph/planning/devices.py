@@ -12,8 +12,6 @@ from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType, Link
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.spec.sizes import byte_count
 
-_DEVICES = ("partition", "devices")
-
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
     """Return the names of a run's devices, in order.
@@ -36,13 +34,11 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
         Problem(
             message=f"device {shown(name)} does not exist here",
             hint=f"allowed: cpu{''.join(f', cuda:{index}' for index in range(available))}",
-            path=_DEVICES,
+            path=("partition", "devices"),
         )
         for name in devices
         if not _exists(name, available)
     ]
-    if not devices:
-        problems.append(Problem(message="no device is listed", hint='["cpu"]', path=_DEVICES))
     if problems:
         raise SpecError(problems)
     return tuple(devices)

@@ -1,8 +1,7 @@
 """An epoch of a data set as micro-batches.
 
 Decision: the order is drawn whole from (seed, epoch), and a worker is handed the indices of a whole micro-batch. So
-neither the number of workers nor their timing can change what is loaded or in which order, and a run may start in the
-middle of an epoch by leaving out the micro-batches before.
+neither the number of workers nor their timing can change what is loaded or in which order.
 """
 
 from __future__ import annotations
@@ -51,8 +50,6 @@ class MicroBatches:
     """Loader processes; 0: the calling process loads."""
     shuffle: bool
     drop_last: bool
-    start: int = 0
-    """Micro-batches to leave out at the beginning."""
     part: Part = "all"
     replica: int = 0
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
@@ -70,24 +67,25 @@ class MicroBatches:
         return self.batch * self.replicas
 
     def __len__(self) -> int:
-        """Return the number of micro-batches of an iteration, those before `start` not counted."""
+        """Return the number of micro-batches of an iteration."""
         whole, rest = divmod(len(self.split), self.whole)
-        return max(0, whole + (rest > 0 and not self.drop_last) - self.start)
+        return whole + (rest > 0 and not self.drop_last)
 
     @property
     def sizes(self) -> Sequence[int]:
         """Samples of each micro-batch; all are full, but the last one of an evaluation."""
-        positions = range(self.start, self.start + len(self))
-        own = self.replica * self.batch
-        return [max(0, min(self.batch, len(self.split) - position * self.whole - own)) for position in positions]
+        return [max(0, min(self.batch, len(self.split) - start)) for start in self._starts]
+
+    @property
+    def _starts(self) -> Sequence[int]:
+        """The first row of this replica in each micro-batch."""
+        return [position * self.whole + self.replica * self.batch for position in range(len(self))]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
         """Load one micro-batch after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
-        first, last = self.start, self.start + len(self)
-        starts = [position * self.whole + self.replica * self.batch for position in range(first, last)]
-        parts = [indices[start : start + self.batch] for start in starts]
+        parts = [indices[start : start + self.batch] for start in self._starts]
         if self.part == "nothing":
             return _unwrapped(())
         targets = getattr(self.split, "fetch_targets", None)

@@ -35,11 +35,16 @@ class StageState:
 class NotFinite(RunFailed):
     """A loss is not finite, in training or in an evaluation."""
 
-    def __init__(
-        self, states: Sequence[StageState], result: HeadResult | float, epoch: int, precision: PrecisionSpec
-    ) -> None:
-        self._result, self._epoch, self._precision = result, epoch, precision
-        super().__init__(self.located(states))
+    def __init__(self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int) -> None:
+        """Locate where it began, among the stages of this process.
+
+        Args:
+            executors: the stages, as the failure left them.
+            result: of the head in training, or an evaluation's loss, after training losses that were finite.
+            epoch: counted from 1.
+        """
+        self._result, self._epoch, self._precision = result, epoch, executors[-1].precision
+        super().__init__(self.located(stage_states(executors, self.micro_batch)))
 
     @property
     def micro_batch(self) -> int:
@@ -64,22 +69,6 @@ def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[S
         )
         for executor in executors
     ]
-
-
-def loss_not_finite(executors: Sequence[StageExecutor], result: HeadResult, epoch: int) -> NotFinite:
-    """Return the error of a training loss that is not finite, with the stage where it began.
-
-    Args:
-        executors: the stages, as the failure left them.
-        result: of the head.
-        epoch: counted from 1.
-    """
-    return NotFinite(stage_states(executors, result.micro_batch), result, epoch, executors[-1].precision)
-
-
-def evaluation_not_finite(executors: Sequence[StageExecutor], loss: float, epoch: int) -> NotFinite:
-    """Return the error of an evaluation loss that is not finite, after training losses that were."""
-    return NotFinite(stage_states(executors, -1), loss, epoch, executors[-1].precision)
 
 
 def _loss_located(states: Sequence[StageState], result: HeadResult, epoch: int, precision: PrecisionSpec) -> Problem:

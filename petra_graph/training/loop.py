@@ -16,7 +16,7 @@ from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.diagnose import evaluation_not_finite, loss_not_finite
+from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 
@@ -137,7 +137,7 @@ class Trainer:
 
         def observe(result: HeadResult) -> None:
             if not math.isfinite(float(result.loss)):
-                raise loss_not_finite(self.executors, result, epoch)
+                raise NotFinite(self.executors, result, epoch)
             meters.add(result)
             self.micro_batches += 1
             done = self.micro_batches - first
@@ -162,7 +162,7 @@ class Trainer:
     def _evaluation_due(self, epoch: int) -> bool:
         """Whether an evaluation follows an epoch, counted from 1; the first replica evaluates alone."""
         run = self.prepared.spec.run
-        return self.prepared.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
+        return self.prepared.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.listener.evaluating(epoch)
@@ -171,7 +171,7 @@ class Trainer:
             meters.add(result)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
-            raise evaluation_not_finite(self.executors, means["loss"], epoch)
+            raise NotFinite(self.executors, means["loss"], epoch)
         return means
 
     def _learning_rate(self) -> float:

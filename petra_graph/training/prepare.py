@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from attrs import evolve, frozen
@@ -29,7 +29,7 @@ from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, Paramete
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
-from petra_graph.training.data_loading import MicroBatches, Part
+from petra_graph.training.data_loading import MicroBatches
 from petra_graph.training.run_checks import head_problems, probe_problems, replica_problems
 
 
@@ -45,13 +45,9 @@ class Prepared:
     """Of all stages, on devices that are present."""
     data: DataSet
     batches: MicroBatches
-    """Of the first training epoch."""
+    """Of the first training epoch: the part that this process reads, of its own replica's rows."""
     training: Training
     horizon: Horizon
-    part: Part = "all"
-    """The part of the data that this process reads."""
-    replica: int = 0
-    """The pipeline that this process belongs to."""
 
     @property
     def spec(self) -> Spec:
@@ -85,11 +81,11 @@ class Prepared:
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
         chosen = self.programs if programs is None else programs
-        return executors(chosen, self.network, self.facts, self.training, replica=self.replica)
+        return executors(chosen, self.network, self.facts, self.training, replica=self.batches.replica)
 
     def training_batches(self, epoch: int) -> MicroBatches:
         """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return evolve(self.batches, epoch=epoch, part=self.part, replica=self.replica)
+        return evolve(self.batches, epoch=epoch)
 
     def test_batches(self) -> MicroBatches:
         """Return the evaluation batches: every sample, in order."""
@@ -100,7 +96,7 @@ class Prepared:
             batch=data.evaluation_batch or data.batch,
             shuffle=False,
             drop_last=False,
-            part=self.part,
+            replica=0,
             replicas=1,
         )
 
@@ -128,20 +124,15 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
     problems.add(replica_problems(spec, processes))
     network = problems.attempt(measure, checked)
     placed = _placed(network, spec, processes, problems)
-    data: DataSet | None = problems.attempt(built, checked.data.plugin, checked.data.options)
-    batches = problems.attempt(_training_batches, data, spec) if data is not None else None
+    opened = problems.attempt(_open_data, checked)
     if network is not None:
-        problems.add(head_problems(network, checked.facts if data is None else data.facts))
-    if data is not None:
-        problems.add(probe_problems(spec, None if batches is None else len(batches), processes))
-    length = None if batches is None else horizon(spec, len(batches))
-    training = problems.attempt(_training, checked, length)
+        problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
+    problems.add(probe_problems(spec, None if opened is None else len(opened.batches), processes))
+    training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
     problems.raise_any()
     assert network is not None
     assert placed is not None
-    assert data is not None
-    assert batches is not None
-    assert length is not None
+    assert opened is not None
     assert training is not None
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)
@@ -150,10 +141,10 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
         network=network,
         placement=placement,
         programs=tuple(evolve(program, device=device) for program, device in programs),
-        data=data,
-        batches=batches,
+        data=opened.data,
+        batches=opened.batches,
         training=training,
-        horizon=length,
+        horizon=opened.horizon,
     )
 
 
@@ -219,8 +210,16 @@ def _place_run(
     return placement, [stage.device for stage in placement.stages]
 
 
-def _training_batches(data: DataSet, spec: Spec) -> MicroBatches:
-    return MicroBatches(
+class _OpenedData(NamedTuple):
+    data: DataSet
+    batches: MicroBatches
+    horizon: Horizon
+
+
+def _open_data(checked: CheckedSpec) -> _OpenedData:
+    spec = checked.spec
+    data: DataSet = built(checked.data.plugin, checked.data.options)
+    batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,
         seed=spec.run.seed,
@@ -230,6 +229,7 @@ def _training_batches(data: DataSet, spec: Spec) -> MicroBatches:
         drop_last=True,
         replicas=spec.partition.replicas,
     )
+    return _OpenedData(data, batches, horizon(spec, len(batches)))
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:

@@ -84,7 +84,8 @@ class Worker(Peers):
             for at in range(self.size)
         )
         self.watchdog.limit_seconds = prepared.spec.run.watchdog
-        return attrs.evolve(prepared, part=self._part, replica=self.replica)
+        batches = attrs.evolve(prepared.batches, part=self._part, replica=self.replica)
+        return attrs.evolve(prepared, batches=batches)
 
     def create_record(self, prepared: Prepared) -> RunRecord | None:
         """Create the run directory, in the process that hosts the head of the first replica."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.errors import RunFailed
-from petra_graph.training.diagnose import evaluation_not_finite, loss_not_finite
+from petra_graph.training.diagnose import NotFinite
 from tests.pipelines import CHAIN, batches, pipeline
 
 NAN, INF = float("nan"), float("inf")
@@ -21,7 +21,7 @@ def told(built, data) -> str:
 def problem_of(built, data):
     def observe(result):
         if not torch.isfinite(result.loss):
-            raise loss_not_finite(built.executors, result, epoch=2)
+            raise NotFinite(built.executors, result, epoch=2)
 
     with pytest.raises(RunFailed) as caught:
         built.runtime.train(data, range(len(data)), observe)
@@ -94,13 +94,13 @@ def test_the_loss_itself(built, data):
 
 def test_an_evaluation_names_a_broken_parameter(built):
     key = break_one(built, 4)
-    (problem,) = evaluation_not_finite(built.executors, NAN, 3).problems
+    (problem,) = NotFinite(built.executors, NAN, 3).problems
     assert problem.message == (
         f'the evaluation loss is nan after epoch 3: {key} of node "rev2" in stage 4 is not finite after 0 updates'
     )
 
 
 def test_an_evaluation_whose_parameters_are_finite(built):
-    (problem,) = evaluation_not_finite(built.executors, INF, 3).problems
+    (problem,) = NotFinite(built.executors, INF, 3).problems
     assert problem.message == "the evaluation loss is inf after epoch 3, though all parameters are finite"
     assert problem.hint.startswith("running statistics")
