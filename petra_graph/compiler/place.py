@@ -6,10 +6,6 @@
 The solver adds bytes up node by node; the memory model goes through the operations of each stage, and is right. So the
 solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. No placement is
 refused that the memory model has not refused.
-
-Decision: a last stage that keeps graphs does less work, so more nodes belong into it, and the solver must know its
-nodes before it cuts. The solver runs again until the last stage of its solution is the one that its problem assumed;
-the best solution is taken.
 """
 
 from __future__ import annotations
@@ -19,10 +15,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from attrs import evolve, frozen
 
 from petra_graph.compiler.flatten import partition_problem
+from petra_graph.compiler.last_stage import find_with_last_stage
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.method_check import check_depths
 from petra_graph.compiler.partition import partition
-from petra_graph.compiler.partitioner.cut_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.partitioner.stage_placement import find_place
@@ -36,8 +32,6 @@ from petra_graph.spec.sizes import size_text
 
 _CORRECTIONS = 6
 """Runs of the solver with corrected limits, at most."""
-_LAST_STAGE_ROUNDS = 4
-"""Runs of the solver until the last stage, which keeps graphs, stays the same, at most."""
 _Limits = Sequence[float | None]
 """Of every device, in bytes as the solver counts them."""
 
@@ -56,13 +50,15 @@ def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> P
         raise SpecError(problem)
     used = evolve(inputs, devices=inputs.devices[:stages])
 
-    def solve(wanted: Objective, limits: _Limits) -> Solution | None:
-        return _with_known_last_stage(used, lambda kept: _problem(used, stages, wanted, limits, kept))
+    def solve(goal: Objective, limits: _Limits) -> Solution | None:
+        if not used.last_stage_keeps_graph:
+            return find(_problem(used, stages, goal, limits, ()))
+        return find_with_last_stage(lambda kept: _problem(used, stages, goal, limits, kept))
 
     def partitioned(solution: Solution) -> Partition:
-        made = partition(used.graph, [stage.items for stage in solution.costs.stages], _devices(used, solution))
-        check_depths(used.schedule, used.graph, made)
-        return made
+        cut = partition(used.graph, [stage.items for stage in solution.costs.stages], _devices(used, solution))
+        check_depths(used.schedule, used.graph, cut)
+        return cut
 
     placement = _Search(inputs=used, solve=solve, partitioned=partitioned, objective=objective).best()
     return evolve(placement, devices=inputs.devices)
@@ -80,8 +76,8 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
     nodes = [stage.nodes for stage in stages.stages]
     kept = nodes[-1] if inputs.last_stage_keeps_graph else ()
 
-    def solve(wanted: Objective, limits: _Limits) -> Solution | None:
-        return find_place(_problem(inputs, None, wanted, limits, kept), nodes)
+    def solve(goal: Objective, limits: _Limits) -> Solution | None:
+        return find_place(_problem(inputs, None, goal, limits, kept), nodes)
 
     def partitioned(solution: Solution) -> Partition:
         return stages.spread_over(_devices(inputs, solution))
@@ -96,10 +92,9 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
         NoFeasiblePlan: it does not.
     """
     placement = _placement(inputs, stages)
-    limits = [device.memory_bytes for device in inputs.devices]
-    if any(limit is not None for limit in limits):
+    if any(limit is not None for limit in _limits(inputs)):
         held = _held_bytes(inputs, placement)
-        if not _keeps(held, limits):
+        if not _keeps(held, _limits(inputs)):
             raise _refused(inputs, placement, held, 1)
     return placement
 
@@ -140,15 +135,11 @@ class _Search:
 
     @property
     def limits(self) -> list[int | None]:
-        return [device.memory_bytes for device in self.inputs.devices]
-
-    @property
-    def limited(self) -> bool:
-        return any(limit is not None for limit in self.limits)
+        return _limits(self.inputs)
 
     def best(self) -> Placement:
         """Return the best placement, by the memory model where memory decides."""
-        if self.objective == "balanced" and not self.limited:
+        if self.objective == "balanced" and all(limit is None for limit in self.limits):
             return self._placement(self._unlimited(self.objective))
         candidates = list(self._candidates())
         fitting = [candidate for candidate in candidates if _keeps(candidate.held_bytes, self.limits)]
@@ -164,13 +155,13 @@ class _Search:
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield the solver's best without limits, for time and for memory, then its best under corrected limits."""
         latest = None
-        for wanted in ("balanced", "memory"):
-            latest = self._candidate(self._unlimited(wanted))
+        for goal in ("balanced", "memory"):
+            latest = self._candidate(self._unlimited(goal))
             yield latest
-            if wanted == self.objective == "balanced" and _keeps(latest.held_bytes, self.limits):
+            if goal == self.objective == "balanced" and _keeps(latest.held_bytes, self.limits):
                 return
         for _ in range(_CORRECTIONS):
-            if latest is None or not self.limited:
+            if latest is None or all(limit is None for limit in self.limits):
                 return
             solution = self.solve(self.objective, latest.corrected(self.limits))
             if solution is None:
@@ -203,6 +194,10 @@ def _placement(inputs: PlannerInputs, stages: Partition, guarantee: str = "") ->
     return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule, guarantee=guarantee)
 
 
+def _limits(inputs: PlannerInputs) -> list[int | None]:
+    return [device.memory_bytes for device in inputs.devices]
+
+
 def _devices(inputs: PlannerInputs, solution: Solution) -> list[str]:
     return [inputs.devices[stage.device].name for stage in solution.costs.stages]
 
@@ -212,34 +207,6 @@ def _problem(
 ) -> PartitionProblem:
     whole = [None if limit is None else int(limit) for limit in limits]
     return partition_problem(inputs, stages=stages, objective=objective, memory_bytes=whole, keeping_graphs=kept)
-
-
-def _with_known_last_stage(
-    inputs: PlannerInputs, problem_for: Callable[[Collection[str]], PartitionProblem]
-) -> Solution | None:
-    """Run the solver until the last stage of its solution is the one that its problem assumed."""
-    solution = find(problem_for(()))
-    if not inputs.last_stage_keeps_graph:
-        return solution
-    tried: list[tuple[float, Solution]] = []
-    assumed: frozenset[str] = frozenset()
-    for _ in range(_LAST_STAGE_ROUNDS):
-        if solution is None:
-            break
-        last = frozenset(solution.costs.stages[-1].items)
-        problem = problem_for(last)
-        tried.append((_value(problem, solution), solution))
-        if last == assumed:
-            break
-        solution, assumed = find(problem), last
-    return min(tried, key=lambda pair: pair[0])[1] if tried else None
-
-
-def _value(problem: PartitionProblem, solution: Solution) -> float:
-    """Return the objective of a solution under a problem whose last stage is the solution's."""
-    stages = [[problem.index[name] for name in stage.items] for stage in solution.costs.stages]
-    costs = cut_costs(problem, stages, [stage.device for stage in solution.costs.stages])
-    return costs.tick_seconds if problem.objective == "balanced" else float(costs.peak_bytes)
 
 
 def _held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
@@ -259,7 +226,7 @@ def _shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
 
 def _refused(inputs: PlannerInputs, placement: Placement, held: Sequence[int], tried: int) -> NoFeasiblePlan:
     """Return the error: the device that lacks most, its bytes, and the node that needs most of them."""
-    limits = [device.memory_bytes for device in inputs.devices]
+    limits = _limits(inputs)
     shares = _shares(held, limits)
     worst = max(range(len(shares)), key=lambda index: shares[index])
     device = inputs.devices[worst]

@@ -25,7 +25,7 @@ from petra_graph.program.placement import Placement
 
 
 def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Place a network; where no placement fits, say which changes of the specification would make it fit.
+    """Place a network; where no placement fits, name changes of the specification after which it fits.
 
     Args:
         network: the network.
@@ -56,7 +56,7 @@ def place_on_present(placement: Placement, network: MeasuredNetwork, present: tu
 def place_on_processes(placement: Placement, network: MeasuredNetwork, processes: int) -> Placement:
     """Return the same stages on as many devices as processes, by cost where the planned devices are fewer or more.
 
-    The process of a stage changes when its operations run, and no number.
+    The process of a stage decides when its operations run, and changes no bit.
 
     Raises:
         SpecError: there are more processes than stages.
@@ -72,18 +72,18 @@ def place_on_processes(placement: Placement, network: MeasuredNetwork, processes
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    asked, stages = network.spec.partition, network.stages
+    partition, stages = network.spec.partition, network.stages
     if stages is None:
-        assert isinstance(asked.stages, int)
-        return cut_and_place(network.planner_inputs(devices), asked.stages, asked.strategy)
+        assert isinstance(partition.stages, int)
+        return cut_and_place(network.planner_inputs(devices), partition.stages, partition.strategy)
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
-    if isinstance(asked.devices, tuple) and len(asked.devices) == count:
-        stages = stages.spread_over(asked.devices)
+    if isinstance(partition.devices, tuple) and len(partition.devices) == count:
+        stages = stages.spread_over(partition.devices)
         if limited:
             return within_memory(network.planner_inputs(devices), stages)
     elif limited or 1 < len(devices) < count:
-        return place_stages(network.planner_inputs(devices), stages, asked.strategy)
+        return place_stages(network.planner_inputs(devices), stages, partition.strategy)
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])
     schedule = network.schedule

@@ -41,7 +41,7 @@ def working_remedies(graph: NodeGraph, spec: Spec, fits: Callable[[NodeGraph, Sp
     families: tuple[Sequence[Remedy], ...] = (
         list(_more_devices(graph, spec)),
         list(_smaller_batches(graph, spec)),
-        *([remedy] for remedy in _other_settings(graph, spec)),
+        *([remedy] for remedy in _other_keys(graph, spec)),
         list(_fewer_anchors(graph, spec)),
     )
     found = [
@@ -84,7 +84,7 @@ def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
             yield Remedy(text=f"data.batch = {data.batch}", spec=evolve(spec, data=data), graph=graph)
 
 
-def _other_settings(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
+def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[Remedy]:
     method, precision = spec.method, spec.precision
     delayed = method.name in {"petra", "dsp", "pipedream", "delayed-reconstructed"}
     for schedule in ("1f1b", "auto"):

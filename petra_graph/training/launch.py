@@ -42,8 +42,8 @@ def run_on_processes(
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
     _check(path, overrides, processes)
-    settings = [part for override in overrides for part in ("--set", override)]
-    code = launch(["run", path, *settings, *flags], processes)
+    options = [part for override in overrides for part in ("--set", override)]
+    code = launch(["run", path, *options, *flags], processes)
     if code == Interrupted.exit_code:
         raise Interrupted
     if code:

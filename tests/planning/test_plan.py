@@ -40,6 +40,8 @@ def planned(spec, *overrides, with_timeline=False):
 
 def test_the_keys_that_other_tools_read(spec):
     document = planned(spec, with_timeline=True)
+    assert next(iter(document)) == "version"
+    assert document["version"] == 1
     assert {
         "name", "method", "schedule", "accumulation", "micro_batch", "stages", "totals", "paper_accounting", "timing",
         "assumptions", "warnings",
@@ -203,7 +205,7 @@ def test_a_plan_is_read_back_from_a_file_a_run_or_a_spec(spec, here):
         saved_or_planned("nothing.json")
 
 
-# --- advice -----------------------------------------------------------------------------------------------------------
+# --- warnings ---------------------------------------------------------------------------------------------------------
 
 
 def test_stages_that_share_a_device_are_told_what_merging_saves(spec):
