@@ -12,6 +12,7 @@ from attrs import frozen
 from petra_graph.catalog.blocks import declared
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.method_check import check_method
+from petra_graph.compiler.precision import check_precision
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
@@ -144,6 +145,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     """Nodes and the rest of a specification, as the check and the measure step return them."""
     graph = built_graph(nodes)
     method, schedule = check_method(spec.method, spec.optimizer.clip)
+    check_precision(spec.precision)
     return MeasuredNetwork(
         spec=spec,
         graph=graph,
