@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import NamedTuple
 
 import click
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from petra_graph.planning.place import place
 from petra_graph.planning.predict import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.devices import Device
+from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import read_document
 from petra_graph.spec.model import Spec
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from attrs import frozen
 
-from petra_graph.compiler.document import Document, document
+from petra_graph.compiler.document import document
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.warnings import warnings
 from petra_graph.program.devices import EFFICIENCY, Link
 from petra_graph.program.placement import Placement
+from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec
 
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from attrs import frozen
 
 from petra_graph.errors import Interrupted
-from petra_graph.record.listener import Listener, Silence
+from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
@@ -48,7 +48,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> RunResult:
             record.write_inputs(prepared)
         with process.stop_requests(), Metrics(record.directory) if record else nullcontext() as metrics:
             trainer = Trainer(
-                prepared, process.scheduler(prepared), metrics, listener if record else Silence(), process
+                prepared, process.scheduler(prepared), metrics, listener if record else Listener(), process
             )
             if record is not None:
                 record.trainer = trainer

@@ -14,7 +14,7 @@ from petra_graph.measure.costs import measure_costs
 from petra_graph.measure.shapes import measure_shapes
 from petra_graph.planning.plan import plan
 from petra_graph.planning.predict import predict
-from petra_graph.record.listener import Silence
+from petra_graph.record.listener import Listener
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
 from petra_graph.training.run import run
@@ -57,7 +57,7 @@ def _plan(path, overrides):
 
 
 def _run(path, overrides):
-    run(path, (*overrides, "run.epochs=1"), Silence())
+    run(path, (*overrides, "run.epochs=1"), Listener())
 
 
 @pytest.mark.parametrize("use", [_plan, _run])

@@ -18,8 +18,8 @@ from uuid import uuid4
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.rank_info import attempt_name
+from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.store import RunStore
 
 _HERE = "127.0.0.1"
