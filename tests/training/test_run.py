@@ -352,7 +352,7 @@ def test_an_interruption_leaves_everything_written(spec, number):
     assert (summary["status"], summary["epochs"], summary["micro_batches"]) == ("interrupted", 1, MICRO_BATCHES + 3)
     assert summary["weights"] == "weights.safetensors"
     assert all(bool(value.isfinite().all()) for value in load_file(directory / "weights.safetensors").values())
-    assert listener.calls[-2:] == ["trained 2/5", "stopped"]  # the forwards that other stages had begun go on
+    assert listener.calls[-2:] == ["trained 2/3", "stopped"]
 
 
 def test_an_interruption_before_the_first_epoch_ends(spec):
