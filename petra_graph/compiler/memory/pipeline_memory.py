@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Direction, Edge
+from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes, summed
 from petra_graph.program.schedule import Action, Verb, order
@@ -77,7 +77,10 @@ class _Pipeline:
         self.stages = stages
         self._orders = orders
         self._sizes = {INPUT: (costs.sample_bytes,)} | {name: node.output_bytes for name, node in costs.nodes.items()}
-        self._messages: defaultdict[ChannelKey, deque[tuple[StageMemory, Message]]] = defaultdict(deque)
+        self._messages: dict[Direction, defaultdict[Edge, deque[tuple[StageMemory, Message]]]] = {
+            "forward": defaultdict(deque),
+            "backward": defaultdict(deque),
+        }
         """On each channel, with their senders."""
 
     def run(self) -> None:
@@ -96,8 +99,8 @@ class _Pipeline:
     def _ready(self, verb: Verb, program: StageProgram) -> bool:
         if verb == "update":
             return True
-        edges = program.receives if verb == "forward" else program.sends
-        return all(edge.producer == INPUT or self._messages[ChannelKey(edge, verb)] for edge in edges)
+        edges, messages = program.receives if verb == "forward" else program.sends, self._messages[verb]
+        return all(edge.producer == INPUT or messages[edge] for edge in edges)
 
     def _perform(self, action: Action, stage: StageMemory) -> None:
         program = stage.program
@@ -105,11 +108,11 @@ class _Pipeline:
             case "forward":
                 for edge in program.receives:
                     if edge.producer != INPUT:
-                        self._receive(ChannelKey(edge, "forward"))
+                        self._receive(edge, "forward")
                 sizes = {edge: self._sizes[edge.producer] for edge in program.receives}
                 self._send(stage, "forward", stage.forward(action.micro_batch, sizes))
             case "backward":
-                received = {edge: self._receive(ChannelKey(edge, "backward")) for edge in program.sends}
+                received = {edge: self._receive(edge, "backward") for edge in program.sends}
                 sizes = {edge: self._sizes[edge.producer] for edge in received}
                 activated = {edge for edge, message in received.items() if message.activation is not None}
                 self._send(stage, "backward", stage.backward(action.micro_batch, sizes, activated))
@@ -118,10 +121,10 @@ class _Pipeline:
 
     def _send(self, stage: StageMemory, direction: Direction, messages: Mapping[Edge, Message]) -> None:
         for edge, message in messages.items():
-            self._messages[ChannelKey(edge, direction)].append((stage, message))
+            self._messages[direction][edge].append((stage, message))
 
-    def _receive(self, key: ChannelKey) -> Message:
+    def _receive(self, edge: Edge, direction: Direction) -> Message:
         """Take a message from a channel, and free its sender's tensors."""
-        sender, message = self._messages[key].popleft()
+        sender, message = self._messages[direction][edge].popleft()
         sender.live.drop(message.streams, "channels")
         return message
