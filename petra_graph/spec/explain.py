@@ -1,26 +1,24 @@
-"""The problems of a table, from the exceptions that structuring it raised.
-
-cattrs raises one group of exceptions for a whole table, nested as the table is. Each leaf becomes one `Problem` with
-its exact path.
-"""
+"""The problems of values that cannot be read, with hints of the likely intention, correctly written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 from attrs import field, frozen
-from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
 from petra_graph.errors import Path, Problem, shown, suggestion
-from petra_graph.spec.hints import hint_for
-from petra_graph.spec.strict import Mismatch, OutOfRange
 
 LONGEST_SHOWN = 60
 BOUNDS = {">=": "at least", ">": "greater than", "<=": "at most", "<": "less than"}
+WITHOUT_QUOTES = {
+    "an integer": r"[+-]?\d+",
+    "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
+    "true or false": "true|false",
+}
+"""The form of a text that probably stands for a value of another type."""
 
 
 @frozen(kw_only=True)
@@ -62,52 +60,60 @@ def table_name(path: Path, names: Mapping[Path, str]) -> str:
     return f"[{'.'.join(str(part) for part in path)}]" if path else "the specification"
 
 
-def explain(error: BaseException, value: RawValue) -> Iterator[Problem]:
-    """Yield every problem in an exception that structuring `value` raised."""
-    if isinstance(error, ClassValidationError):
-        yield from _class_problems(error, value)
-    elif isinstance(error, IterableValidationError):
-        for inner, note in error.group_exceptions()[0]:
-            yield from explain(inner, value.item(note.index))
-    elif isinstance(error, Mismatch):
-        message = f"{value.name()} must be {error.expected} (got {_brief(error.value)})"
-        yield Problem(message=message, hint=hint_for(error, value.path), path=value.path)
-    elif isinstance(error, OutOfRange):
-        yield Problem(message=f"{value.name()} {_range(error.reason, value.raw)}", path=value.path)
-    else:
-        yield Problem(message=f"{value.name()}: {_text(error)}", path=value.path)
+def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Problem:
+    """Return the problem of a value that is not `expected`; `allowed` are the values of its literal types."""
+    message = f"{value.name()} must be {expected} (got {_brief(value.raw)})"
+    return Problem(message=message, hint=_hint(value, expected, allowed), path=value.path)
 
 
-def _class_problems(error: ClassValidationError, value: RawValue) -> Iterator[Problem]:
-    noted, others = error.group_exceptions()
-    allowed = [attribute.name for attribute in attrs.fields(error.cl)]
-    extra = [key for inner in others if isinstance(inner, ForbiddenExtraKeysError) for key in inner.extra_fields]
-    # A misspelt key stands for one of these, which therefore is not missing.
-    misspelt = {close for key in extra for close in get_close_matches(key, allowed, n=1)}
-    for inner, note in noted:
-        if note.name in value.raw:
-            yield from explain(inner, value.item(note.name))
-        elif note.name not in misspelt:
-            yield _missing(error.cl, note.name, value)
-    for inner in others:
-        if not isinstance(inner, ForbiddenExtraKeysError):
-            yield Problem(message=f"{value.table_name()}: {_text(inner)}", path=value.path)
-    for key in sorted(extra, key=list(value.raw).index):
-        yield Problem(
-            message=f"unknown key {shown(key)} in {value.table_name()}",
-            hint=suggestion(key, allowed),
-            path=(*value.path, key),
-            at_key=True,
-        )
+def out_of_range(value: RawValue, error: Exception) -> Problem:
+    """Return the problem of a value that its field's validator refuses."""
+    reason = str(error.args[0]) if error.args else repr(error)
+    return Problem(message=f"{value.name()} {_range(reason, value.raw)}", path=value.path)
 
 
-def _missing(cls: type, name: str, value: RawValue) -> Problem:
-    attribute = attrs.fields_dict(cls)[name]
-    table = isinstance(attribute.type, type) and attrs.has(attribute.type)
-    path = (*value.path, name)
-    message = f"{table_name(path, {})} is missing" if table else f"{name} is missing in {value.table_name()}"
+def refused_table(table: RawValue, error: Exception) -> Problem:
+    """Return the problem of a table whose values do not fit together."""
+    return Problem(message=f"{table.table_name()}: {str(error) or type(error).__name__}", path=table.path)
+
+
+def missing_key(table: RawValue, attribute: attrs.Attribute[Any]) -> Problem:
+    """Return the problem of a table without a required key."""
+    name = attribute.name
+    path = (*table.path, name)
+    is_table = isinstance(attribute.type, type) and attrs.has(attribute.type)
+    message = f"{table_name(path, {})} is missing" if is_table else f"{name} is missing in {table.table_name()}"
     meaning = attribute.metadata.get("help", "")
     return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=path)
+
+
+def unknown_key(table: RawValue, key: str, allowed: Iterable[str]) -> Problem:
+    """Return the problem of a key that the table does not have."""
+    message = f"unknown key {shown(key)} in {table.table_name()}"
+    return Problem(message=message, hint=suggestion(key, allowed), path=(*table.path, key), at_key=True)
+
+
+def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> str:  # noqa: PLR0911  one case a hint
+    """Return a hint for a mismatch; "" where the intention is unclear."""
+    raw, path = value.raw, value.path
+    dotted = ".".join(str(part) for part in path)
+    example = f"{path[-1]} = " if path and isinstance(path[-1], str) else ""
+    if allowed and isinstance(raw, str):
+        hint = suggestion(raw, [item for item in allowed if isinstance(item, str)])
+        return hint if "did you mean" in hint else ""
+    if isinstance(raw, str) and re.fullmatch(WITHOUT_QUOTES.get(expected, "(?!)"), raw):
+        return f"write it without quotes: {example}{raw}"
+    if expected == "a string" and isinstance(raw, bool | int | float):
+        return f'write it in quotes: {example}"{shown(raw)}"'
+    if expected == "a list of tables":
+        return f"one [[{dotted}]] for each"
+    if expected.startswith("a list of") and not isinstance(raw, list | dict):
+        return f"write it in brackets: {example}[{shown(raw)}]"
+    if expected == "a table" and example and isinstance(raw, list):
+        return f"single brackets make a table: [{dotted}]"
+    if expected == "a table" and example and isinstance(raw, str):
+        return f"for example [{dotted}] with name = {shown(raw)}"
+    return ""
 
 
 def _range(reason: str, value: Any) -> str:
@@ -131,7 +137,3 @@ def _range(reason: str, value: Any) -> str:
 def _brief(value: Any) -> str:
     text = shown(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
-
-
-def _text(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Strict structuring of TOML values: a value must have exactly its type, and every mismatch is reported at once.
+"""Strict reading of TOML values: a value must have exactly its type, and every problem is reported at once.
 
 Decision: no value is converted. "3" is no integer, true is no integer, 3.0 is no integer; only an integer may stand for
 a number. A silent conversion would hide a mistake of the author until later.
@@ -9,53 +9,52 @@ values out of range together with unknown keys.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import attrs
-from cattrs import Converter
-from cattrs.errors import IterableValidationError, IterableValidationNote
-from cattrs.gen import make_dict_structure_fn, override
 
+from petra_graph.errors import Problem
 from petra_graph.spec.describe import describe, is_list, is_literal, is_mapping, is_union, item_types, members
+from petra_graph.spec.explain import RawValue, mismatch, missing_key, out_of_range, refused_table, unknown_key
 from petra_graph.spec.schema import limits
 
 
-class Mismatch(Exception):
-    """A value does not have its type."""
+class Unreadable(Exception):
+    """A value cannot be read, for the reasons in `problems`."""
 
-    def __init__(self, expected: str, value: Any, *, allowed: tuple[Any, ...] = ()) -> None:
-        super().__init__(expected)
-        self.expected = expected
-        self.value = value
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        super().__init__()
+        self.problems = tuple(problems)
+
+
+class Mismatch(Unreadable):
+    """A value itself, and not an item inside it, does not have its type."""
+
+    def __init__(self, value: RawValue, expected: str, allowed: tuple[Any, ...] = ()) -> None:
+        super().__init__([mismatch(value, expected, allowed)])
         self.allowed = allowed
 
 
-class OutOfRange(Exception):
-    """A value has its type, but its field's validator refuses it."""
+def read(value: RawValue, kind: Any) -> Any:
+    """Return a TOML value as a value of this type.
 
-    def __init__(self, reason: str, value: Any) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.value = value
-
-
-@functools.cache
-def converter() -> Converter:
-    """Return the converter that reads specifications and plugins' options."""
-    strict = Converter(forbid_extra_keys=True, detailed_validation=True)
-    # The converter tries the hook registered last first.
-    strict.register_structure_hook_factory(attrs.has, lambda cls: _read_class(cls, strict))
-    strict.register_structure_hook_func(is_mapping, lambda value, kind: _read_mapping(value, kind, strict))
-    strict.register_structure_hook_func(is_list, lambda value, kind: _read_list(value, kind, strict))
-    strict.register_structure_hook_func(is_literal, _read_literal)
-    strict.register_structure_hook_func(is_union, lambda value, kind: _read_union(value, kind, strict))
-    for kind in (bool, int, str):
-        strict.register_structure_hook(kind, _read_exactly)
-    strict.register_structure_hook(float, _read_float)
-    return strict
+    Raises:
+        Unreadable: the value, or an item inside it, does not have its type, or a validator refuses it.
+    """
+    if kind is Any:
+        return value.raw
+    if is_union(kind):
+        return _read_union(value, kind)
+    if is_literal(kind):
+        return _read_literal(value, kind)
+    if is_list(kind):
+        return _read_list(value, kind)
+    if is_mapping(kind):
+        return _read_mapping(value, kind)
+    return _read_class(value, kind) if attrs.has(kind) else _read_simple(value, kind)
 
 
 def check_readable(cls: type) -> None:
@@ -72,116 +71,110 @@ def check_readable(cls: type) -> None:
             check_readable(attribute.type)
 
 
-def _read_exactly(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise Mismatch(describe(kind), value)
-    return value
+def _read_simple(value: RawValue, kind: type) -> Any:
+    accepted = (int, float) if kind is float else (kind,)
+    if type(value.raw) not in accepted:
+        raise Mismatch(value, describe(kind))
+    if kind is float and not math.isfinite(value.raw):
+        raise Mismatch(value, "a finite number")
+    return kind(value.raw)
 
 
-def _read_float(value: Any, kind: type) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Mismatch(describe(kind), value)
-    if not math.isfinite(value):
-        raise Mismatch("a finite number", value)
-    return float(value)
-
-
-def _read_literal(value: Any, kind: Any) -> Any:
+def _read_literal(value: RawValue, kind: Any) -> Any:
     allowed = get_args(kind)
     for item in allowed:
-        if type(item) is type(value) and item == value:
+        if type(item) is type(value.raw) and item == value.raw:
             return item
-    raise Mismatch(describe(kind), value, allowed=allowed)
+    raise Mismatch(value, describe(kind), allowed)
 
 
-def _read_list(value: Any, kind: Any, strict: Converter) -> Any:
-    types = item_types(kind, len(value)) if isinstance(value, list | tuple) else None
+def _read_list(value: RawValue, kind: Any) -> Any:
+    types = item_types(kind, len(value.raw)) if isinstance(value.raw, list | tuple) else None
     if types is None:
-        raise Mismatch(describe(kind), value)
-    items = _read_items(zip(range(len(value)), value, types, strict=True), kind, strict).values()
-    return list(items) if get_origin(kind) is list else tuple(items)
+        raise Mismatch(value, describe(kind))
+    items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
+    return items if get_origin(kind) is list else tuple(items)
 
 
-def _read_mapping(value: Any, kind: Any, strict: Converter) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Mismatch(describe(kind), value)
+def _read_mapping(value: RawValue, kind: Any) -> dict[str, Any]:
+    if not isinstance(value.raw, Mapping):
+        raise Mismatch(value, describe(kind))
     item_type = get_args(kind)[1]
-    return _read_items(((key, item, item_type) for key, item in value.items()), kind, strict)
+    return dict(zip(value.raw, _read_items((value.item(key), item_type) for key in value.raw), strict=True))
 
 
-def _read_items(entries: Iterable[tuple[Any, Any, Any]], kind: Any, strict: Converter) -> dict[Any, Any]:
-    """Return the read values by key or index, from entries (key or index, value, type)."""
-    items: dict[Any, Any] = {}
-    errors: list[Exception] = []
-    for key, item, item_type in entries:
+def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
+    """Return the read values of entries (value, type)."""
+    items: list[Any] = []
+    problems: list[Problem] = []
+    for value, kind in entries:
         try:
-            items[key] = strict.structure(item, item_type)
-        except Exception as error:  # noqa: BLE001  gathered, and reported together
-            error.add_note(IterableValidationNote(f"at {key}", key, item_type))
-            errors.append(error)
-    if errors:
-        raise IterableValidationError(f"not {describe(kind)}", errors, kind)
+            items.append(read(value, kind))
+        except Unreadable as error:
+            problems += error.problems
+    if problems:
+        raise Unreadable(problems)
     return items
 
 
-def _read_union(value: Any, kind: Any, strict: Converter) -> Any:
-    errors = []
+def _read_union(value: RawValue, kind: Any) -> Any:
+    mismatches: list[Mismatch] = []
+    inside: list[Unreadable] = []
     for member in members(kind):
         try:
-            return strict.structure(value, member)
-        except Exception as error:  # noqa: BLE001  the next member may take it
-            errors.append(error)
-    # An error from inside the value says more: the outer shape was right.
-    inside = [error for error in errors if not isinstance(error, Mismatch)]
+            return read(value, member)
+        except Mismatch as error:
+            mismatches.append(error)
+        except Unreadable as error:
+            inside.append(error)
+    # A problem inside the value says more: the outer shape was right.
     if inside:
         raise inside[0]
-    if len(errors) == 1:
-        raise errors[0]
-    allowed = tuple(item for error in errors if isinstance(error, Mismatch) for item in error.allowed)
-    raise Mismatch(describe(kind), value, allowed=allowed)
+    if len(mismatches) == 1:
+        raise mismatches[0]
+    raise Mismatch(value, describe(kind), tuple(item for error in mismatches for item in error.allowed))
 
 
-def _read_class(cls: type, strict: Converter) -> Callable[[Any, Any], Any]:
+def _read_class(value: RawValue, cls: type) -> Any:
+    if not isinstance(value.raw, Mapping):
+        raise Mismatch(value, "a table")
     attrs.resolve_types(cls)
-    hooks = {
-        attribute.name: override(struct_hook=_read_field(attribute, strict))
-        for attribute in attrs.fields(cls)
-        if attribute.init
-    }
-    build: Callable[[Mapping[str, Any], Any], Any] = make_dict_structure_fn(
-        cls,
-        strict,
-        _cattrs_forbid_extra_keys=True,
-        _cattrs_detailed_validation=True,
-        **hooks,  # type: ignore[arg-type]  # the keys are fields, not the function's own parameters
-    )
-
-    def read(value: Any, kind: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise Mismatch("a table", value)
-        return build(value, kind)
-
-    return read
-
-
-def _read_field(attribute: attrs.Attribute[Any], strict: Converter) -> Callable[[Any, Any], Any]:
-    kind: Any = attribute.type
-
-    def read(value: Any, _kind: Any) -> Any:
-        result = strict.structure(value, kind)
-        if attribute.validator is not None:
+    fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
+    unknown = [key for key in value.raw if key not in fields]
+    # A misspelt key stands for one of these, which therefore is not missing.
+    misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
+    arguments: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, attribute in fields.items():
+        if name in value.raw:
             try:
-                attribute.validator(_UNBUILT, attribute, result)
-            except _NeedsInstanceError:
-                pass  # The validator compares fields, and runs when the table is built.
-            except Exception as error:
-                allowed = tuple(limits(attribute).get("enum", ()))
-                if allowed and result not in allowed:
-                    raise Mismatch(describe(Literal[allowed]), result, allowed=allowed) from error
-                raise OutOfRange(str(error.args[0]) if error.args else repr(error), result) from error
-        return result
+                arguments[attribute.alias or name] = _read_field(value.item(name), attribute)
+            except Unreadable as error:
+                problems += error.problems
+        elif attribute.default is attrs.NOTHING and name not in misspelt:
+            problems.append(missing_key(value, attribute))
+    problems += [unknown_key(value, key, fields) for key in unknown]
+    if problems:
+        raise Unreadable(problems)
+    try:
+        return cls(**arguments)
+    except Exception as error:  # a plugin's own check may raise anything
+        raise Unreadable([refused_table(value, error)]) from error
 
-    return read
+
+def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:
+    result = read(value, attribute.type)
+    if attribute.validator is not None:
+        try:
+            attribute.validator(_UNBUILT, attribute, result)
+        except _NeedsInstanceError:
+            pass  # The validator compares fields, and runs when the table is built.
+        except Exception as error:
+            allowed = tuple(limits(attribute).get("enum", ()))
+            if allowed and result not in allowed:
+                raise Mismatch(value, describe(Literal[allowed]), allowed) from error
+            raise Unreadable([out_of_range(value, error)]) from error
+    return result
 
 
 class _NeedsInstanceError(Exception):

@@ -14,10 +14,10 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.spec.explain import RawValue, explain
+from petra_graph.spec.explain import RawValue
 from petra_graph.spec.merge import NAMED_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
-from petra_graph.spec.strict import converter
+from petra_graph.spec.strict import Unreadable, read
 
 T = TypeVar("T")
 
@@ -66,9 +66,9 @@ def structure_as(
         the instance and no problem, or None and the problems, whose paths begin with `path`.
     """
     try:
-        return converter().structure(value, cls), ()
-    except Exception as error:  # noqa: BLE001  plugins' own validators may raise anything
-        return None, tuple(explain(error, RawValue(path=path, raw=value, names=names or {})))
+        return read(RawValue(path=path, raw=value, names=names or {}), cls), ()
+    except Unreadable as error:
+        return None, error.problems
 
 
 def node_names(values: Mapping[str, Any]) -> dict[Path, str]:
