@@ -17,7 +17,7 @@ from tests.runs import only_run, summary_of
 
 FAULTY = """\
 import time
-from petra_graph.catalog.blocks.reversible import RevMlp
+from petra_graph.catalog.blocks.residual import RevMlp
 
 class Faulty(RevMlp):
     calls = 0

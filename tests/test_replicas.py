@@ -21,7 +21,7 @@ TOLERANCE = 1e-10
 
 TARDY = """\
 import os, random, time
-from petra_graph.catalog.blocks.reversible import RevBasic
+from petra_graph.catalog.blocks.residual import RevBasic
 
 DICE = random.Random(os.environ.get("RANK"))
 
@@ -40,7 +40,7 @@ class Tardy(RevBasic):
 
 STUCK = """\
 import os, time
-from petra_graph.catalog.blocks.reversible import RevBasic
+from petra_graph.catalog.blocks.residual import RevBasic
 
 class Tardy(RevBasic):
     def forward(self, x, t):

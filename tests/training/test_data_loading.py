@@ -14,8 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.datasets.augment import CropAndFlip
-from petra_graph.catalog.datasets.splits import ImageSplit
+from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.training.data_loading import MicroBatches, order
 

@@ -93,37 +93,37 @@ _downsampling = partial(BlockDeclaration, kind="buffered", streams=2)
 CONV_STEM = _one_stream(
     summary="Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
     options=ConvStemOptions,
-    build=f"{_CODE}.stem:ConvStem",
+    build=f"{_CODE}.ends:ConvStem",
 )
 LINEAR_STEM = _one_stream(
     summary="Flatten, linear layer and ReLU, split into streams.",
     options=LinearStemOptions,
-    build=f"{_CODE}.stem:LinearStem",
+    build=f"{_CODE}.ends:LinearStem",
 )
 REV_BASIC = _reversible(
     summary="RevNet's reversible basic block: additive coupling, two 3x3 convolutions.",
     options=RevBasicOptions,
-    build=f"{_CODE}.reversible:RevBasic",
+    build=f"{_CODE}.residual:RevBasic",
 )
 REV_BOTTLENECK = _reversible(
     summary="RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.",
     options=RevBottleneckOptions,
-    build=f"{_CODE}.reversible:RevBottleneck",
+    build=f"{_CODE}.residual:RevBottleneck",
 )
 REV_MLP = _reversible(
     summary="Reversible multi-layer perceptron block: additive coupling, one hidden layer.",
     options=RevMlpOptions,
-    build=f"{_CODE}.reversible:RevMlp",
+    build=f"{_CODE}.residual:RevMlp",
 )
 DOWN_BASIC = _downsampling(
     summary="RevNet's downsampling basic block, which changes both streams' shapes.",
     options=BasicOptions,
-    build=f"{_CODE}.downsampling:DownBasic",
+    build=f"{_CODE}.residual:DownBasic",
 )
 DOWN_BOTTLENECK = _downsampling(
     summary="RevNet's downsampling bottleneck block, which changes both streams' shapes.",
     options=BottleneckOptions,
-    build=f"{_CODE}.downsampling:DownBottleneck",
+    build=f"{_CODE}.residual:DownBottleneck",
 )
 RES_BASIC = _one_stream(
     summary="ResNet's basic block: two 3x3 convolutions and a shortcut.",
@@ -138,12 +138,12 @@ RES_BOTTLENECK = _one_stream(
 ADD = BlockDeclaration(
     summary="Sum of its inputs, stream by stream: where skip edges and branches meet.",
     options=AddOptions,
-    build=f"{_CODE}.merge:Add",
+    build=f"{_CODE}.ends:Add",
     kind="buffered",
 )
 POOL_LINEAR = BlockDeclaration(
     summary="Head of a classifier: streams concatenated, averaged over space, one linear layer.",
     options=PoolLinearOptions,
-    build=f"{_CODE}.head:PoolLinear",
+    build=f"{_CODE}.ends:PoolLinear",
     kind="head",
 )

@@ -12,67 +12,110 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import and_, deep_iterable, ge, gt, le, lt, min_len
+from attrs.validators import and_, deep_iterable, ge, gt, le, lt, max_len, min_len, optional
 
-from petra_graph.catalog.datasets import shared
 from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
+
+
+def _root(layout: str) -> Any:
+    """Return the required key `root`, the folder of the files."""
+    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=min_len(1))
+
+
+def _download() -> Any:
+    """Return the key `download`."""
+    return option("download missing files into root; without this, no file is downloaded", default=False)
+
+
+def _crop_padding(default: int) -> Any:
+    """Return the key `crop_padding`."""
+    return option(
+        "black border around training images, out of which the original size is cropped at random; 0: no crop",
+        default=default,
+        unit="pixels",
+        validator=ge(0),
+    )
+
+
+def _flip() -> Any:
+    """Return the key `flip`."""
+    return option("mirror training images left to right, half of them on average", default=True)
+
+
+def _mean(*default: float) -> Any:
+    """Return the key `mean`, of as many channels as its default."""
+    length = len(default)
+    valid: Any = and_(min_len(length), max_len(length), deep_iterable(and_(ge(0), le(1))))
+    return option("mean of each channel, in [0, 1]", default=default, validator=valid)
+
+
+def _std(*default: float) -> Any:
+    """Return the key `std`, of as many channels as its default."""
+    length = len(default)
+    valid: Any = and_(min_len(length), max_len(length), deep_iterable(gt(0)))
+    return option("standard deviation of each channel, in [0, 1]", default=default, validator=valid)
+
+
+def _classes(default: int | None) -> Any:
+    """Return the key `classes` of folders; None: any number."""
+    return option("number of class folders that must be there", default=default, validator=optional(ge(2)))
 
 
 @frozen(kw_only=True)
 class Cifar10Options:
     """Files of CIFAR-10, augmentation and normalisation."""
 
-    root: str = shared.root("cifar-10-batches-py, or that folder itself")
-    download: bool = shared.download()
-    crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.4914, 0.4822, 0.4465)
-    std: tuple[float, ...] = shared.std(0.2470, 0.2435, 0.2616)
+    root: str = _root("cifar-10-batches-py, or that folder itself")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.4914, 0.4822, 0.4465)
+    std: tuple[float, ...] = _std(0.2470, 0.2435, 0.2616)
 
 
 @frozen(kw_only=True)
 class Cifar100Options:
     """Files of CIFAR-100, augmentation and normalisation; targets are the 100 fine classes."""
 
-    root: str = shared.root("cifar-100-python, or that folder itself")
-    download: bool = shared.download()
-    crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.5071, 0.4865, 0.4409)
-    std: tuple[float, ...] = shared.std(0.2673, 0.2564, 0.2762)
+    root: str = _root("cifar-100-python, or that folder itself")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.5071, 0.4865, 0.4409)
+    std: tuple[float, ...] = _std(0.2673, 0.2564, 0.2762)
 
 
 @frozen(kw_only=True)
 class FashionMnistOptions:
     """Files of Fashion-MNIST, augmentation and normalisation; images are grey."""
 
-    root: str = shared.root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
-    download: bool = shared.download()
-    crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.2860)
-    std: tuple[float, ...] = shared.std(0.3530)
+    root: str = _root("FashionMNIST/raw, or the four ubyte files themselves, plain or as .gz")
+    download: bool = _download()
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.2860)
+    std: tuple[float, ...] = _std(0.3530)
 
 
 @frozen(kw_only=True)
 class ImageNet32Options:
     """Files of downsampled ImageNet, augmentation and normalisation."""
 
-    root: str = shared.root("train_data_batch_1 to _10 and val_data")
-    crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.4811, 0.4575, 0.4078)
-    std: tuple[float, ...] = shared.std(0.2605, 0.2533, 0.2683)
+    root: str = _root("train_data_batch_1 to _10 and val_data")
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.4811, 0.4575, 0.4078)
+    std: tuple[float, ...] = _std(0.2605, 0.2533, 0.2683)
 
 
 @frozen(kw_only=True)
 class ImageNetOptions:
     """Folders of ImageNet, and the crops of its images from their full size."""
 
-    root: str = shared.root("the folders of training and test images, each with a folder a class")
+    root: str = _root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
     test: str = option("folder of the test images, below root", default="val", validator=min_len(1))
-    classes: int = shared.classes(1000)
+    classes: int = _classes(1000)
     size: int = option("height and width of an image", default=224, unit="pixels", validator=ge(1))
     resize: int = option(
         "shorter side that test images get before the centre is cropped", default=256, unit="pixels", validator=ge(1)
@@ -82,9 +125,9 @@ class ImageNetOptions:
         default=0.08,
         validator=and_(gt(0), le(1)),
     )
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
-    std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
 
     def __attrs_post_init__(self) -> None:
         if self.resize < self.size:
@@ -95,7 +138,7 @@ class ImageNetOptions:
 class ImageFolderOptions:
     """Folders of images, the one size of all, augmentation and normalisation."""
 
-    root: str = shared.root("the folders of training and test images, each with a folder a class")
+    root: str = _root("the folders of training and test images, each with a folder a class")
     train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
     test: str = option("folder of the test images, below root", default="test", validator=min_len(1))
     size: int = option(
@@ -104,11 +147,11 @@ class ImageFolderOptions:
         validator=ge(1),
     )
     cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
-    classes: int | None = shared.classes(None)
-    crop_padding: int = shared.crop_padding(4)
-    flip: bool = shared.flip()
-    mean: tuple[float, ...] = shared.mean(0.485, 0.456, 0.406)
-    std: tuple[float, ...] = shared.std(0.229, 0.224, 0.225)
+    classes: int | None = _classes(None)
+    crop_padding: int = _crop_padding(4)
+    flip: bool = _flip()
+    mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
+    std: tuple[float, ...] = _std(0.229, 0.224, 0.225)
 
 
 @frozen(kw_only=True)
@@ -120,9 +163,9 @@ class DigitsOptions:
         default=0.2,
         validator=and_(gt(0), lt(1)),
     )
-    crop_padding: int = shared.crop_padding(0)
-    mean: tuple[float, ...] = shared.mean(0.3053)
-    std: tuple[float, ...] = shared.std(0.3760)
+    crop_padding: int = _crop_padding(0)
+    mean: tuple[float, ...] = _mean(0.3053)
+    std: tuple[float, ...] = _std(0.3760)
 
 
 @frozen(kw_only=True)
@@ -186,7 +229,7 @@ FASHION_MNIST = DataSetDeclaration(
 IMAGENET = DataSetDeclaration(
     summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
     options=ImageNetOptions,
-    build=f"{_HERE}.imagenet:imagenet",
+    build=f"{_HERE}.folder_sets:imagenet",
     facts=_Images(channels=3),
 )
 IMAGENET32 = DataSetDeclaration(
@@ -198,18 +241,18 @@ IMAGENET32 = DataSetDeclaration(
 IMAGE_FOLDER = DataSetDeclaration(
     summary="Any images in folders, a folder a class, brought to one size.",
     options=ImageFolderOptions,
-    build=f"{_HERE}.image_folder:image_folder",
+    build=f"{_HERE}.folder_sets:image_folder",
     facts=_Images(channels=3),
 )
 DIGITS = DataSetDeclaration(
     summary="Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.",
     options=DigitsOptions,
-    build=f"{_HERE}.digits:digits",
+    build=f"{_HERE}.made:digits",
     facts=_Images(channels=1, size=8, classes=10),
 )
 RANDOM = DataSetDeclaration(
     summary="Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it.",
     options=RandomOptions,
-    build=f"{_HERE}.noise:noise",
+    build=f"{_HERE}.made:noise",
     facts=_random_facts,
 )

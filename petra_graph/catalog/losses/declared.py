@@ -20,9 +20,9 @@ class CrossEntropyOptions:
 CROSS_ENTROPY = LossDeclaration(
     summary="Mean cross-entropy of logits against class indices; counts top-1 and top-5.",
     options=CrossEntropyOptions,
-    build="petra_graph.catalog.losses.cross_entropy:CrossEntropy",
+    build="petra_graph.catalog.losses.functions:CrossEntropy",
 )
 MEAN_SQUARED_ERROR = LossDeclaration(
     summary="Mean squared error against targets of the output's shape, or against class indices as one-hot vectors.",
-    build="petra_graph.catalog.losses.mean_squared_error:MeanSquaredError",
+    build="petra_graph.catalog.losses.functions:MeanSquaredError",
 )

@@ -77,20 +77,20 @@ _HERE = "petra_graph.catalog.optimizers"
 SGD = OptimizerDeclaration(
     summary="Stochastic gradient descent with (Nesterov) momentum.",
     options=SgdOptions,
-    build=f"{_HERE}.from_torch:sgd",
+    build=f"{_HERE}.built:sgd",
 )
 ADAM = OptimizerDeclaration(
     summary="Adam, weight decay added to the gradient.",
     options=AdamOptions,
-    build=f"{_HERE}.from_torch:adam",
+    build=f"{_HERE}.built:adam",
 )
 ADAMW = OptimizerDeclaration(
     summary="Adam with decoupled weight decay.",
     options=AdamWOptions,
-    build=f"{_HERE}.from_torch:adamw",
+    build=f"{_HERE}.built:adamw",
 )
 LARS = OptimizerDeclaration(
     summary="Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.",
     options=LarsOptions,
-    build=f"{_HERE}.lars:lars",
+    build=f"{_HERE}.built:lars",
 )

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.datasets.augment import CropAndFlip, Draws
+from petra_graph.catalog.datasets.splits import CropAndFlip, Draws
 
 IMAGE = np.array([[[1], [2]], [[3], [4]]], np.uint8)
 

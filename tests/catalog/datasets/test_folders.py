@@ -11,8 +11,7 @@ from PIL import Image
 from torchvision import transforms
 
 from petra_graph.catalog.datasets.declared import ImageFolderOptions, ImageNetOptions
-from petra_graph.catalog.datasets.image_folder import image_folder
-from petra_graph.catalog.datasets.imagenet import TrainingView, imagenet, random_box
+from petra_graph.catalog.datasets.folder_sets import TrainingView, image_folder, imagenet, random_box
 from petra_graph.errors import RunFailed, SpecError
 
 

@@ -7,9 +7,8 @@ from math import exp, log
 import pytest
 import torch
 
-from petra_graph.catalog.losses.cross_entropy import CrossEntropy
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
-from petra_graph.catalog.losses.mean_squared_error import MeanSquaredError
+from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
 from petra_graph.registry.contracts import NoOptions
 
 PLAIN = CrossEntropy(CrossEntropyOptions())

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from petra_graph.catalog.optimizers.built import adam, adamw, lars, sgd
 from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
-from petra_graph.catalog.optimizers.from_torch import adam, adamw, sgd
-from petra_graph.catalog.optimizers.lars import lars
 from petra_graph.registry.contracts import ParameterGroups
 
 ROUNDING = 1e-12

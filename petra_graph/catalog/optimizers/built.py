@@ -1,7 +1,7 @@
-"""Layer-wise adaptive rate scaling (LARS), which neither torch nor torchvision has.
+"""Torch's own optimizers, over a stage's two groups of parameters, and LARS, which neither torch nor torchvision has.
 
-Source: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
-As in the source, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
+Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
+algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
 """
 
 from __future__ import annotations
@@ -11,9 +11,37 @@ from typing import Any, overload
 
 import torch
 
-from petra_graph.catalog.optimizers.declared import LarsOptions
-from petra_graph.catalog.optimizers.from_torch import two_groups
+from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
 from petra_graph.registry.contracts import ParameterGroups
+
+
+def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
+    """Build `torch.optim.SGD`."""
+    parameters = two_groups(groups, options.weight_decay)
+    return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
+
+
+def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
+    """Build `torch.optim.Adam` (Kingma and Ba 2015, arXiv:1412.6980)."""
+    parameters = two_groups(groups, options.weight_decay)
+    first, second = options.betas
+    return torch.optim.Adam(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
+
+
+def adamw(groups: ParameterGroups, options: AdamWOptions) -> torch.optim.Optimizer:
+    """Build `torch.optim.AdamW` (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+    parameters = two_groups(groups, options.weight_decay)
+    first, second = options.betas
+    return torch.optim.AdamW(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
+
+
+def two_groups(groups: ParameterGroups, weight_decay: float) -> list[dict[str, Any]]:
+    """Return torch's parameter groups: the decayed parameters, then the others. Either may be empty."""
+    return [
+        {"params": list(groups.decayed), "weight_decay": weight_decay},
+        {"params": list(groups.undecayed), "weight_decay": 0.0},
+    ]
+
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
 

@@ -1,14 +1,16 @@
-"""First nodes: from a sample to the network's streams."""
+"""Blocks where branches of a network begin, meet and end: stems, sums and heads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 
+import torch
 from torch import Tensor, nn
 
-from petra_graph.blocks import Buffered, Shape, Streams
-from petra_graph.catalog.blocks.declared import ConvStemOptions, LinearStemOptions
+from petra_graph.blocks import Buffered, Head, Shape, Streams
+from petra_graph.catalog.blocks.declared import AddOptions, ConvStemOptions, LinearStemOptions, PoolLinearOptions
 
 
 class ConvStem(Buffered):
@@ -51,3 +53,36 @@ class LinearStem(Buffered):
         """Return the streams."""
         joined: Tensor = self.relu(self.linear(sample.flatten(1)))
         return joined.chunk(self.outputs, dim=1)
+
+
+class Add(Buffered):
+    """The sum of the inputs, stream by stream: with two streams each, (a, b) and (c, d) become (a + c, b + d)."""
+
+    Options = AddOptions
+
+    def __init__(self, inputs: Sequence[Shape], options: AddOptions) -> None:
+        super().__init__(inputs, options)
+        if len(inputs) % options.streams:
+            message = f"its inputs carry {len(inputs)} streams, which is no multiple of streams = {options.streams}"
+            raise ValueError(message)
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the sums, added in the order of the inputs."""
+        count = self.options.streams
+        return tuple(reduce(torch.add, streams[index::count]) for index in range(count))
+
+
+class PoolLinear(Head):
+    """Streams [n, c, ...] to one output [n, outputs]."""
+
+    Options = PoolLinearOptions
+
+    def __init__(self, inputs: Sequence[Shape], options: PoolLinearOptions) -> None:
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(sum(shape[0] for shape in inputs), options.outputs)
+
+    def forward(self, *streams: Tensor) -> Streams:
+        """Return the output."""
+        joined = torch.cat(streams, dim=1)
+        space = tuple(range(2, joined.dim()))
+        return (self.linear(joined.mean(space) if space else joined),)

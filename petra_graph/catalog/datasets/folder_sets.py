@@ -1,10 +1,13 @@
-"""ImageNet from its JPEG files, with a crop of random size in training.
+"""Images in folders: any images brought to one size, and ImageNet with a crop of random size in training.
 
-Decision: each training sample has a generator of its own, seeded with (seed, epoch, index): the workers that decode a
-million samples share no state, and a generator costs little beside the decoding of a JPEG.
+Decision: images are decoded at every fetch or once into memory (`cache`). Both ways have the same augmentation, so
+`cache` changes time and memory, but no pixel.
 
-Source of the views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385, section
-3.4), with torchvision's constants.
+Decision: each training sample of ImageNet has a generator of its own, seeded with (seed, epoch, index): the workers
+that decode a million samples share no state, and a generator costs little beside the decoding of a JPEG.
+
+Source of ImageNet's views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385,
+section 3.4), with torchvision's constants.
 """
 
 from __future__ import annotations
@@ -14,15 +17,55 @@ from math import exp, log, sqrt
 
 import numpy as np
 import torch
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from numpy.typing import NDArray
 from PIL import Image
 
-from petra_graph.catalog.datasets.declared import IMAGENET, ImageNetOptions
+from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.files import expanded
-from petra_graph.catalog.datasets.folders import ImageFiles, decoded, scan_splits
-from petra_graph.catalog.datasets.splits import ImageSplit, LabelledSplit, OpenedDataSet, as_images
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, scan_splits
+from petra_graph.catalog.datasets.splits import (
+    ImageSplit,
+    LabelledSplit,
+    OpenedDataSet,
+    PixelStore,
+    as_images,
+    image_data_set,
+)
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import DataSet
+
+
+def image_folder(options: ImageFolderOptions) -> DataSet:
+    """Open folders of images: uint8 [3, size, size]; classes are the folders' names in alphabetical order.
+
+    Raises:
+        SpecError: folders are missing or do not fit together, or `cache` is set and a file cannot be decoded.
+    """
+    hint = (
+        f"root must hold {options.train}/ and {options.test}/ with a folder of images a class each; "
+        'set options "train", "test" and "classes" for another layout'
+    )
+    train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
+    return image_data_set(
+        (_store(train, options), train.targets),
+        (_store(test, options), test.targets),
+        facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes)),
+        crop_padding=options.crop_padding,
+        flip=options.flip,
+    )
+
+
+def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
+    # Threads would not help: for small images the interpreter, which threads share, takes longer than the decoder.
+    files = ImageFiles(files=folders.files, size=options.size)
+    if not options.cache:
+        return files
+    try:
+        return files[np.arange(len(folders.files))]
+    except RunFailed as error:  # No run has begun.
+        raise SpecError(error.problems) from error
+
 
 _SAMPLE = 2
 """Sets these draws apart from others of the same (seed, epoch)."""

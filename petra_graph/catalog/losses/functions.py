@@ -1,0 +1,83 @@
+"""The losses as functions of an output and a target, with their counts for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from attrs import frozen
+from torch.nn import functional
+
+from petra_graph.catalog.losses.declared import CrossEntropyOptions
+from petra_graph.registry.contracts import NoOptions
+
+
+@frozen
+class CrossEntropy:
+    """Mean over samples of the cross-entropy of logits [n, classes] against class indices, int64 [n]."""
+
+    options: CrossEntropyOptions
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss, in float32 or wider."""
+        return functional.cross_entropy(widened(output), target, label_smoothing=self.options.label_smoothing)
+
+    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the counts "top1" and "top5"."""
+        return correct(output, target)
+
+
+@frozen
+class MeanSquaredError:
+    """Mean of the squared differences over all elements, and so over samples.
+
+    Targets are of the output's shape, or class indices int64 [n] against outputs [n, classes], which stand for one-hot
+    vectors.
+    """
+
+    options: NoOptions
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss, in float32 or wider.
+
+        Raises:
+            ValueError: the shapes do not fit.
+        """
+        output = widened(output)
+        if _are_classes(output, target):
+            target = functional.one_hot(target, output.shape[1])
+        if output.shape != target.shape:  # torch would broadcast
+            shapes = f"output {list(output.shape)}, target {list(target.shape)}"
+            raise ValueError(f"mean-squared-error needs an output and a target of one shape (got {shapes})")
+        return functional.mse_loss(output, target.to(output.dtype))
+
+    def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the counts "top1" and "top5" where targets are classes, else nothing."""
+        return correct(output, target) if _are_classes(output, target) else {}
+
+
+def _are_classes(output: torch.Tensor, target: torch.Tensor) -> bool:
+    return not target.is_floating_point() and target.ndim == output.ndim - 1 == 1
+
+
+_MOST = 5
+
+
+def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
+    """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5").
+
+    Args:
+        output: [n, classes]; where there are fewer than five classes, "top5" counts all samples.
+        target: class indices, int64 [n].
+
+    Returns:
+        int64 scalars without a graph.
+    """
+    ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
+    hits = ranked == target.unsqueeze(1)
+    return {"top1": hits[:, 0].sum(), "top5": hits.sum()}
+
+
+def widened(output: torch.Tensor) -> torch.Tensor:
+    """Return float64 as it is and any narrower type as float32: a mean over samples in bfloat16 keeps three digits."""
+    return output if output.dtype == torch.float64 else output.float()
