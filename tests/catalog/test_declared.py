@@ -9,12 +9,9 @@ from importlib import import_module
 import attrs
 import pytest
 
+from petra_graph.catalog import architectures, lr_schedules
 from petra_graph.catalog.datasets import declared as datasets
 from petra_graph.catalog.losses import declared as losses
-from petra_graph.catalog.lr_schedules.constant import CONSTANT
-from petra_graph.catalog.lr_schedules.cosine import COSINE, CosineOptions
-from petra_graph.catalog.lr_schedules.polynomial import POLYNOMIAL, PolynomialOptions
-from petra_graph.catalog.lr_schedules.step import STEP, StepOptions
 from petra_graph.catalog.optimizers import declared as optimizers
 from petra_graph.registry.contracts import DataFacts, Declaration
 
@@ -22,22 +19,14 @@ MODULES = [
     "datasets.declared",
     "optimizers.declared",
     "losses.declared",
-    "lr_schedules.constant",
-    "lr_schedules.step",
-    "lr_schedules.cosine",
-    "lr_schedules.polynomial",
+    "lr_schedules",
+    "architectures",
 ]
 DECLARATIONS = [
-    *(
-        value
-        for room in (datasets, losses, optimizers)
-        for value in vars(room).values()
-        if isinstance(value, Declaration)
-    ),
-    CONSTANT,
-    STEP,
-    COSINE,
-    POLYNOMIAL,
+    value
+    for room in (architectures, datasets, losses, lr_schedules, optimizers)
+    for value in vars(room).values()
+    if isinstance(value, Declaration)
 ]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -116,9 +105,9 @@ def test_facts_follow_from_the_options_alone(declaration, options, facts):
         ("'momentum' must be < 1", optimizers.LarsOptions, {"momentum": 1.0}),
         ("'betas' must be", optimizers.AdamOptions, {"betas": (0.9,)}),
         ("'label_smoothing' must be < 1", losses.CrossEntropyOptions, {"label_smoothing": 1.0}),
-        ("milestones must increase \\(got \\[2, 1\\]\\)", StepOptions, {"milestones": (2, 1)}),
-        ("'final' must be <= 1", CosineOptions, {"final": 1.5}),
-        ("'power' must be > 0", PolynomialOptions, {"power": 0.0}),
+        ("milestones must increase \\(got \\[2, 1\\]\\)", lr_schedules.StepOptions, {"milestones": (2, 1)}),
+        ("'final' must be <= 1", lr_schedules.CosineOptions, {"final": 1.5}),
+        ("'power' must be > 0", lr_schedules.PolynomialOptions, {"power": 0.0}),
         ("resize must be at least size", datasets.ImageNetOptions, {"root": ".", "size": 288}),
         ("'mean' must be", datasets.Cifar10Options, {"root": ".", "mean": (0.5,)}),
         ("'std' must be > 0", datasets.DigitsOptions, {"std": (0.0,)}),

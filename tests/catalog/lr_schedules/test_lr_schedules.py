@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.catalog.lr_schedules.constant import constant
-from petra_graph.catalog.lr_schedules.cosine import CosineOptions, cosine
-from petra_graph.catalog.lr_schedules.polynomial import PolynomialOptions, polynomial
-from petra_graph.catalog.lr_schedules.step import StepOptions, step
+from petra_graph.catalog.lr_schedules import (
+    CosineOptions,
+    PolynomialOptions,
+    StepOptions,
+    constant,
+    cosine,
+    polynomial,
+    step,
+)
 from petra_graph.registry.contracts import Horizon, NoOptions
 
 HALF = 1 / sqrt(2)

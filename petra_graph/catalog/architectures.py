@@ -1,7 +1,16 @@
-"""The groups of residual blocks, the widths, the stem and the head that ResNets and RevNets share.
+"""ResNets, and RevNets as the paper trains them: ResNets whose residual blocks couple two streams.
 
-The width of a group is 64, 128, 256, 512 times the width multiplier; a bottleneck's output is four times its hidden
-width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
+The paper's stages, one node each (S stem, R reversible, D downsampling and buffered, H head):
+
+    RevNet18  S RR DR DR DR H
+    RevNet34  S RRR DRRR DRRRRR DRR H
+    RevNet50  S DRR DRRR DRRRRR DRR H        RevNet101: 23 blocks in the third group
+
+Each stream has the width of the ResNet, which doubles the channels in total; the number of parameters is about the
+same, since the residual function reads one stream (PETRA section 4.1, "Model adaptations"; Gomez et al. 2017).
+
+The width of a group of blocks is 64, 128, 256, 512 times the width multiplier; a bottleneck's output is four times its
+hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 """
 
 from __future__ import annotations
@@ -10,10 +19,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import gt
+from attrs.validators import ge, gt, lt
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.registry.contracts import DataFacts, option
+from petra_graph.registry.contracts import ArchitectureDeclaration, DataFacts, option
 from petra_graph.spec.model import NodeSpec
 
 Depth = Literal[18, 34, 50, 101]
@@ -128,3 +137,55 @@ def _class_count(options: NetworkOptions, facts: DataFacts) -> int:
             )
         )
     return classes
+
+
+@frozen(kw_only=True)
+class RevNetOptions(NetworkOptions):
+    """Depth, width, classes, stem and dropout of a RevNet."""
+
+    depth: Depth = option("depth of the ResNet that it corresponds to")
+    dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
+
+
+def revnet(options: RevNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of a RevNet for these images."""
+    dropout = {"dropout": options.dropout} if options.dropout else {}
+
+    def node(block: ResidualBlock) -> NodeSpec:
+        if block.changes_shape:
+            return NodeSpec(name=block.name, block=f"down-{block.form}", kind="buffered", options=block.shape_options)
+        return NodeSpec(
+            name=block.name, block=f"rev-{block.form}", kind="reversible", options={**block.hidden_option, **dropout}
+        )
+
+    return network(options, facts, options.depth, streams=2, node=node)
+
+
+REVNET = ArchitectureDeclaration(
+    summary="RevNet 18, 34, 50 or 101, for images of any size.",
+    options=RevNetOptions,
+    build=f"{__name__}:revnet",
+)
+
+
+@frozen(kw_only=True)
+class ResNetOptions(NetworkOptions):
+    """Depth, width, classes and stem of a ResNet."""
+
+    depth: Depth = option("number of weighted layers")
+
+
+def resnet(options: ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of a ResNet for these images."""
+
+    def node(block: ResidualBlock) -> NodeSpec:
+        return NodeSpec(name=block.name, block=f"res-{block.form}", options=block.shape_options)
+
+    return network(options, facts, options.depth, streams=1, node=node)
+
+
+RESNET = ArchitectureDeclaration(
+    summary="ResNet 18, 34, 50 or 101, for images of any size; no node is reversible.",
+    options=ResNetOptions,
+    build=f"{__name__}:resnet",
+)

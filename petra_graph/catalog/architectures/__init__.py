@@ -1,1 +1,0 @@
-"""Networks by name."""

@@ -1,1 +1,0 @@
-"""Learning-rate schedules: factors of the base learning rate by update."""
