@@ -1,4 +1,4 @@
-"""ResNets, and RevNets as the paper trains them: ResNets whose residual blocks couple two streams.
+"""ResNets, or RevNets as the paper trains them: ResNets whose residual blocks couple two streams.
 
 The paper's stages, one node each (S stem, R reversible, D downsampling and buffered, H head):
 
@@ -15,7 +15,7 @@ hidden width (He et al. 2016, table 1, https://arxiv.org/abs/1512.03385).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from attrs import frozen
@@ -48,69 +48,57 @@ class NetworkOptions:
 
 
 @frozen(kw_only=True)
-class ResidualBlock:
-    """Position and shape of a residual block in its network."""
+class RevNetOptions(NetworkOptions):
+    """Depth, width, classes, stem and dropout of a RevNet."""
 
-    name: str
-    form: Literal["basic", "bottleneck"]
-    channels: int
-    hidden: int
-    stride: int
-    changes_shape: bool
-
-    @property
-    def hidden_option(self) -> dict[str, int]:
-        """The option `hidden`, which bottlenecks alone have."""
-        return {"hidden": self.hidden} if self.form == "bottleneck" else {}
-
-    @property
-    def shape_options(self) -> dict[str, int]:
-        """The options of a block that may change the shape."""
-        return {"channels": self.channels, **self.hidden_option, "stride": self.stride}
+    depth: Depth = option("depth of the ResNet that it corresponds to")
+    dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
 
 
-def network(
-    options: NetworkOptions,
-    facts: DataFacts,
-    depth: Depth,
-    *,
-    streams: int,
-    node: Callable[[ResidualBlock], NodeSpec],
-) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a network: the stem, `node` of each residual block, and the head.
+@frozen(kw_only=True)
+class ResNetOptions(NetworkOptions):
+    """Depth, width, classes and stem of a ResNet."""
+
+    depth: Depth = option("number of weighted layers")
+
+
+def nodes(options: RevNetOptions | ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of a network for these images: the stem, the residual blocks and the head.
 
     Raises:
         SpecError: the data set's samples are not images, or the number of classes is unknown.
     """
-    stem = {**_stem_options(options, facts), "streams": streams}
+    stem = {**_stem_options(options, facts), "streams": 1 if isinstance(options, ResNetOptions) else 2}
     return (
         NodeSpec(name="stem", block="conv-stem", options=stem),
-        *(node(block) for block in _residual_blocks(depth, options.width)),
+        *_residual_nodes(options),
         NodeSpec(name="head", block="pool-linear", options={"outputs": _class_count(options, facts)}),
     )
 
 
+def _residual_nodes(options: RevNetOptions | ResNetOptions) -> Iterator[NodeSpec]:
+    form = "basic" if options.depth in BASIC_DEPTHS else "bottleneck"
+    before = _scaled(BASE_WIDTH, options.width)
+    for group, count in enumerate(BLOCKS[options.depth]):
+        width = _scaled(BASE_WIDTH * 2**group, options.width)
+        channels = width if form == "basic" else BOTTLENECK_EXPANSION * width
+        hidden = {} if form == "basic" else {"hidden": width}
+        for index in range(count):
+            name = f"layer{group + 1}.{index}"
+            stride = 2 if group > 0 and index == 0 else 1
+            shape = {"channels": channels, **hidden, "stride": stride}
+            if isinstance(options, ResNetOptions):
+                yield NodeSpec(name=name, block=f"res-{form}", options=shape)
+            elif stride != 1 or channels != before:
+                yield NodeSpec(name=name, block=f"down-{form}", kind="buffered", options=shape)
+            else:
+                dropout = {"dropout": options.dropout} if options.dropout else {}
+                yield NodeSpec(name=name, block=f"rev-{form}", kind="reversible", options={**hidden, **dropout})
+            before = channels
+
+
 def _scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
-
-
-def _residual_blocks(depth: Depth, width: float) -> Iterator[ResidualBlock]:
-    form: Literal["basic", "bottleneck"] = "basic" if depth in BASIC_DEPTHS else "bottleneck"
-    before = _scaled(BASE_WIDTH, width)
-    for group, count in enumerate(BLOCKS[depth]):
-        hidden = _scaled(BASE_WIDTH * 2**group, width)
-        channels = hidden if form == "basic" else BOTTLENECK_EXPANSION * hidden
-        for index in range(count):
-            stride = 2 if group > 0 and index == 0 else 1
-            yield ResidualBlock(
-                name=f"layer{group + 1}.{index}",
-                form=form,
-                channels=channels,
-                hidden=hidden,
-                stride=stride,
-                changes_shape=stride != 1 or channels != before,
-            )
-            before = channels
 
 
 def _stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
@@ -139,53 +127,11 @@ def _class_count(options: NetworkOptions, facts: DataFacts) -> int:
     return classes
 
 
-@frozen(kw_only=True)
-class RevNetOptions(NetworkOptions):
-    """Depth, width, classes, stem and dropout of a RevNet."""
-
-    depth: Depth = option("depth of the ResNet that it corresponds to")
-    dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
-
-
-def revnet(options: RevNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a RevNet for these images."""
-    dropout = {"dropout": options.dropout} if options.dropout else {}
-
-    def node(block: ResidualBlock) -> NodeSpec:
-        if block.changes_shape:
-            return NodeSpec(name=block.name, block=f"down-{block.form}", kind="buffered", options=block.shape_options)
-        return NodeSpec(
-            name=block.name, block=f"rev-{block.form}", kind="reversible", options={**block.hidden_option, **dropout}
-        )
-
-    return network(options, facts, options.depth, streams=2, node=node)
-
-
 REVNET = ArchitectureDeclaration(
-    summary="RevNet 18, 34, 50 or 101, for images of any size.",
-    options=RevNetOptions,
-    build=f"{__name__}:revnet",
+    summary="RevNet 18, 34, 50 or 101, for images of any size.", options=RevNetOptions, build=f"{__name__}:nodes"
 )
-
-
-@frozen(kw_only=True)
-class ResNetOptions(NetworkOptions):
-    """Depth, width, classes and stem of a ResNet."""
-
-    depth: Depth = option("number of weighted layers")
-
-
-def resnet(options: ResNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of a ResNet for these images."""
-
-    def node(block: ResidualBlock) -> NodeSpec:
-        return NodeSpec(name=block.name, block=f"res-{block.form}", options=block.shape_options)
-
-    return network(options, facts, options.depth, streams=1, node=node)
-
-
 RESNET = ArchitectureDeclaration(
     summary="ResNet 18, 34, 50 or 101, for images of any size; no node is reversible.",
     options=ResNetOptions,
-    build=f"{__name__}:resnet",
+    build=f"{__name__}:nodes",
 )

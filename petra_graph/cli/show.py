@@ -13,8 +13,7 @@ from petra_graph.cli.parameters import full_group, json_option
 from petra_graph.cli.printing import print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
-from petra_graph.registry.example import snippet
-from petra_graph.registry.options import Option, list_options
+from petra_graph.registry.listing import Option, list_options, snippet
 from petra_graph.registry.registry import Plugin, discover
 
 

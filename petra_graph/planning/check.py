@@ -24,12 +24,10 @@ from petra_graph.planning.checked import CheckedSpec, ConfiguredPlugin, given_st
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.partition import Partition
-from petra_graph.registry.building import expand
+from petra_graph.registry.building import expand, read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
-from petra_graph.registry.local import missing_module
-from petra_graph.registry.options import read_options
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover
-from petra_graph.registry.trust import guarded
+from petra_graph.registry.trust import guarded, missing_module
 from petra_graph.spec.load import LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import AskedSchedule, InputSpec, NodeSpec

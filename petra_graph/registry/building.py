@@ -1,14 +1,31 @@
-"""The code behind a declaration, imported when a plugin is built."""
+"""A plugin with its options: the options read, then its code imported and called."""
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Mapping
 from typing import Any
 
+from petra_graph.errors import Path, Problem
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.registry.trust import guarded
 from petra_graph.spec.model import NodeSpec
+from petra_graph.spec.structure import structure_as
+
+
+def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
+    """Read a plugin's `options` table with the plugin's own class.
+
+    Args:
+        plugin: the plugin that the options belong to.
+        mapping: the table.
+        path: the table's path in the specification.
+
+    Returns:
+        an instance of the declaration's options class and no problem, or None and the problems.
+    """
+    return structure_as(plugin.declaration.options, mapping, path, names={path: f"the options of {plugin}"})
 
 
 def load(plugin: Plugin) -> Any:

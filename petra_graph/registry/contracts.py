@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from petra_graph.spec.model import NodeSpec
 
 BLOCKS = "petra_graph.blocks"
 ARCHITECTURES = "petra_graph.architectures"
@@ -84,14 +83,6 @@ class ArchitectureDeclaration(Declaration):
     """
 
 
-class BuildArchitecture(Protocol):
-    """Signature behind `ArchitectureDeclaration.build`."""
-
-    def __call__(self, options: Any, facts: DataFacts) -> Sequence[NodeSpec]:
-        """Return the nodes of the network, in order."""
-        ...
-
-
 @frozen(kw_only=True)
 class OptimizerDeclaration(Declaration):
     """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
@@ -133,14 +124,6 @@ class LrScheduleDeclaration(Declaration):
 
     `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside.
     """
-
-
-class BuildLrSchedule(Protocol):
-    """Signature behind `LrScheduleDeclaration.build`."""
-
-    def __call__(self, options: Any, horizon: Horizon) -> Callable[[int], float]:
-        """Return the factor as a function of the update."""
-        ...
 
 
 @frozen(kw_only=True)

@@ -34,17 +34,8 @@ class Entry:
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
 
 
-@frozen(kw_only=True)
-class Scan:
-    """The entry points of the installed distributions."""
-
-    entries: tuple[Entry, ...]
-    unreadable: tuple[str, ...] = ()
-    """Distributions whose entry points could not be read."""
-
-
-def scan(search: Iterable[str] | None = None) -> Scan:
-    """Return the entry points of all our groups.
+def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Return the entry points of all our groups, and the distributions whose entry points could not be read.
 
     Args:
         search: folders to search; None: `sys.path`. Of a distribution that is there twice the first counts.
@@ -53,9 +44,9 @@ def scan(search: Iterable[str] | None = None) -> Scan:
     with suppress(Exception):  # another package's file may be malformed in any way
         found = tuple(_unique(_with_entrypoints(folders)))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
-            return Scan(entries=found)
+            return found, ()
     entries, unreadable = _with_importlib(folders)
-    return Scan(entries=tuple(_unique(entries)), unreadable=tuple(unreadable))
+    return tuple(_unique(entries)), tuple(unreadable)
 
 
 def canonical(distribution: str) -> str:

@@ -1,12 +1,29 @@
-"""The installed plugins of a group, broken ones included."""
+"""Plugins as the command line lists them: names, options, a snippet to paste."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import attrs
 from attrs import frozen
 
-from petra_graph.errors import PetraGraphError
-from petra_graph.registry.contracts import BlockDeclaration
-from petra_graph.registry.registry import SHORT_GROUPS, Registry
+from petra_graph.errors import PetraGraphError, shown
+from petra_graph.registry.building import read_options
+from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
+from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, Plugin, Registry
+from petra_graph.spec.dump import as_mapping
+from petra_graph.spec.schema import (
+    COMPARISONS,
+    describe,
+    is_list,
+    is_literal,
+    is_mapping,
+    is_union,
+    item_types,
+    limits,
+    members,
+)
 
 
 @frozen(kw_only=True)
@@ -40,3 +57,116 @@ def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
         return PluginSummary(group=group, name=name, distribution=distribution, fault=reason)
     kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
     return PluginSummary(group=group, name=name, distribution=distribution, kind=kind, summary=declaration.summary)
+
+
+@frozen(kw_only=True)
+class Option:
+    """One option, in words."""
+
+    name: str
+    type: str
+    """For example "an integer"."""
+    limits: str
+    """What the validator demands, for example ">= 0, < 1"; "" where there are none."""
+    required: bool
+    default: Any
+    """The TOML value; None where the option is required or unset."""
+    unit: str
+    help: str
+
+
+def list_options(plugin: Plugin) -> tuple[Option, ...]:
+    """Return the options of a plugin, in the order of its class."""
+    return tuple(
+        Option(
+            name=attribute.name,
+            type=describe(attribute.type),
+            limits=_limits(attribute),
+            required=attribute.default is attrs.NOTHING,
+            default=_default(attribute),
+            unit=attribute.metadata.get("unit", ""),
+            help=attribute.metadata.get("help", ""),
+        )
+        for attribute in attrs.fields(plugin.declaration.options)
+    )
+
+
+def _default(attribute: attrs.Attribute[Any]) -> Any:
+    default = attribute.default
+    if default is attrs.NOTHING:
+        return None
+    factory = getattr(default, "factory", None)
+    if factory is not None:
+        default = None if getattr(default, "takes_self", False) else factory()
+    return as_mapping(default)
+
+
+def _limits(attribute: attrs.Attribute[Any]) -> str:
+    schema = limits(attribute)
+    parts = [f"{comparison} {schema[key]}" for comparison, key in COMPARISONS.items() if key in schema]
+    if "enum" in schema:
+        parts.append(" | ".join(shown(value) for value in schema["enum"]))
+    if schema.get("minItems", schema.get("minLength", 0)):
+        parts.append("not empty")
+    return ", ".join(parts)
+
+
+LIKELY: dict[Any, tuple[Any, ...]] = {
+    int: (64, 10, 8, 2, 1, 0),
+    float: (0.1, 0.5, 1.0, 10.0, 0.0),
+    str: ("...",),
+    bool: (True,),
+}
+"""Values to try, the most useful first."""
+LIKELY_LENGTHS = (3, 1, 2, 4)
+
+
+def snippet(plugin: Plugin) -> str:
+    """Return TOML that names the plugin; options with defaults are comments in it."""
+    table, head = _head(plugin)
+    lines = []
+    for option in list_options(plugin):
+        if option.required:
+            lines.append(f"{option.name} = {shown(_example(plugin, option.name))}")
+        elif option.default is not None:
+            lines.append(f"# {option.name} = {shown(option.default)}")
+    return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
+
+
+def _example(plugin: Plugin, name: str) -> Any:
+    """Return a value that the option's type and validator accept; the first candidate where they accept none."""
+    candidates = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type))
+    return next((value for value in candidates if _accepts(plugin, name, value)), candidates[0])
+
+
+def _head(plugin: Plugin) -> tuple[str, list[str]]:
+    if plugin.group == BLOCKS:
+        plain = plugin.name.rpartition(":")[2]
+        return "graph.node", ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
+    table = next(table for table, group in TABLE_GROUPS.items() if group == plugin.group)
+    return table, [f"[{table}]", f"name = {shown(plugin.name)}"]
+
+
+def _accepts(plugin: Plugin, name: str, value: Any) -> bool:
+    _, problems = read_options(plugin, {name: value}, ())
+    return not any(problem.path[:1] == (name,) for problem in problems)
+
+
+def _candidates(kind: Any) -> Iterator[Any]:
+    if is_union(kind):
+        for member in members(kind):
+            yield from _candidates(member)
+    elif is_literal(kind):
+        yield from get_args(kind)
+    elif is_list(kind):
+        for length in LIKELY_LENGTHS:
+            types = item_types(kind, length)
+            if types is not None:
+                yield [next(_candidates(item)) for item in types]
+    elif is_mapping(kind):
+        yield {}
+    elif isinstance(kind, type) and attrs.has(kind):
+        required = [item for item in attrs.fields(kind) if item.default is attrs.NOTHING]
+        yield {item.name: next(_candidates(item.type)) for item in required}
+    else:
+        yield from LIKELY.get(kind, ("...",))

@@ -12,8 +12,7 @@ from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestio
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import BLOCKS, Declaration
 from petra_graph.registry.discovery import Entry, canonical, scan
-from petra_graph.registry.local import is_local, resolve_local_block
-from petra_graph.registry.trust import checked_declaration
+from petra_graph.registry.trust import checked_declaration, is_local, resolve_local_block
 
 
 @frozen
@@ -129,8 +128,8 @@ class Registry:
 
 def discover(search: Iterable[str] | None = None) -> Registry:
     """Return the registry of the installed plugins; this imports no plugin."""
-    installed = scan(search)
-    return Registry(entries=installed.entries, unreadable=installed.unreadable)
+    entries, unreadable = scan(search)
+    return Registry(entries=entries, unreadable=unreadable)
 
 
 def _ambiguous(matches: list[Entry], name: str) -> Problem:

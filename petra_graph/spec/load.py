@@ -1,20 +1,25 @@
-"""A specification loaded from its file: read, extended, overridden and structured."""
+"""A specification loaded from its file: read, extended, overridden, structured.
+
+`extends` names a file or several, relative to the file that contains it; later files override earlier ones, and the
+file itself overrides all of them.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import PurePath
 from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem
-from petra_graph.spec.extends import read_layers
-from petra_graph.spec.merge import Layers
+from petra_graph.errors import Path, Problem, SpecError, Where, shown
+from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
-from petra_graph.spec.source import STDIN
+from petra_graph.spec.source import STDIN, Source, read_source
 from petra_graph.spec.structure import structure
 
 
@@ -68,3 +73,60 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
     return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
+
+
+def read_layers(path: str) -> Layers:
+    """Return a specification merged over all files that it extends.
+
+    Raises:
+        SpecError: a file cannot be read, is not TOML, or extends itself.
+    """
+    return _extended(read_source(path), path, ())
+
+
+def _extended(source: Source, path: str, above: tuple[str, ...]) -> Layers:
+    chain = (*above, os.path.realpath(path))
+    bases: list[Layers] = []
+    problems: list[Problem] = []
+    for name, where in _names(source):
+        try:
+            bases.append(_base(path, name, where, chain))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    return reduce(merge, [*bases, source_layers(source)])
+
+
+def _base(path: str, name: str, where: Where, chain: tuple[str, ...]) -> Layers:
+    folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
+    base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
+    if os.path.realpath(base) in chain:
+        message = f"extends {shown(name)}, which extends this file again" if len(chain) > 1 else "extends itself"
+        raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
+    missing = None
+    if not os.path.isfile(base):  # noqa: PTH113  a string until here
+        missing = Problem(
+            message=f"extends {shown(name)}, but there is no such file",
+            hint=f"looked for {base!r}; the name is relative to the file that contains it",
+            where=where,
+        )
+    return _extended(read_source(base, missing=missing), base, chain)
+
+
+def _names(source: Source) -> list[tuple[str, Where]]:
+    """Return the names under `extends`, each with its position."""
+    value: Any = source.values.get("extends", [])
+    names = (
+        [(name, source.where(("extends", index))) for index, name in enumerate(value)]
+        if isinstance(value, list)
+        else [(value, source.where(("extends",)))]
+    )
+    problems = [
+        Problem(message=f"extends must be a file's name or a list of them (got {shown(name)})", where=where)
+        for name, where in names
+        if not isinstance(name, str) or not name
+    ]
+    if problems:
+        raise SpecError(problems)
+    return names

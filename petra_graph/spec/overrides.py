@@ -34,10 +34,6 @@ class Override:
         """The source of the value; messages show it as their file."""
         return Source(file=f"--set {self.text}", text=self.text)
 
-    def refusal(self, message: str, hint: str = "") -> SpecError:
-        """Return the error that refuses this override."""
-        return _refusal(self.text, message, hint)
-
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:
     return SpecError(Problem(message=message, hint=hint, where=Where(file=f"--set {text}")))
@@ -130,18 +126,18 @@ def _index(container: Any, key: str, path: Path, override: Override) -> str | in
         return key
     inside = ".".join(str(part) for part in path)
     if not isinstance(container, list):
-        raise override.refusal(f"{inside} is {shown(container)}, not a table")
+        raise _refusal(override.text, f"{inside} is {shown(container)}, not a table")
     if key.isdecimal():
         if int(key) < len(container):
             return int(key)
-        raise override.refusal(f"{inside} has {len(container)} items, counted from 0 (got {key})")
+        raise _refusal(override.text, f"{inside} has {len(container)} items, counted from 0 (got {key})")
     names = [item.get("name") if isinstance(item, Mapping) else None for item in container]
     if names.count(key) == 1:
         return names.index(key)
     if key in names:
-        raise override.refusal(f"{inside} has several items named {shown(key)}", "give the index")
+        raise _refusal(override.text, f"{inside} has several items named {shown(key)}", "give the index")
     allowed = [name for name in names if isinstance(name, str)]
-    raise override.refusal(f"{inside} has no item named {shown(key)}", suggestion(key, allowed))
+    raise _refusal(override.text, f"{inside} has no item named {shown(key)}", suggestion(key, allowed))
 
 
 def _single_path(nested: Any) -> tuple[str, ...]:

@@ -17,9 +17,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import attrs
 
 from petra_graph.errors import Problem
-from petra_graph.spec.describe import describe, is_list, is_literal, is_mapping, is_union, item_types, members
 from petra_graph.spec.explain import RawValue, mismatch, missing_key, out_of_range, refused_table, unknown_key
-from petra_graph.spec.schema import limits
+from petra_graph.spec.schema import describe, is_list, is_literal, is_mapping, is_union, item_types, limits, members
 
 
 class Unreadable(Exception):
@@ -55,20 +54,6 @@ def read(value: RawValue, kind: Any) -> Any:
     if is_mapping(kind):
         return _read_mapping(value, kind)
     return _read_class(value, kind) if attrs.has(kind) else _read_simple(value, kind)
-
-
-def check_readable(cls: type) -> None:
-    """Refuse an attrs class with a field that cannot be read from TOML.
-
-    Raises:
-        TypeError: a field's type cannot be.
-        NameError: a field's annotation names what its module does not define.
-    """
-    attrs.resolve_types(cls)
-    for attribute in attrs.fields(cls):
-        describe(attribute.type)
-        if isinstance(attribute.type, type) and attrs.has(attribute.type):
-            check_readable(attribute.type)
 
 
 def _read_simple(value: RawValue, kind: type) -> Any:

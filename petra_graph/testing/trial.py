@@ -19,9 +19,8 @@ from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import SpecError
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.registry.building import load
+from petra_graph.registry.building import load, read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
-from petra_graph.registry.options import read_options
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import PrecisionSpec
 

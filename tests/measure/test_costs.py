@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
-from petra_graph.registry.local import resolve_local_block
+from petra_graph.registry.trust import resolve_local_block
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.costs import UINT8, conditions, costs
 from tests.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node

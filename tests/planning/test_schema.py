@@ -9,7 +9,7 @@ import pytest
 
 from petra_graph.planning.schema import spec_schema
 from petra_graph.registry.registry import discover
-from petra_graph.spec.extends import read_layers
+from petra_graph.spec.load import read_layers
 
 ROOT = Path(__file__).parents[2]
 FROZEN = ROOT / "specs" / "petra-graph.schema.json"

@@ -17,12 +17,12 @@ def entry(name, distribution, target="my_blocks:MINE"):
 
 def test_collects_our_groups_and_no_others(install, site):
     install("my-blocks", BLOCKS + "[console_scripts]\nx = y:z\n[petra_graph.losses]\nl = m:L\n")
-    found = scan([str(site)])
-    assert found.entries == (
+    found, unreadable = scan([str(site)])
+    assert found == (
         entry("mine", "my-blocks"),
         Entry(group="petra_graph.losses", name="l", distribution="my-blocks", target="m:L"),
     )
-    assert found.unreadable == ()
+    assert unreadable == ()
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_a_malformed_file_of_an_unrelated_distribution_hides_nothing(install, si
     install("aaa-unrelated", malformed)
     install("my-blocks", BLOCKS)
     install("zzz-unrelated", malformed)
-    found = scan([str(site)])
-    assert found.entries == (entry("mine", "my-blocks"),)
-    assert set(found.unreadable) <= {"aaa-unrelated", "zzz-unrelated"}
+    found, unreadable = scan([str(site)])
+    assert found == (entry("mine", "my-blocks"),)
+    assert set(unreadable) <= {"aaa-unrelated", "zzz-unrelated"}
 
 
 @pytest.fixture(params=["utf-8", "latin-1"])
@@ -50,16 +50,16 @@ def locale_encoding(request, monkeypatch):
 def test_names_are_utf_8_whatever_the_locale(install, site):
     info = install("my-blocks", "") / "entry_points.txt"
     info.write_text("[petra_graph.blocks]\ngröße = my_blocks:MINE\n", encoding="utf-8")
-    assert scan([str(site)]).entries == (entry("größe", "my-blocks"),)
+    assert scan([str(site)])[0] == (entry("größe", "my-blocks"),)
 
 
 @pytest.mark.usefixtures("locale_encoding")
 def test_a_file_that_is_not_text_is_named(install, site):
     (install("broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\xfe\n")
     install("my-blocks", BLOCKS)
-    found = scan([str(site)])
-    assert found.entries == (entry("mine", "my-blocks"),)
-    assert found.unreadable == ("broken",)
+    found, unreadable = scan([str(site)])
+    assert found == (entry("mine", "my-blocks"),)
+    assert unreadable == ("broken",)
 
 
 def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
@@ -68,12 +68,12 @@ def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
     info = tmp_path / "source" / "my_blocks.egg-info"
     info.mkdir(parents=True)
     (info / "entry_points.txt").write_text(BLOCKS)
-    assert scan([str(site), str(tmp_path / "source")]).entries == (entry("mine", "my-blocks"),)
+    assert scan([str(site), str(tmp_path / "source")])[0] == (entry("mine", "my-blocks"),)
 
 
 def test_percent_signs_and_capitals_are_kept(install, site):
     install("my-blocks", "[petra_graph.blocks]\nMine = %(x)s:MINE\n")
-    assert scan([str(site)]).entries == (entry("Mine", "my-blocks", "%(x)s:MINE"),)
+    assert scan([str(site)])[0] == (entry("Mine", "my-blocks", "%(x)s:MINE"),)
 
 
 def test_loading_an_entry(install):
@@ -83,6 +83,6 @@ def test_loading_an_entry(install):
 
 def test_an_entry_that_is_no_reference_raises_only_when_it_is_loaded(install, site):
     install("my-blocks", "[petra_graph.blocks]\nmine = not a reference!\n")
-    [found] = scan([str(site)]).entries
+    [found] = scan([str(site)])[0]
     with pytest.raises(Exception, match="Couldn't parse entry point"):
         found.load()

@@ -5,8 +5,8 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, NoOptions
-from petra_graph.registry.local import is_local, missing_module
 from petra_graph.registry.registry import discover
+from petra_graph.registry.trust import is_local, missing_module
 
 
 @pytest.mark.parametrize(

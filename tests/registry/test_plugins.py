@@ -5,10 +5,9 @@ import tomllib
 import attrs
 import pytest
 
+from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.example import snippet
-from petra_graph.registry.listing import PluginSummary, list_group
-from petra_graph.registry.options import Option, list_options, read_options
+from petra_graph.registry.listing import Option, PluginSummary, list_group, list_options, snippet
 from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, discover
 from petra_graph.spec.merge import PLUGIN_TABLES
 

@@ -7,7 +7,7 @@ import pytest
 from attrs import field, frozen
 from attrs.validators import ge, in_, matches_re, max_len, min_len, optional
 
-from petra_graph.spec.strict import check_readable
+from petra_graph.spec.schema import class_schema
 from petra_graph.spec.structure import structure_as
 
 
@@ -161,6 +161,6 @@ class Unreadable:
 
 
 def test_types_that_toml_cannot_write_are_refused_when_the_class_is_checked():
-    check_readable(Outer)
+    class_schema(Outer, complete=True)
     with pytest.raises(TypeError, match="set\\[int\\] cannot be read from TOML"):
-        check_readable(Unreadable)
+        class_schema(Unreadable, complete=True)

@@ -1,4 +1,4 @@
-"""Blocks where branches of a network begin, meet and end: stems, sums and heads."""
+"""Stems, sums, heads: blocks where branches of a network begin, meet or end."""
 
 from __future__ import annotations
 

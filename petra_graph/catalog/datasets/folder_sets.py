@@ -1,4 +1,4 @@
-"""Images in folders: any images brought to one size, and ImageNet with a crop of random size in training.
+"""Images in folders, resized to one size, or for ImageNet's training cropped at random.
 
 Decision: images are decoded at every fetch or once into memory (`cache`). Both ways have the same augmentation, so
 `cache` changes time and memory, but no pixel.

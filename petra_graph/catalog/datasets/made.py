@@ -1,4 +1,4 @@
-"""Data sets without files: the handwritten digits that scikit-learn installs, and noise.
+"""Data sets without files: scikit-learn's handwritten digits, or noise.
 
 Decision: a permutation that does not depend on the run's seed chooses the test samples of the digits, so accuracies of
 different runs are over the same samples.

@@ -1,4 +1,4 @@
-"""Training and test splits over any store of equally sized uint8 images, with random crops and flips of whole batches.
+"""Splits over any store of equally sized uint8 images, whose training batches are cropped or flipped at random.
 
 A store, such as a numpy array or `folders.ImageFiles`, returns the pixels [n, H, W, C] of an array of sample indices,
 freshly allocated. A batch is a view [n, C, H, W] of the same memory, which is torch's channels-last format.

@@ -1,4 +1,4 @@
-"""The losses as functions of an output and a target, with their counts for evaluation."""
+"""The losses as functions of an output, with their counts for evaluation."""
 
 from __future__ import annotations
 

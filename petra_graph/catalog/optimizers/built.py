@@ -1,4 +1,4 @@
-"""Torch's own optimizers, over a stage's two groups of parameters, and LARS, which neither torch nor torchvision has.
+"""Optimizers over a stage's two groups of parameters: torch's own, or LARS.
 
 Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
 algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
@@ -6,8 +6,8 @@ algorithm 1. As there, the learning rate enters the momentum, so a change of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -55,22 +55,13 @@ class Lars(torch.optim.Optimizer):
     def __init__(self, params: Iterable[dict[str, Any]], *, lr: float, momentum: float, trust: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "trust": trust, "weight_decay": 0.0, "adapt": True})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller passes a closure
         """Update every parameter that has a gradient, once."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, parameter.grad, group)
-        return loss
 
     def _update(self, w: torch.Tensor, g: torch.Tensor, group: dict[str, Any]) -> None:
         wd = group["weight_decay"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.catalog.architectures import ResNetOptions, RevNetOptions, resnet, revnet
+from petra_graph.catalog.architectures import ResNetOptions, RevNetOptions, nodes
 from petra_graph.errors import SpecError
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
@@ -14,7 +14,7 @@ CIFAR10 = DataFacts(shape=(3, 32, 32), classes=10)
 IMAGENET32 = DataFacts(shape=(3, 32, 32), classes=1000)
 IMAGENET = DataFacts(shape=(3, 224, 224), classes=1000)
 DATA = (CIFAR10, IMAGENET32, IMAGENET)
-KINDS = {"revnet": (revnet, RevNetOptions), "resnet": (resnet, ResNetOptions)}
+KINDS = {"revnet": (nodes, RevNetOptions), "resnet": (nodes, ResNetOptions)}
 PARAMETERS = {
     ("revnet", 18): (11_185_802, 12_200_552, 12_215_912),
     ("revnet", 34): (21_297_674, 22_312_424, 22_327_784),

@@ -153,16 +153,3 @@ def test_lars_steps_in_proportion_to_the_weights_not_the_gradient():
         steps.append(1 - parameter.detach())
     torch.testing.assert_close(torch.full((3,), 0.01, dtype=torch.float64), steps[0])
     torch.testing.assert_close(steps[0], steps[1])
-
-
-def test_lars_runs_a_closure_with_gradients():
-    parameter = torch.nn.Parameter(torch.ones(3))
-    optimizer = lars(ParameterGroups(decayed=[], undecayed=[parameter]), LarsOptions(lr=1.0))
-
-    def closure():
-        loss = parameter.sum()
-        loss.backward()
-        return loss.item()
-
-    assert optimizer.step(closure) == 3.0
-    assert torch.equal(torch.zeros(3), parameter.detach())
