@@ -104,10 +104,8 @@ def _scaled(channels: int, width: float) -> int:
 def _stem_options(options: NetworkOptions, facts: DataFacts) -> dict[str, Any]:
     if len(facts.shape) != IMAGE_DIMENSIONS:
         raise SpecError(
-            Problem(
-                message=f"the network reads images, but the data set's samples have shape {shown(facts.shape)}",
-                hint="choose a data set of images, [channels, height, width], or list nodes that read these samples",
-            )
+            f"the network reads images, but the data set's samples have shape {shown(facts.shape)}",
+            "choose a data set of images, [channels, height, width], or list nodes that read these samples",
         )
     channels = _scaled(BASE_WIDTH, options.width)
     large = options.stem == "imagenet" or (options.stem == "auto" and min(facts.shape[1:]) >= IMAGENET_SIDE)

@@ -42,10 +42,7 @@ def constant(options: NoOptions, horizon: Horizon) -> Callable[[int], float]:  #
     return lambda _: 1.0
 
 
-CONSTANT = LrScheduleDeclaration(
-    summary="The base learning rate throughout.",
-    build=f"{__name__}:constant",
-)
+CONSTANT = LrScheduleDeclaration(summary="The base learning rate throughout.", build=f"{__name__}:constant")
 
 
 def _increasing(_: Any, __: Attribute[Any], value: tuple[float, ...]) -> None:

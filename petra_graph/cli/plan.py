@@ -85,7 +85,7 @@ def plan(
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
-        from petra_graph.spec.dump import dump
+        from petra_graph.spec.load import dump
         from petra_graph.training.resolve import expanded
 
         text = dump(expanded(planner.checked))

@@ -15,16 +15,7 @@ from petra_graph.spec.structure import structure_as
 
 
 def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
-    """Read a plugin's `options` table with the plugin's own class.
-
-    Args:
-        plugin: the plugin that the options belong to.
-        mapping: the table.
-        path: the table's path in the specification.
-
-    Returns:
-        an instance of the declaration's options class and no problem, or None and the problems.
-    """
+    """Return the plugin's `options` table at `path` as the plugin's own class, or None and the table's problems."""
     return structure_as(plugin.declaration.options, mapping, path, names={path: f"the options of {plugin}"})
 
 
@@ -50,12 +41,7 @@ def built(plugin: Plugin, *arguments: Any) -> Any:
 
 
 def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes of an architecture; its code does not import torch.
-
-    Args:
-        plugin: an architecture.
-        options: an instance of its options class.
-        facts: shape, type and classes of the data set's samples.
+    """Return the nodes of an architecture with these options, for a data set's samples; its code does not import torch.
 
     Raises:
         SpecError: its options or the data do not make a network; paths count from the `options` table.

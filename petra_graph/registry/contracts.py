@@ -101,12 +101,8 @@ class ParameterGroups:
     """Normalisation parameters and biases."""
 
 
-class BuildOptimizer(Protocol):
-    """Signature behind `OptimizerDeclaration.build`."""
-
-    def __call__(self, groups: ParameterGroups, options: Any) -> torch.optim.Optimizer:
-        """Return the optimizer of one stage."""
-        ...
+BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
+"""Signature behind `OptimizerDeclaration.build`: (groups, options) -> the optimizer of one stage."""
 
 
 @frozen(kw_only=True)
@@ -136,11 +132,9 @@ class Loss(Protocol):
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the samples, a scalar with a graph."""
-        ...
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples."""
-        ...
 
 
 @frozen(kw_only=True)
@@ -163,7 +157,6 @@ class Split(Protocol):
 
     def __len__(self) -> int:
         """Return the number of samples."""
-        ...
 
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: images [n, *shape] in the data set's dtype, and targets [n].
@@ -171,7 +164,6 @@ class Split(Protocol):
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
         """
-        ...
 
 
 class DataSet(Protocol):
@@ -180,14 +172,11 @@ class DataSet(Protocol):
     @property
     def train(self) -> Split:
         """The training split."""
-        ...
 
     @property
     def test(self) -> Split:
         """The test split."""
-        ...
 
     @property
     def facts(self) -> DataFacts:
         """The declaration's facts, completed from the files."""
-        ...

@@ -8,8 +8,9 @@ UTF-8; then the standard library reads the distributions one by one, and the sca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from attrs import frozen
@@ -42,11 +43,11 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
     """
     folders = None if search is None else list(search)
     with suppress(Exception):  # another package's file may be malformed in any way
-        found = tuple(_unique(_with_entrypoints(folders)))
+        found = tuple(chain.from_iterable(_with_entrypoints(folders).values()))
         if all(f"{entry.group}{entry.name}{entry.target}".isascii() for entry in found):
             return found, ()
-    entries, unreadable = _with_importlib(folders)
-    return tuple(_unique(entries)), tuple(unreadable)
+    readable, unreadable = _with_importlib(folders)
+    return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
 
 
 def canonical(distribution: str) -> str:
@@ -54,41 +55,34 @@ def canonical(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _with_entrypoints(folders: list[str] | None) -> Iterator[tuple[str, list[Entry]]]:
+def _with_entrypoints(folders: list[str] | None) -> dict[str, list[Entry]]:
     import entrypoints
 
+    found: dict[str, list[Entry]] = {}
     for config, distribution in entrypoints.iter_files_distros(path=folders, repeated_distro="first"):
         lines = [(group, *item) for group in config.sections() for item in config.items(group, raw=True)]
-        yield _entries(distribution.name, lines)
+        _add(found, distribution.name, lines)
+    return found
 
 
-def _with_importlib(folders: list[str] | None) -> tuple[list[tuple[str, list[Entry]]], list[str]]:
+def _with_importlib(folders: list[str] | None) -> tuple[dict[str, list[Entry]], list[str]]:
     from importlib import metadata
 
-    readable: list[tuple[str, list[Entry]]] = []
+    readable: dict[str, list[Entry]] = {}
     unreadable: list[str] = []
     for distribution in metadata.distributions() if folders is None else metadata.distributions(path=folders):
         name = ""
         try:
             name = distribution.metadata["Name"]
-            points = distribution.entry_points
-            readable.append(_entries(name, [(point.group, point.name, point.value) for point in points]))
+            _add(readable, name, [(point.group, point.name, point.value) for point in distribution.entry_points])
         except Exception:  # noqa: BLE001  this distribution cannot be read; the others can
             unreadable.append(canonical(name) if name else "a distribution without a name")
     return readable, unreadable
 
 
-def _entries(distribution: str, lines: Iterable[tuple[str, str, str]]) -> tuple[str, list[Entry]]:
-    """Return a distribution's canonical name, and those of its lines (group, name, target) that are in our groups."""
+def _add(found: dict[str, list[Entry]], distribution: str, lines: Iterable[tuple[str, str, str]]) -> None:
+    """Add a distribution's lines (group, name, target) of our groups; of a distribution that is there twice, the first."""
     owner = canonical(distribution)
     ours = [line for line in lines if line[0].startswith(GROUP_PREFIX)]
-    return owner, [Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in ours]
-
-
-def _unique(distributions: Iterable[tuple[str, list[Entry]]]) -> Iterator[Entry]:
-    """Yield each distribution's entries once; an editable one may stand in its metadata as well as in its folder."""
-    seen: set[str] = set()
-    for name, entries in distributions:
-        if name not in seen:
-            seen.add(name)
-            yield from entries
+    entries = [Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in ours]
+    found.setdefault(owner, entries)

@@ -12,9 +12,9 @@ from petra_graph.errors import PetraGraphError, shown
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
 from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, Plugin, Registry
-from petra_graph.spec.dump import as_mapping
 from petra_graph.spec.schema import (
     COMPARISONS,
+    as_mapping,
     describe,
     is_list,
     is_literal,

@@ -41,9 +41,7 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
     declaration = guarded(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
     fault = find_fault(declaration, contract)
     if fault:
-        raise PluginError(
-            Problem(message=f"{plugin} is broken: {entry.target!r} {fault}", hint="report it to its author")
-        )
+        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", "report it to its author")
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
 
 
@@ -150,4 +148,4 @@ def resolve_local_block(name: str) -> BlockDeclaration:
         if not fault:
             return declaration
     hint = "subclass one of petra_graph.blocks, and give it an attrs class `Options`"
-    raise PluginError(Problem(message=f"block {shown(name)} {fault}", hint=hint))
+    raise PluginError(f"block {shown(name)} {fault}", hint)

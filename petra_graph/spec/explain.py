@@ -34,9 +34,15 @@ class RawValue:
         """Return an item of this table or array."""
         return attrs.evolve(self, path=(*self.path, key), raw=self.raw[key])
 
-    def table_name(self) -> str:
-        """Return the name of this table in messages."""
-        return table_name(self.path, self.names)
+    def table_name(self, path: Path | None = None) -> str:
+        """Return the name of this table, or of the one at `path`: `[optimizer.clip]`, or a given name of it or around it."""
+        path = self.path if path is None else path
+        for length in range(len(path), 0, -1):
+            name = self.names.get(path[:length])
+            if name:
+                rest = ".".join(str(part) for part in path[length:])
+                return f"{rest} of {name}" if rest else name
+        return f"[{'.'.join(str(part) for part in path)}]" if path else "the specification"
 
     def name(self) -> str:
         """Return the name of this value in messages: its key and the table around it."""
@@ -45,19 +51,9 @@ class RawValue:
         while keys and isinstance(keys[-1], int) and tuple(keys) not in self.names:
             items = f"[{keys.pop()}]{items}"
         if not keys or tuple(keys) in self.names:
-            return table_name(tuple(keys), self.names)
-        around = f" in {table_name(tuple(keys[:-1]), self.names)}" if keys[:-1] else ""
+            return self.table_name(tuple(keys))
+        around = f" in {self.table_name(tuple(keys[:-1]))}" if keys[:-1] else ""
         return f"{keys[-1]}{items}{around}"
-
-
-def table_name(path: Path, names: Mapping[Path, str]) -> str:
-    """Return the name of the table at `path` in messages: `[optimizer.clip]`, or a given name of it or around it."""
-    for length in range(len(path), 0, -1):
-        name = names.get(path[:length])
-        if name:
-            rest = ".".join(str(part) for part in path[length:])
-            return f"{rest} of {name}" if rest else name
-    return f"[{'.'.join(str(part) for part in path)}]" if path else "the specification"
 
 
 def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Problem:
@@ -82,7 +78,11 @@ def missing_key(table: RawValue, attribute: attrs.Attribute[Any]) -> Problem:
     name = attribute.name
     path = (*table.path, name)
     is_table = isinstance(attribute.type, type) and attrs.has(attribute.type)
-    message = f"{table_name(path, {})} is missing" if is_table else f"{name} is missing in {table.table_name()}"
+    message = (
+        f"[{'.'.join(str(part) for part in path)}] is missing"
+        if is_table
+        else f"{name} is missing in {table.table_name()}"
+    )
     meaning = attribute.metadata.get("help", "")
     return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=path)
 

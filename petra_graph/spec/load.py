@@ -1,4 +1,4 @@
-"""A specification loaded from its file: read, extended, overridden, structured.
+"""Specifications as files: read, extended, overridden, structured, or written out.
 
 `extends` names a file or several, relative to the file that contains it; later files override earlier ones, and the
 file itself overrides all of them.
@@ -15,23 +15,19 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem, SpecError, Where, shown
+from petra_graph.errors import Problem, SpecError, Where, shown
 from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
+from petra_graph.spec.schema import as_mapping
 from petra_graph.spec.source import STDIN, Source, read_source
-from petra_graph.spec.structure import structure
+from petra_graph.spec.structure import Structured, structure
 
 
 @frozen(kw_only=True)
-class LoadedSpec:
-    """A specification or its problems."""
+class LoadedSpec(Structured):
+    """A specification or its problems, with the files that it came from."""
 
-    spec: Spec | None
-    """None where there are problems."""
-    parts: Mapping[Path, Any]
-    """The readable tables that name plugins, and the readable nodes, by path; complete where there are no problems."""
-    problems: tuple[Problem, ...]
     layers: Layers
 
     @property
@@ -70,6 +66,16 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
     )
 
 
+def dump(spec: Spec) -> str:
+    """Return the specification as TOML; loading the text gives an equal specification.
+
+    Every default is written out, so that a change of a default does not change it.
+    """
+    import tomli_w
+
+    return tomli_w.dumps(as_mapping(spec))
+
+
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
     return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
@@ -104,14 +110,11 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...]) -> Layers:
     if os.path.realpath(base) in chain:
         message = f"extends {shown(name)}, which extends this file again" if len(chain) > 1 else "extends itself"
         raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
-    missing = None
-    if not os.path.isfile(base):  # noqa: PTH113  a string until here
-        missing = Problem(
-            message=f"extends {shown(name)}, but there is no such file",
-            hint=f"looked for {base!r}; the name is relative to the file that contains it",
-            where=where,
-        )
-    return _extended(read_source(base, missing=missing), base, chain)
+    if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
+        message = f"extends {shown(name)}, but there is no such file"
+        hint = f"looked for {base!r}; the name is relative to the file that contains it"
+        raise SpecError(Problem(message=message, hint=hint, where=where))
+    return _extended(read_source(base), base, chain)
 
 
 def _names(source: Source) -> list[tuple[str, Where]]:

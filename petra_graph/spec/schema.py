@@ -9,21 +9,16 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 
 from petra_graph.errors import shown
-from petra_graph.spec.dump import as_mapping
 
 SINGULAR = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Any: "anything"}
 PLURAL = {int: "integers", float: "numbers", str: "strings", bool: "booleans", Any: "values"}
-
-
-class UnknownTypeError(TypeError):
-    """A type that no TOML value can have."""
 
 
 def describe(kind: Any) -> str:
     """Return a value of this type in words, with the article: "an integer", "a list of strings".
 
     Raises:
-        UnknownTypeError: TOML values cannot be read as this type.
+        TypeError: TOML values cannot be read as this type.
     """
     if kind in SINGULAR:
         return SINGULAR[kind]
@@ -36,7 +31,7 @@ def describe(kind: Any) -> str:
         return f"a list of {_items(kind)}"
     if is_table(kind):
         return "a table"
-    raise UnknownTypeError(f"{kind!r} cannot be read from TOML")
+    raise TypeError(f"{kind!r} cannot be read from TOML")
 
 
 def is_union(kind: Any) -> bool:
@@ -128,7 +123,7 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
     """Return the schema of a value.
 
     Raises:
-        UnknownTypeError: TOML values cannot be read as this type.
+        TypeError: TOML values cannot be read as this type.
     """
     if kind in SIMPLE:
         return {"type": SIMPLE[kind]}
@@ -145,7 +140,7 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
         return {"type": "object", "additionalProperties": type_schema(get_args(kind)[1], complete=complete)}
     if isinstance(kind, type) and attrs.has(kind):
         return class_schema(kind, complete=complete)
-    raise UnknownTypeError(f"{kind!r} cannot be read from TOML")
+    raise TypeError(f"{kind!r} cannot be read from TOML")
 
 
 def limits(field: attrs.Attribute[Any]) -> Schema:
@@ -187,3 +182,15 @@ def _limits(validator: Any, kind: str | None) -> Schema:
     if name == "_InValidator" and kind in ("integer", "number", "string"):
         return {"enum": list(validator.options)}
     return {}
+
+
+def as_mapping(value: Any) -> Any:
+    """Return a value in TOML's types; keys without a value and empty options are left out."""
+    if attrs.has(type(value)):
+        items = {attribute.name: getattr(value, attribute.name) for attribute in attrs.fields(type(value))}
+        return as_mapping({key: item for key, item in items.items() if item != {}})
+    if isinstance(value, Mapping):
+        return {key: as_mapping(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [as_mapping(item) for item in value]
+    return value

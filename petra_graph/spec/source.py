@@ -40,12 +40,8 @@ class Source:
         return span.key if at_key else span.value
 
 
-def read_source(path: str, *, missing: Problem | None = None) -> Source:
-    """Return a TOML text with its values.
-
-    Args:
-        path: a file, or "-" for the standard input.
-        missing: the problem to report where the file cannot be read, for files that another file names.
+def read_source(path: str) -> Source:
+    """Return the TOML text of a file, or of the standard input ("-"), with its values.
 
     Raises:
         SpecError: the text cannot be read, is empty, is not UTF-8, or is not TOML.
@@ -54,7 +50,7 @@ def read_source(path: str, *, missing: Problem | None = None) -> Source:
     try:
         content = sys.stdin.buffer.read() if path == STDIN else _expanded(path).read_bytes()
     except (OSError, ValueError) as error:
-        raise SpecError(missing or _unreadable(file, error)) from None
+        raise SpecError(_unreadable(file, error)) from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -22,19 +22,19 @@ from petra_graph.spec.schema import describe, is_list, is_literal, is_mapping, i
 
 
 class Unreadable(Exception):
-    """A value cannot be read, for the reasons in `problems`."""
+    """A value cannot be read, for the reasons in `problems`; `allowed` are the values of its literal types."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], allowed: tuple[Any, ...] = ()) -> None:
         super().__init__()
         self.problems = tuple(problems)
+        self.allowed = allowed
 
 
 class Mismatch(Unreadable):
     """A value itself, and not an item inside it, does not have its type."""
 
     def __init__(self, value: RawValue, expected: str, allowed: tuple[Any, ...] = ()) -> None:
-        super().__init__([mismatch(value, expected, allowed)])
-        self.allowed = allowed
+        super().__init__([mismatch(value, expected, allowed)], allowed)
 
 
 def read(value: RawValue, kind: Any) -> Any:
@@ -103,21 +103,17 @@ def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
 
 
 def _read_union(value: RawValue, kind: Any) -> Any:
-    mismatches: list[Mismatch] = []
-    inside: list[Unreadable] = []
+    errors: list[Unreadable] = []
     for member in members(kind):
         try:
             return read(value, member)
-        except Mismatch as error:
-            mismatches.append(error)
         except Unreadable as error:
-            inside.append(error)
+            errors.append(error)
     # A problem inside the value says more: the outer shape was right.
-    if inside:
-        raise inside[0]
-    if len(mismatches) == 1:
-        raise mismatches[0]
-    raise Mismatch(value, describe(kind), tuple(item for error in mismatches for item in error.allowed))
+    inside = [error for error in errors if not isinstance(error, Mismatch)]
+    if inside or len(errors) == 1:
+        raise (inside or errors)[0]
+    raise Mismatch(value, describe(kind), tuple(item for error in errors for item in error.allowed))
 
 
 def _read_class(value: RawValue, cls: type) -> Any:

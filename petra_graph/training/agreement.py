@@ -9,7 +9,7 @@ import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.runtime.control.store import RunStore
-from petra_graph.spec.dump import dump
+from petra_graph.spec.load import dump
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved
 

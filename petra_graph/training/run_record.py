@@ -19,7 +19,7 @@ from petra_graph.record.environment import environment
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, write_json, write_text
 from petra_graph.record.weights import save_weights
-from petra_graph.spec.dump import dump
+from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Progress, Trainer
 from petra_graph.training.prepare import Prepared

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.spec import model
-from petra_graph.spec.dump import dump
+from petra_graph.spec.load import dump
 from petra_graph.spec.structure import structure
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.program.partition import Partition
-from petra_graph.spec.dump import dump
+from petra_graph.spec.load import dump
 from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolve import resolved

@@ -22,8 +22,7 @@ import click
 from attrs import frozen
 
 from petra_graph.record.environment import environment
-from petra_graph.spec.dump import dump
-from petra_graph.spec.load import load
+from petra_graph.spec.load import dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolve import resolved

@@ -8,8 +8,7 @@ from attrs import frozen
 from attrs.validators import ge, gt, in_, lt
 
 from petra_graph.registry.contracts import BlockDeclaration, option
-
-_CODE = "petra_graph.catalog.blocks"
+from petra_graph.spec.model import Kind
 
 
 @frozen(kw_only=True)
@@ -86,64 +85,53 @@ class PoolLinearOptions:
     outputs: int = option("outputs of the linear layer: the number of classes", validator=gt(0))
 
 
-_one_stream = partial(BlockDeclaration, kind="buffered", streams=1)
-_reversible = partial(BlockDeclaration, kind="reversible", streams=2)
-_downsampling = partial(BlockDeclaration, kind="buffered", streams=2)
+def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:
+    build = f"petra_graph.catalog.blocks.{code}"
+    return BlockDeclaration(kind=kind, streams=streams, build=build, options=options, summary=summary)
+
+
+_one_stream = partial(_block, "buffered", 1)
+_reversible = partial(_block, "reversible", 2)
+_downsampling = partial(_block, "buffered", 2)
 
 CONV_STEM = _one_stream(
-    summary="Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
-    options=ConvStemOptions,
-    build=f"{_CODE}.ends:ConvStem",
+    "ends:ConvStem",
+    ConvStemOptions,
+    "Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
 )
-LINEAR_STEM = _one_stream(
-    summary="Flatten, linear layer and ReLU, split into streams.",
-    options=LinearStemOptions,
-    build=f"{_CODE}.ends:LinearStem",
-)
+LINEAR_STEM = _one_stream("ends:LinearStem", LinearStemOptions, "Flatten, linear layer and ReLU, split into streams.")
 REV_BASIC = _reversible(
-    summary="RevNet's reversible basic block: additive coupling, two 3x3 convolutions.",
-    options=RevBasicOptions,
-    build=f"{_CODE}.residual:RevBasic",
+    "residual:RevBasic", RevBasicOptions, "RevNet's reversible basic block: additive coupling, two 3x3 convolutions."
 )
 REV_BOTTLENECK = _reversible(
-    summary="RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.",
-    options=RevBottleneckOptions,
-    build=f"{_CODE}.residual:RevBottleneck",
+    "residual:RevBottleneck",
+    RevBottleneckOptions,
+    "RevNet's reversible bottleneck block: additive coupling, 1x1, 3x3 and 1x1 convolutions.",
 )
 REV_MLP = _reversible(
-    summary="Reversible multi-layer perceptron block: additive coupling, one hidden layer.",
-    options=RevMlpOptions,
-    build=f"{_CODE}.residual:RevMlp",
+    "residual:RevMlp", RevMlpOptions, "Reversible multi-layer perceptron block: additive coupling, one hidden layer."
 )
 DOWN_BASIC = _downsampling(
-    summary="RevNet's downsampling basic block, which changes both streams' shapes.",
-    options=BasicOptions,
-    build=f"{_CODE}.residual:DownBasic",
+    "residual:DownBasic", BasicOptions, "RevNet's downsampling basic block, which changes both streams' shapes."
 )
 DOWN_BOTTLENECK = _downsampling(
-    summary="RevNet's downsampling bottleneck block, which changes both streams' shapes.",
-    options=BottleneckOptions,
-    build=f"{_CODE}.residual:DownBottleneck",
+    "residual:DownBottleneck",
+    BottleneckOptions,
+    "RevNet's downsampling bottleneck block, which changes both streams' shapes.",
 )
-RES_BASIC = _one_stream(
-    summary="ResNet's basic block: two 3x3 convolutions and a shortcut.",
-    options=BasicOptions,
-    build=f"{_CODE}.residual:ResBasic",
-)
+RES_BASIC = _one_stream("residual:ResBasic", BasicOptions, "ResNet's basic block: two 3x3 convolutions and a shortcut.")
 RES_BOTTLENECK = _one_stream(
-    summary="ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.",
-    options=BottleneckOptions,
-    build=f"{_CODE}.residual:ResBottleneck",
+    "residual:ResBottleneck",
+    BottleneckOptions,
+    "ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.",
 )
-ADD = BlockDeclaration(
-    summary="Sum of its inputs, stream by stream: where skip edges and branches meet.",
-    options=AddOptions,
-    build=f"{_CODE}.ends:Add",
-    kind="buffered",
+ADD = _block(
+    "buffered", None, "ends:Add", AddOptions, "Sum of its inputs, stream by stream: where skip edges and branches meet."
 )
-POOL_LINEAR = BlockDeclaration(
-    summary="Head of a classifier: streams concatenated, averaged over space, one linear layer.",
-    options=PoolLinearOptions,
-    build=f"{_CODE}.ends:PoolLinear",
-    kind="head",
+POOL_LINEAR = _block(
+    "head",
+    None,
+    "ends:PoolLinear",
+    PoolLinearOptions,
+    "Head of a classifier: streams concatenated, averaged over space, one linear layer.",
 )

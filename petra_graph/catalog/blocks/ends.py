@@ -29,12 +29,11 @@ class ConvStem(Buffered):
         self.pool = nn.MaxPool2d(options.pool) if options.pool > 1 else nn.Identity()
         self.norm = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.outputs = options.streams
 
     def forward(self, image: Tensor) -> Streams:  # type: ignore[override]
         """Return the streams."""
         joined: Tensor = self.relu(self.norm(self.pool(self.conv(image))))
-        return joined.chunk(self.outputs, dim=1)
+        return joined.chunk(self.options.streams, dim=1)
 
 
 class LinearStem(Buffered):
@@ -47,12 +46,11 @@ class LinearStem(Buffered):
         super().__init__(inputs, options)
         self.linear = nn.Linear(prod(inputs[0]), options.streams * options.features)
         self.relu = nn.ReLU(inplace=True)
-        self.outputs = options.streams
 
     def forward(self, sample: Tensor) -> Streams:  # type: ignore[override]
         """Return the streams."""
         joined: Tensor = self.relu(self.linear(sample.flatten(1)))
-        return joined.chunk(self.outputs, dim=1)
+        return joined.chunk(self.options.streams, dim=1)
 
 
 class Add(Buffered):

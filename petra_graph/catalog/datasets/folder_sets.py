@@ -17,7 +17,7 @@ from math import exp, log, sqrt
 
 import numpy as np
 import torch
-from attrs import define, evolve, frozen
+from attrs import define, evolve
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -74,19 +74,11 @@ _RATIOS = (log(3 / 4), log(4 / 3))
 _ATTEMPTS = 10
 
 
-@frozen(kw_only=True)
-class TrainingView:
-    """A random crop, resized to size x size and mirrored with probability 1/2."""
-
-    size: int
-    least_area: float
-    flip: bool
-
-    def __call__(self, image: Image.Image, generator: np.random.Generator) -> NDArray[np.uint8]:
-        """Return uint8 [size, size, 3]."""
-        box = random_box(image.width, image.height, self.least_area, generator)
-        pixels = np.asarray(image.crop(box).resize((self.size, self.size), Image.Resampling.BILINEAR))
-        return pixels[:, ::-1] if self.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
+def random_view(image: Image.Image, options: ImageNetOptions, generator: np.random.Generator) -> NDArray[np.uint8]:
+    """Return a random crop, resized and mirrored with probability 1/2: [size, size, 3]."""
+    box = random_box(image.width, image.height, options.least_area, generator)
+    pixels = np.asarray(image.crop(box).resize((options.size, options.size), Image.Resampling.BILINEAR))
+    return pixels[:, ::-1] if options.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 
 def random_box(width: int, height: int, least_area: float, generator: np.random.Generator) -> tuple[int, int, int, int]:
@@ -113,7 +105,7 @@ class RandomViews(LabelledSplit):
     """The training split: files, decoded at each fetch."""
 
     files: Sequence[str]
-    view: TrainingView
+    options: ImageNetOptions
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples: uint8 images [n, 3, size, size] in channels-last memory, and int64 targets [n].
@@ -123,9 +115,9 @@ class RandomViews(LabelledSplit):
         """
 
         def view(image: Image.Image, index: int) -> NDArray[np.uint8]:
-            return self.view(image, np.random.default_rng([seed, epoch, _SAMPLE, index]))
+            return random_view(image, self.options, np.random.default_rng([seed, epoch, _SAMPLE, index]))
 
-        return as_images(decoded(self.files, indices, self.view.size, view)), self.fetch_targets(indices)
+        return as_images(decoded(self.files, indices, self.options.size, view)), self.fetch_targets(indices)
 
 
 def imagenet(options: ImageNetOptions) -> DataSet:
@@ -140,10 +132,9 @@ def imagenet(options: ImageNetOptions) -> DataSet:
         'or name other folders in options "train", "test" and "classes"'
     )
     train, test = scan_splits(expanded(options.root), options.train, options.test, classes=options.classes, hint=hint)
-    view = TrainingView(size=options.size, least_area=options.least_area, flip=options.flip)
     centres = ImageFiles(files=test.files, size=options.size, shorter=options.resize)
     return OpenedDataSet(
-        train=RandomViews(files=train.files, targets=train.targets, view=view),
+        train=RandomViews(files=train.files, targets=train.targets, options=options),
         test=ImageSplit(pixels=centres, targets=test.targets),
         facts=IMAGENET.facts(options),
     )

@@ -77,7 +77,6 @@ class PixelStore(Protocol):
 
     def __getitem__(self, indices: NDArray[np.intp], /) -> NDArray[np.uint8]:
         """Return a new array [n, H, W, C]."""
-        ...
 
 
 @define(kw_only=True, eq=False)

@@ -22,17 +22,10 @@ def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
 
 
 def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.Adam` (Kingma and Ba 2015, arXiv:1412.6980)."""
-    parameters = two_groups(groups, options.weight_decay)
+    """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101)."""
+    build = torch.optim.AdamW if isinstance(options, AdamWOptions) else torch.optim.Adam
     first, second = options.betas
-    return torch.optim.Adam(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
-
-
-def adamw(groups: ParameterGroups, options: AdamWOptions) -> torch.optim.Optimizer:
-    """Build `torch.optim.AdamW` (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
-    parameters = two_groups(groups, options.weight_decay)
-    first, second = options.betas
-    return torch.optim.AdamW(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
+    return build(two_groups(groups, options.weight_decay), lr=options.lr, betas=(first, second), eps=options.eps)
 
 
 def two_groups(groups: ParameterGroups, weight_decay: float) -> list[dict[str, Any]]:

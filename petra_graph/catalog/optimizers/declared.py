@@ -75,19 +75,13 @@ class LarsOptions:
 _HERE = "petra_graph.catalog.optimizers"
 
 SGD = OptimizerDeclaration(
-    summary="Stochastic gradient descent with (Nesterov) momentum.",
-    options=SgdOptions,
-    build=f"{_HERE}.built:sgd",
+    summary="Stochastic gradient descent with (Nesterov) momentum.", options=SgdOptions, build=f"{_HERE}.built:sgd"
 )
 ADAM = OptimizerDeclaration(
-    summary="Adam, weight decay added to the gradient.",
-    options=AdamOptions,
-    build=f"{_HERE}.built:adam",
+    summary="Adam, weight decay added to the gradient.", options=AdamOptions, build=f"{_HERE}.built:adam"
 )
 ADAMW = OptimizerDeclaration(
-    summary="Adam with decoupled weight decay.",
-    options=AdamWOptions,
-    build=f"{_HERE}.built:adamw",
+    summary="Adam with decoupled weight decay.", options=AdamWOptions, build=f"{_HERE}.built:adam"
 )
 LARS = OptimizerDeclaration(
     summary="Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.",

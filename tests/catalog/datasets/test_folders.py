@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision import transforms
 
 from petra_graph.catalog.datasets.declared import ImageFolderOptions, ImageNetOptions
-from petra_graph.catalog.datasets.folder_sets import TrainingView, image_folder, imagenet, random_box
+from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
 from petra_graph.errors import RunFailed, SpecError
 
 
@@ -132,12 +132,12 @@ def test_the_training_view_is_the_box_resized(folder_root):
     image = Image.open(folder_root / "train" / "cat" / "0000.jpg")
     box = random_box(*image.size, 0.08, np.random.default_rng(5))
     expected = np.asarray(image.crop(box).resize((16, 16), Image.Resampling.BILINEAR))
-    view = TrainingView(size=16, least_area=0.08, flip=False)
-    np.testing.assert_array_equal(expected, view(image, np.random.default_rng(5)))
+    options = ImageNetOptions(root=".", size=16, least_area=0.08, flip=False)
+    np.testing.assert_array_equal(expected, random_view(image, options, np.random.default_rng(5)))
 
 
 def test_half_of_the_training_views_are_mirrored():
     image = Image.fromarray(np.array([[0, 255]] * 2, np.uint8)).convert("RGB")
-    view = TrainingView(size=2, least_area=1.0, flip=True)
-    left = [view(image, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
+    options = ImageNetOptions(root=".", size=2, least_area=1.0, flip=True)
+    left = [random_view(image, options, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
     assert 0.4 < np.mean(left) < 0.6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.built import adam, adamw, lars, sgd
+from petra_graph.catalog.optimizers.built import adam, lars, sgd
 from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
 from petra_graph.registry.contracts import ParameterGroups
 
@@ -17,7 +17,7 @@ ROUNDING = 1e-12
 ALL_OPTIMIZERS = [
     (sgd, SgdOptions(weight_decay=0.1)),
     (adam, AdamOptions(weight_decay=0.1)),
-    (adamw, AdamWOptions(weight_decay=0.1)),
+    (adam, AdamWOptions(weight_decay=0.1)),
     (lars, LarsOptions(weight_decay=0.1)),
 ]
 ids = [build.__name__ for build, _ in ALL_OPTIMIZERS]
@@ -64,7 +64,7 @@ def by_hand_lars(w, gradients, options, *, decay, adapt):
         (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.2)),
         (by_hand_sgd, sgd, SgdOptions(lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0)),
         (by_hand_adam, adam, AdamOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
-        (by_hand_adamw, adamw, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
+        (by_hand_adamw, adam, AdamWOptions(lr=0.1, betas=(0.8, 0.99), weight_decay=0.2)),
         (by_hand_lars, lars, LarsOptions(lr=2.0, momentum=0.9, trust=0.01, weight_decay=0.2)),
     ],
 )
