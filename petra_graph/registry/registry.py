@@ -134,13 +134,8 @@ def discover(search: Iterable[str] | None = None) -> Registry:
 
 def _ambiguous(matches: list[Entry], name: str) -> Problem:
     owners = sorted(entry.distribution for entry in matches)
-    noun = GROUPS[matches[0].group].noun
+    plugin = f"{GROUPS[matches[0].group].noun} {shown(name)}"
     if len(set(owners)) == 1:
-        return Problem(
-            message=f"{noun} {shown(name)} is declared twice by {owners[0]}",
-            hint="its author must rename one of them",
-        )
-    return Problem(
-        message=f"{noun} {shown(name)} is in {len(owners)} distributions: {', '.join(owners)}",
-        hint=f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}",
-    )
+        return Problem(message=f"{plugin} is declared twice by {owners[0]}", hint="its author must rename one of them")
+    hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
+    return Problem(message=f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint=hint)

@@ -135,8 +135,8 @@ def resolve_local_block(name: str) -> BlockDeclaration:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     cls = guarded(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
-    fault = "" if isinstance(cls, type) and hasattr(cls, "kind") else "is not a class with a `kind`, as blocks are"
-    if not fault:
+    fault = "is not a class with a `kind`, as blocks are"
+    if isinstance(cls, type) and hasattr(cls, "kind"):
         declaration = BlockDeclaration(
             summary=((cls.__doc__ or "").strip().partition("\n")[0]) or cls.__name__,
             options=getattr(cls, "Options", NoOptions),

@@ -61,9 +61,8 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
     layers, problems = apply_overrides(read_layers(path), overrides)
     structured = structure({"name": default_name(path)} | dict(layers.values))
     problems = layers.in_order(problems + structured.problems)
-    return LoadedSpec(
-        spec=None if problems else structured.spec, parts=structured.parts, problems=problems, layers=layers
-    )
+    spec = None if problems else structured.spec
+    return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)
 
 
 def dump(spec: Spec) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 KEYS = ("bare_key", "quoted_key", "dotted_key")
-PUNCTUATION = ("[", "]", "[[", "]]", "{", "}", ",", "=", ".", "comment")
 
 
 @frozen(kw_only=True)
@@ -80,7 +79,7 @@ class _Finder:
                 self.pair(child, path)
 
     def pair(self, pair: Node, path: Path) -> None:
-        named = [child for child in pair.children if child.type not in PUNCTUATION]
+        named = [child for child in pair.named_children if child.type != "comment"]
         if len(named) < 2:  # noqa: PLR2004  a pair is a key and a value
             return
         key, value = named[0], named[-1]
@@ -96,7 +95,7 @@ class _Finder:
                 if child.type == "pair":
                     self.pair(child, path)
         elif value.type == "array":
-            items = [child for child in value.children if child.type not in PUNCTUATION]
+            items = [child for child in value.named_children if child.type != "comment"]
             for index, item in enumerate(items):
                 where = self.where(item)
                 self.spans[(*path, index)] = Span(key=where, value=where)

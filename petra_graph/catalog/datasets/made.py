@@ -112,8 +112,7 @@ def noise(options: RandomOptions) -> DataSet:
         block = generator.integers(0, options.levels, size).astype(options.dtype)
 
     def split(first: int, samples: int) -> NoiseSplit:
-        shape, classes = options.shape, options.classes
-        return NoiseSplit(block=block, shape=shape, classes=classes, samples=samples, first=first)
+        return NoiseSplit(block=block, shape=options.shape, classes=options.classes, samples=samples, first=first)
 
     return OpenedDataSet(
         train=split(0, options.train), test=split(options.train, options.test), facts=RANDOM.facts(options)
