@@ -116,14 +116,15 @@ def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> 
         )
     if form == "json":
         return json_text(document)
-    from petra_graph.report.plan.formats import FORMATS
+    from petra_graph.report.plan import graph_languages, html, trace
 
-    return FORMATS[form](document)
+    views = {"mermaid": graph_languages.mermaid, "dot": graph_languages.dot, "html": html.html, "trace": trace.trace}
+    return views[form](document)
 
 
 def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
     from petra_graph.planning.plan import saved_or_planned
-    from petra_graph.report.plan.diff import changes, diff_text
+    from petra_graph.report.plan.compare import changes, diff_text
 
     document = planner.plan().document(with_timeline=False)
     against = saved_or_planned(other, overlap=overlap)

@@ -42,8 +42,7 @@ def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as
 
         run_on_processes(spec, overrides, processes, ["--json"] * as_json, dict(os.environ))
         return
-    from petra_graph.report.progress import progress
-    from petra_graph.report.summary import summary_lines
+    from petra_graph.report.progress import progress, summary_lines
     from petra_graph.training.run import run as train
 
     try:

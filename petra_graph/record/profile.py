@@ -12,8 +12,7 @@ from cattrs import Converter
 
 from petra_graph.errors import SpecError
 from petra_graph.program.profile import Profile
-from petra_graph.record.environment import environment
-from petra_graph.record.run_directory import write_output
+from petra_graph.record.run_directory import environment, write_output
 
 FORMAT = 1
 

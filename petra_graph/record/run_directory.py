@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import RunFailed
+
+_PACKAGES = ("petra-graph", "torch", "torchvision", "numpy", "networkx")
 
 
 def create_run_directory(parent: str, name: str) -> Path:
@@ -112,3 +117,21 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file whole."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def environment() -> dict[str, Any]:
+    """Return versions, devices, threads and the command line, on which a run's numbers depend beside its specification."""
+    import torch  # Reports read a run's directory without it.
+
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "cuda": torch.version.cuda,
+        "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "command": sys.argv,
+    }

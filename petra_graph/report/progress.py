@@ -1,4 +1,7 @@
-"""The progress of a run: a live bar on a terminal, one plain line an epoch elsewhere, both on stderr."""
+"""The progress of a run, for people: a live bar on a terminal, one plain line an epoch elsewhere, and its summary.
+
+Progress goes to stderr.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -127,3 +130,18 @@ def numbers(means: Mapping[str, float]) -> str:
     parts = [f"loss {means['loss']:.4f}"] if "loss" in means else []
     parts += [f"{name} {100 * value:.2f} %" for name, value in means.items() if name == "top1"]
     return " ".join(parts)
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Describe a run's summary in a few lines."""
+    done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
+    lines = [f"{summary['name']}: {summary['status']} ({done})"]
+    if summary["test"]:
+        lines.append(f"test {numbers(summary['test'])}")
+    predicted = (summary.get("predicted") or {}).get("samples_per_second")
+    if predicted and summary["samples_per_second"]:
+        source = summary["predicted"]["from"]
+        lines.append(f"{summary['samples_per_second']:,} samples/s; the plan said {predicted:,}, from a {source}")
+    lines += [f"not planned: {reason}" for reason in (summary.get("predicted") or {}).get("not planned", ())]
+    lines.append(f"results: {summary['directory']}")
+    return lines

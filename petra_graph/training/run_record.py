@@ -15,9 +15,8 @@ from torch import Tensor
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.environment import environment
 from petra_graph.record.listener import Started
-from petra_graph.record.run_directory import create_run_directory, write_json, write_text
+from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text
 from petra_graph.record.weights import save_weights
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.summary import summary_lines
+from petra_graph.report.progress import summary_lines
 
 SUMMARY = {
     "name": "quickstart",

@@ -18,7 +18,7 @@ from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
-from petra_graph.record.environment import environment
+from petra_graph.record.run_directory import environment
 from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepare import Prepared, prepare

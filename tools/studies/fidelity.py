@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from petra_graph.record.environment import environment
+from petra_graph.record.run_directory import environment
 from petra_graph.report.progress import progress
 from petra_graph.report.run_fidelity import report_fidelity
 from petra_graph.training.run import run

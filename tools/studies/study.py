@@ -21,7 +21,7 @@ import attrs
 import click
 from attrs import frozen
 
-from petra_graph.record.environment import environment
+from petra_graph.record.run_directory import environment
 from petra_graph.spec.load import dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.training.prepare import prepare

@@ -1,12 +1,17 @@
-"""The columns of the tables of stages, devices, nodes and edges, for terminals and for pages."""
+"""The title, the totals and the columns of tables that the views for people, on terminals and pages, share."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import parts_held
-from petra_graph.report.plan.labels import nodes_label, ranges_label, shapes_label
+from petra_graph.report.plan import units
+from petra_graph.report.plan.document import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
+from petra_graph.report.plan.labels import nodes_label, ranges_label, schedule_label, shapes_label
 from petra_graph.report.plan.tables import Column, bar, direction_columns, name_column, number_column, text_column
-from petra_graph.report.plan.units import BINARY, COUNT_WORDS, FLOPS, SECONDS, memory, number, percent
+
+Pairs = list[tuple[str, str]]
+"""Names and values."""
 
 _KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
 _BAR_STYLES = {False: "blue", True: "bold red"}
@@ -18,23 +23,23 @@ def stage_columns(document: Document, node_width: int) -> list[Column]:
     stages = document["stages"]
     kinds = [stage["kind"] for stage in stages]
     totals = [stage["bytes"]["total"] for stage in stages]
-    unit = BINARY.column(totals)
+    unit = units.BINARY.column(totals)
     return [
         text_column("stage", (stage["index"] for stage in stages)),
         name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), node_width),
         name_column("kind", kinds, _KIND_WIDTH, "place", [_KIND_STYLES.get(kind, "") for kind in kinds]),
         name_column("device", (stage["device"] for stage in stages), _DEVICE_WIDTH, "place"),
         text_column("depth", (stage["depth"] for stage in stages), "place"),
-        text_column("stale\nupdates", (stage["staleness"] for stage in stages), "place", number),
-        number_column("parameters", COUNT_WORDS, [stage["parameters"] for stage in stages], "place"),
-        *direction_columns("{}", SECONDS, [stage["seconds"] for stage in stages], "work"),
-        *direction_columns("{}", FLOPS, [stage["flops"] for stage in stages], "work"),
-        *direction_columns("sent\n{}", BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
+        text_column("stale\nupdates", (stage["staleness"] for stage in stages), "place", units.number),
+        number_column("parameters", units.COUNT_WORDS, [stage["parameters"] for stage in stages], "place"),
+        *direction_columns("{}", units.SECONDS, [stage["seconds"] for stage in stages], "work"),
+        *direction_columns("{}", units.FLOPS, [stage["flops"] for stage in stages], "work"),
+        *direction_columns("sent\n{}", units.BINARY, [stage["channel_bytes"] for stage in stages], "sent"),
         *(
-            number_column(part.name.replace(" ", "\n"), BINARY, values, "memory", unit)
+            number_column(part.name.replace(" ", "\n"), units.BINARY, values, "memory", unit)
             for part, values in parts_held(stage["bytes"] for stage in stages).items()
         ),
-        number_column("memory\ntotal", BINARY, totals, "memory", unit),
+        number_column("memory\ntotal", units.BINARY, totals, "memory", unit),
     ]
 
 
@@ -54,15 +59,15 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
         name_column("device", (device["name"] for device in devices), name_width),
         name_column("type", (device["type"] for device in devices), _TYPE_WIDTH, "work"),
         name_column("stages", (ranges_label(device["stages"]) for device in devices), _RANGES_WIDTH, "work"),
-        number_column("busy\na tick", SECONDS, [device["busy_seconds_per_tick"] for device in devices], "work"),
-        text_column("busy", (device["utilisation"] for device in devices), "work", percent),
+        number_column("busy\na tick", units.SECONDS, [device["busy_seconds_per_tick"] for device in devices], "work"),
+        text_column("busy", (device["utilisation"] for device in devices), "work", units.percent),
     ]
     if bar_cells:
         bars = [bar(use / (limit or max(used) or 1), bar_cells) for use, limit in zip(used, limits, strict=True)]
         columns.append(name_column("memory", bars, bar_cells, "memory", [_BAR_STYLES[full] for full in over]))
-    columns.append(number_column("used", BINARY, used, "memory"))
+    columns.append(number_column("used", units.BINARY, used, "memory"))
     if any(limit is not None for limit in limits):
-        texts = ["none" if limit is None else memory(limit) for limit in limits]
+        texts = ["none" if limit is None else units.memory(limit) for limit in limits]
         marks = [f"{text}, too little" if full else text for text, full in zip(texts, over, strict=True)]
         columns.append(text_column("limit", marks, "memory"))
     return columns
@@ -78,8 +83,8 @@ def node_columns(document: Document, width: int) -> list[Column]:
         text_column("stage", (node["stage"] for node in nodes)),
         name_column("reads", (", ".join(node["inputs"]) for node in nodes), width),
         name_column("outputs", map(shapes_label, nodes), width),
-        number_column("parameters", COUNT_WORDS, [node["parameters"] for node in nodes]),
-        *direction_columns("{}", FLOPS, [node["flops"] for node in nodes]),
+        number_column("parameters", units.COUNT_WORDS, [node["parameters"] for node in nodes]),
+        *direction_columns("{}", units.FLOPS, [node["flops"] for node in nodes]),
     ]
 
 
@@ -89,7 +94,51 @@ def edge_columns(document: Document, width: int) -> list[Column]:
     return [
         name_column("from", (edge["producer"] for edge in edges), width),
         name_column("to", (edge["consumer"] for edge in edges), width),
-        *direction_columns("{}", BINARY, edges, keys="{}_bytes"),
+        *direction_columns("{}", units.BINARY, edges, keys="{}_bytes"),
         name_column("between stages", ("yes" if edge["cut"] else "no" for edge in edges), width),
         text_column("capacity", (edge["capacity"] for edge in edges)),
+    ]
+
+
+def title_lines(document: Document) -> tuple[str, str]:
+    """Return a line on the network, and a line on its training."""
+    kinds = Counter(node["kind"] for node in document["nodes"])
+    of_kinds = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("reversible", "buffered", "head") if kinds[kind])
+    network = (
+        f"{units.one_line(document['name'])}: {units.plural(len(document['nodes']), 'node')} ({of_kinds}), "
+        f"{units.count(document['totals']['parameters'])} parameters"
+    )
+    training = (
+        f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "
+        f"{document['accumulation']}, micro-batch {document['micro_batch']}: "
+        f"{units.plural(len(document['stages']), 'stage')} on {units.plural(len(document['devices']), 'device')}"
+    )
+    if document.get("replicas", 1) > 1:
+        training += f", {document['replicas']} times"
+    return network, training
+
+
+def totals(document: Document) -> list[tuple[str, Pairs]]:
+    """Return the memory of all stages by part, the memory as the paper's Table 3 counts it, and the simulation's times.
+
+    Each has a title, which names the unit where all values share one. The last row of memory is the total.
+    """
+    counts, timing = document["totals"]["bytes"], document["timing"]
+    unit, parts, busy = units.BINARY.column([counts["total"]]), bytes_by_part(counts), timing["utilisation"]
+    shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
+    memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
+    paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
+    times = [
+        ("throughput", units.rate(timing["samples_per_second"])),
+        ("speed-up over stages in turn", units.factor(timing["speedup_over_reversible_backprop"])),
+        ("tick", units.seconds(timing["tick_seconds"])),
+        ("bubble", units.percent(timing["bubble_fraction"])),
+        ("devices busy, least, most", ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"),
+        ("to fill the pipeline", units.seconds(timing["fill_seconds"])),
+        ("to drain it", units.seconds(timing["drain_seconds"])),
+    ]
+    return [
+        (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
+        ("paper's accounting, GB", [(key.replace("_", " "), units.paper_memory(value)) for key, value in paper]),
+        ("time", times),
     ]

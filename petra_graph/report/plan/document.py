@@ -1,4 +1,4 @@
-"""The plan's document as views read it: its parts of memory, its stages, the edges between them.
+"""The plan's document as views read it: its parts of memory, its stages, its devices, its timeline.
 
 Bytes are integers and times are seconds. A stage is found by its `index`, which nodes, devices and the timeline name.
 """
@@ -6,7 +6,8 @@ Bytes are integers and times are seconds. A stage is found by its `index`, which
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, pairwise
 
 from attrs import frozen
 
@@ -22,6 +23,11 @@ _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c")
 """On light and on dark ground alike; told apart by the colour-blind (Okabe and Ito's, and a grey)."""
+DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
+"""Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind."""
+_ROUNDING = 1e-9
+"""Relative to the timeline's length: blocks that share less time do not overlap."""
+_LETTERS = {"forward": "F", "backward": "B", "update": "U"}
 
 
 @frozen
@@ -88,3 +94,38 @@ def stage_edges(document: Document) -> list[tuple[int, int]]:
     stage_of = {node["name"]: node["stage"] for node in document["nodes"]}
     pairs = ((stage_of[edge["producer"]], stage_of[edge["consumer"]]) for edge in document["edges"])
     return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+
+def by_stage(document: Document) -> dict[int, list[Document]]:
+    """Return the stages' blocks, each stage's in order of time."""
+    blocks: dict[int, list[Document]] = {stage["index"]: [] for stage in document["stages"]}
+    for block in document["timeline"]:
+        blocks[block["stage"]].append(block)
+    return {stage: sorted(mine, key=lambda block: (block["start"], block["end"])) for stage, mine in blocks.items()}
+
+
+def block_label(block: Document) -> str:
+    """Name a block by its operation and its micro-batch: F12."""
+    return f"{_LETTERS[block['verb']]}{block['micro_batch']}"
+
+
+def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
+    """Return whether a stage computes forward and backward at once, so that they need a row each."""
+    slack = _ROUNDING * end_of(blocks)
+    return any(after["start"] < before["end"] - slack for mine in blocks.values() for before, after in pairwise(mine))
+
+
+def end_of(blocks: Mapping[int, Sequence[Document]]) -> float:
+    """Return when the last block ends."""
+    return max((block["end"] for mine in blocks.values() for block in mine), default=0.0)
+
+
+def full_from(blocks: Mapping[int, Sequence[Document]]) -> float:
+    """Return when every stage has begun its first backward: from then on the pipeline is full."""
+    firsts = [next((block["start"] for block in mine if block["verb"] == "backward"), 0.0) for mine in blocks.values()]
+    return max(firsts, default=0.0)
+
+
+def device_colours(document: Document) -> dict[str, str]:
+    """Return each device's colour, in the devices' order; colours repeat, so a picture always names the device as well."""
+    return {device["name"]: colour for device, colour in zip(document["devices"], cycle(DEVICE_COLOURS), strict=False)}

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.document import device_colours
 from petra_graph.report.plan.labels import edge_label, stage_label
-from petra_graph.report.plan.palette import device_colours
 from petra_graph.report.plan.units import count, one_line
 
 _MERMAID_SHAPES = {"reversible": ('("', '")'), "buffered": ('["', '"]'), "head": ('(["', '"])')}

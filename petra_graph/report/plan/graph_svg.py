@@ -8,11 +8,9 @@ from itertools import pairwise
 from attrs import evolve, frozen
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import stages_by_index
-from petra_graph.report.plan.labels import shapes_label
+from petra_graph.report.plan.document import device_colours, stages_by_index
+from petra_graph.report.plan.labels import runs, shapes_label
 from petra_graph.report.plan.layout import Layout, Position, layout
-from petra_graph.report.plan.palette import device_colours
-from petra_graph.report.plan.runs import runs
 from petra_graph.report.plan.svg import fitted, svg, tag, title, words
 from petra_graph.report.plan.units import count, flops, memory
 

@@ -5,22 +5,26 @@ The page's own policy forbids fetching, so that a hostile name cannot make it fe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 
 from petra_graph import __version__
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.columns import device_columns, edge_columns, node_columns, stage_columns
-from petra_graph.report.plan.document import parts_held
+from petra_graph.report.plan.columns import (
+    device_columns,
+    edge_columns,
+    node_columns,
+    stage_columns,
+    title_lines,
+    totals,
+)
+from petra_graph.report.plan.document import DEVICE_COLOURS, device_colours, parts_held
 from petra_graph.report.plan.graph_svg import graph_svg
-from petra_graph.report.plan.html_table import html_table
 from petra_graph.report.plan.memory_svg import device_bars, stage_bars
-from petra_graph.report.plan.overview import memory_rows, paper_rows, timing_rows, title_lines
-from petra_graph.report.plan.palette import DEVICE_COLOURS, device_colours
 from petra_graph.report.plan.svg import tag
-from petra_graph.report.plan.tables import pair_columns
+from petra_graph.report.plan.tables import Column, pair_columns
 from petra_graph.report.plan.timeline_svg import full_timeline, too_thin, whole_timeline
 from petra_graph.report.plan.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
 
@@ -172,17 +176,27 @@ def _timeline(document: Document) -> Iterator[str]:
 
 def _tables(document: Document) -> Iterator[str]:
     yield _heading("tables")
-    unit, memory_pairs = memory_rows(document)
-    pairs = (
-        (f"memory, all stages, {unit}", memory_pairs),
-        ("as the paper counts (Table 3), GB", paper_rows(document)),
-        ("time", timing_rows(document)),
-    )
-    yield tag("div", "".join(html_table(pair_columns("", rows), title) for title, rows in pairs), class_="pairs")
+    pairs = (_table(pair_columns("", rows), title) for title, rows in totals(document))
+    yield tag("div", "".join(pairs), class_="pairs")
     for label, columns, opened in (
         ("Stages", stage_columns(document, _WIDE), True),
         ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
         ("Nodes", node_columns(document, _WIDE), False),
         ("Edges", edge_columns(document, _WIDE), False),
     ):
-        yield f"<details{' open' * opened}>{tag('summary', label)}{_scrolled(html_table(columns))}</details>"
+        yield f"<details{' open' * opened}>{tag('summary', label)}{_scrolled(_table(columns))}</details>"
+
+
+def _table(columns: Sequence[Column], title: str = "") -> str:
+    """Write columns as a table, under their heads or under one title."""
+    kinds = ["left" if column.left else "" for column in columns]
+    heads = "".join(_cells("th", (column.head for column in columns), kinds))
+    if title:
+        heads = tag("th", escape(title), colspan=len(columns), class_="left")
+    rows = zip(*(column.cells for column in columns), strict=True)
+    body = "".join(tag("tr", "".join(_cells("td", row, kinds))) for row in rows)
+    return tag("table", tag("thead", tag("tr", heads)) + tag("tbody", body))
+
+
+def _cells(name: str, texts: Iterable[str], kinds: Iterable[str]) -> Iterable[str]:
+    return (tag(name, escape(text), class_=kind) for text, kind in zip(texts, kinds, strict=True))

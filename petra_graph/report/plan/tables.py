@@ -1,7 +1,8 @@
-"""Tables that fit: wide ones are cut into several below each other, long ones leave out their middle and say so.
+"""Text for terminals of any width: the same bytes everywhere, since nothing is read from the environment.
 
-Columns come in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table
-starts again with the columns that name the row.
+A table that is too wide is cut into several below each other; a long one leaves out its middle and says so. Columns come
+in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table starts again with
+the columns that name the row.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import Any, Literal
 from attrs import frozen
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console
-from rich.measure import Measurement
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from petra_graph.report.plan.units import NOTHING, ColumnUnit, Units, bounded, one_line
 
+DEFAULT_WIDTH = 120
 _GAP = 2
-_BETWEEN = 4
-"""Characters between two columns, and between two tables beside each other."""
+"""Characters between two columns."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _FULL = 40
 """So many rows are shown in full."""
@@ -78,9 +80,10 @@ def name_column(head: str, names: Iterable[str], width: int, group: str = "", st
     return Column(head=head, cells=cells, group=group, left=True, styles=styles)
 
 
-def pair_columns(title: str, pairs: Sequence[tuple[str, str]], styles: Sequence[str] = ()) -> list[Column]:
-    """Return a column of names under a title, and a column of their values."""
+def pair_columns(title: str, pairs: Sequence[tuple[str, str]]) -> list[Column]:
+    """Return a column of names under a title, and a column of their values; a total is emphasised."""
     names, values = zip(*pairs, strict=True)
+    styles = ["bold" if name == "total" else "" for name in names]
     return [Column(head=title, cells=names, left=True, styles=styles), Column(head="", cells=values, styles=styles)]
 
 
@@ -97,24 +100,21 @@ def rows_shown(rows: int, whole: bool, notable: Iterable[int] = ()) -> list[int]
     return sorted({*range(_ENDS), *range(rows - _ENDS, rows), *notable})
 
 
-def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[Table]:
-    """Return tables of these rows, each at most `width` wide where that can be."""
+def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[RenderableType]:
+    """Return tables of these rows, an empty line between them, each at most `width` wide where that can be."""
     keys = [column for column in columns if not column.group]
-    taken: list[Column] = []
-    first = True
-    for _, members in groupby((column for column in columns if column.group), key=lambda column: column.group):
-        group = list(members)
-        if taken and _width([*(keys if first else keys[:1]), *taken, *group]) > width:
-            yield table(_fitting(keys, taken, width), rows)
-            first, taken = False, []
-        taken += group
-    yield table(_fitting(keys, taken, width), rows)
-
-
-def _fitting(keys: Sequence[Column], columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns of a table: of the keys only the first, where there is no room for all."""
-    whole = [*keys, *columns]
-    return whole if _width(whole) <= width else [*keys[:1], *columns]
+    tables: list[list[Column]] = [[]]
+    for _, group in groupby((column for column in columns if column.group), key=lambda column: column.group):
+        taken, members = tables[-1], list(group)
+        if taken and _width([*(keys if len(tables) == 1 else keys[:1]), *taken, *members]) > width:
+            tables.append(members)
+        else:
+            taken += members
+    for place, taken in enumerate(tables):
+        if place:
+            yield Text()
+        whole = [*keys, *taken]
+        yield table(whole if _width(whole) <= width else [*keys[:1], *taken], rows)
 
 
 def _width(columns: Sequence[Column]) -> int:
@@ -143,22 +143,45 @@ def table(columns: Sequence[Column], rows: Sequence[int] | None = None, *, wraps
     return made
 
 
-def side_by_side(tables: Sequence[Table], width: int) -> Iterator[Table]:
-    """Return rows of tables beside each other, as many a row as fit."""
-    console = Console(width=10 * width, file=io.StringIO())
-    taken: list[Table] = []
-    used = 0
-    for one in tables:
-        needed = Measurement.get(console, console.options, one).maximum
-        if taken and used + _BETWEEN + needed > width:
-            yield _row_of(taken)
-            taken, used = [], 0
-        used += needed + _BETWEEN * bool(taken)
-        taken.append(one)
-    yield _row_of(taken)
+def side_by_side(tables: Iterable[Table]) -> Columns:
+    """Return tables beside each other, as many a row as fit."""
+    return Columns(tables, padding=(1, 4))
 
 
-def _row_of(tables: Sequence[Table]) -> Table:
-    row = Table.grid(padding=(0, _BETWEEN, 0, 0), pad_edge=False)
-    row.add_row(*tables)
-    return row
+def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
+    """Render the parts below one another.
+
+    Args:
+        parts: for rich; strings are taken as they are, without markup.
+        width: of the terminal, in columns.
+        colour: write ANSI escapes.
+    """
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        color_system="standard" if colour else None,
+        force_terminal=colour,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    for part in parts:
+        console.print(part)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def heading(title: str, note: str = "") -> Text:
+    """Return a section's title, and a note on its numbers."""
+    return Text.assemble("\n", (title, "bold"), (f"   {note}" if note else "", "dim"))
+
+
+def indented(text: str, mark: str = "", style: str = "") -> RenderableType:
+    """Return an indented paragraph, whose later lines stand below its first word."""
+    if not mark:
+        return Padding(Text(one_line(text)), (0, 0, 0, 2))
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text(mark, style), Text(one_line(text), style))
+    return Padding(grid, (0, 0, 0, 2))

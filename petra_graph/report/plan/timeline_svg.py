@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from attrs import frozen
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import stages_by_index
-from petra_graph.report.plan.labels import nodes_label
-from petra_graph.report.plan.runs import runs
+from petra_graph.report.plan.document import block_label, by_stage, end_of, full_from, overlapping, stages_by_index
+from petra_graph.report.plan.labels import nodes_label, runs
 from petra_graph.report.plan.svg import AXIS, axis, axis_values, row_name, svg, tag, text_width, title, words
-from petra_graph.report.plan.timeline import block_label, by_stage, end_of, full_from, overlapping
 from petra_graph.report.plan.units import SECONDS, seconds
 
 _NAMES, _WIDTH = 220, 960

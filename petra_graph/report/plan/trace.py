@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import stage_edges
+from petra_graph.report.plan.document import block_label, by_stage, overlapping, stage_edges
 from petra_graph.report.plan.labels import nodes_label
-from petra_graph.report.plan.timeline import block_label, by_stage, overlapping
 
 Event = dict[str, Any]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from petra_graph.report.plan.compare import compare_text, scale_text
-from petra_graph.report.plan.diff import diff_text
+from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
 from petra_graph.report.plan.graph_languages import dot, mermaid
 from petra_graph.report.plan.terminal import plan_text
 from petra_graph.report.plan.trace import trace

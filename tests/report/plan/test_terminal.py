@@ -7,9 +7,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from petra_graph.report.plan.compare import compare_text, scale_text
-from petra_graph.report.plan.diff import diff_text
-from petra_graph.report.plan.graph_text import graph_lines
+from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
+from petra_graph.report.plan.labels import graph_lines
 from petra_graph.report.plan.tables import bar
 from petra_graph.report.plan.terminal import plan_text
 from tests.report.plan.documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages

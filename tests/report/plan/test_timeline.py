@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.plan.timeline import by_stage, end_of, full_from, overlapping
+from petra_graph.report.plan.document import by_stage, end_of, full_from, overlapping
 from tests.report.plan.documents import overlapped, three_stages
 
 
