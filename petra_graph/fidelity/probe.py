@@ -20,34 +20,79 @@ probe uses them: those of the forward, and those of a tick while the stages pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+import torch
+from attrs import define, field
 from torch import Tensor
 
 from petra_graph.blocks import Reversed, Streams
 from petra_graph.errors import RunFailed
-from petra_graph.executor.contributions import contributions
+from petra_graph.executor.contributions import Contributions, contributions
 from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.fidelity.probed_micro_batch import ProbedMicroBatch, probed_micro_batch
-from petra_graph.fidelity.replay import Example, gradients
-from petra_graph.fidelity.snapshots import Snapshots
+from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.clock import Clock, Versions
 from petra_graph.program.stage_program import Segment
-from petra_graph.record.fidelity import Fidelity
+from petra_graph.record.metrics import probe_metric
+
+
+@define
+class _ProbedStage:
+    """The work of one stage on a probed micro-batch."""
+
+    own: Contributions = field(factory=dict)
+    """The gradient that trains the stage."""
+    delayed: Gradient = field(factory=dict)
+    end_to_end: Gradient = field(factory=dict)
+    inputs: dict[tuple[str, ...], Streams] = field(factory=dict)
+    """Inputs of the forward in segments that reconstruct, by the segment's nodes."""
+    errors: list[tuple[Tensor, Tensor]] = field(factory=list)
+    """Squared norms of a reconstruction's error, and of the input of the forward."""
+    finished: bool = False
+    """The stage's backward is done."""
+
+    def quantities(self) -> Iterator[tuple[str, float]]:
+        """Compare the three gradients and the reconstructed inputs; a quantity that is undefined is left out."""
+        for name, one, other in (
+            ("{}_to_delayed", self.own, self.delayed),
+            ("{}_to_end_to_end", self.own, self.end_to_end),
+            ("delayed_{}_to_end_to_end", self.delayed, self.end_to_end),
+        ):
+            norms = _norm(one), _norm(other)
+            if all(0 < norm < math.inf for norm in norms):
+                yield name.format("cosine"), _dot(one, other) / (norms[0] * norms[1])
+                yield name.format("ratio"), norms[0] / norms[1]
+        if self.errors:
+            error, norm = (float(torch.stack(squares).sum().sqrt()) for squares in zip(*self.errors, strict=True))
+            if norm:
+                yield "reconstruction_error", error / norm
+
+
+@define(kw_only=True)
+class _ProbedMicroBatch:
+    """One micro-batch on its way through the stages."""
+
+    at_forward: Versions
+    pending: dict[Versions, list[int]]
+    """The parameters at which gradients are still to be computed, and the stages of which those are the end-to-end ones."""
+    stages: Sequence[_ProbedStage]
+    samples: Tensor | None = None
+    target: Tensor | None = None
 
 
 class Probe:
     """Compares the gradients of some micro-batches, in all stages."""
 
-    def __init__(self, executors: Sequence[StageExecutor], report: Callable[[Fidelity], None]) -> None:
+    def __init__(self, executors: Sequence[StageExecutor], report: Callable[[int, Mapping[str, float]], None]) -> None:
         self.executors = executors
         self.report = report
-        """Called between two operations, when a probed micro-batch has been compared in all stages."""
+        """Called with a micro-batch and its measurements by metric, between two operations, when all stages are compared."""
         self.snapshots = Snapshots(executors)
-        self.probed: dict[int, ProbedMicroBatch] = {}
+        self.probed: dict[int, _ProbedMicroBatch] = {}
         """The micro-batches whose comparison is not complete."""
         for index, executor in enumerate(executors):
             executor.observe(_ProbeObserver(self, index))
@@ -67,31 +112,59 @@ class Probe:
             flush=programs[0].flush,
         )
         self.snapshots = Snapshots(self.executors)
-        self.probed = {m: probed_micro_batch(m, m - micro_batches.start, clock) for m in chosen}
-        for probed in self.probed.values():
-            for versions in probed.pending:
+        self.probed = {}
+        for micro_batch in chosen:
+            since_drain = micro_batch - micro_batches.start
+            at_forward = clock.at_forward(since_drain)
+            pending: dict[Versions, list[int]] = {at_forward: []}
+            for stage in range(len(programs)):
+                pending.setdefault(clock.at_backward(since_drain, stage), []).append(stage)
+            for versions in pending:
                 self.snapshots.request(versions)
+            stages = [_ProbedStage() for _ in programs]
+            self.probed[micro_batch] = _ProbedMicroBatch(at_forward=at_forward, pending=pending, stages=stages)
 
     def advance(self) -> None:
         """Compute the gradients whose parameters are there, and report the micro-batches that are complete."""
-        for probed in list(self.probed.values()):
-            if probed.example is None:
-                continue
+        for micro_batch, probed in list(self.probed.items()):
             for versions in [versions for versions in probed.pending if self.snapshots.reached(versions)]:
-                self._replay(probed, probed.example, versions)
-            if probed.complete:
-                del self.probed[probed.micro_batch]
-                self.report(Fidelity(micro_batch=probed.micro_batch, stages=tuple(probed.compared())))
+                self._replay(micro_batch, probed, versions)
+            if not probed.pending and all(stage.finished for stage in probed.stages):
+                del self.probed[micro_batch]
+                quantities = ((i, found) for i, stage in enumerate(probed.stages, 1) for found in stage.quantities())
+                self.report(micro_batch, {probe_metric(name, index): value for index, (name, value) in quantities})
 
-    def _replay(self, probed: ProbedMicroBatch, example: Example, versions: Versions) -> None:
+    def _replay(self, micro_batch: int, probed: _ProbedMicroBatch, versions: Versions) -> None:
+        """Compute the gradients at some parameters, once the micro-batch has reached the head."""
+        if probed.samples is None or probed.target is None:
+            return
         end_to_end = probed.pending.pop(versions)
-        stages = range(len(self.executors)) if versions == probed.at_forward else end_to_end
+        needed = range(len(self.executors)) if versions == probed.at_forward else end_to_end
         with suppress(RunFailed):  # The mixture of parameters may leave the grid's range; training itself does not.
-            found = gradients(self.executors, example, self.snapshots.at(versions), stages)
-            if versions == probed.at_forward:
-                probed.delayed.update(found)
-            probed.end_to_end.update({stage: found[stage] for stage in end_to_end})
+            found = gradients(
+                self.executors,
+                micro_batch,
+                samples=probed.samples,
+                target=probed.target,
+                parameters=self.snapshots.at(versions),
+                stages=needed,
+            )
+            for index, gradient in found.items():
+                if versions == probed.at_forward:
+                    probed.stages[index].delayed = gradient
+                if index in end_to_end:
+                    probed.stages[index].end_to_end = gradient
         self.snapshots.release(versions)
+
+
+def _dot(one: Gradient, other: Gradient) -> float:
+    """Return the product of two gradients in float64; a parameter that is missing from one of them is zero there."""
+    products = [(one[parameter].double() * other[parameter].double()).sum() for parameter in one if parameter in other]
+    return float(torch.stack(products).sum()) if products else 0.0
+
+
+def _norm(gradient: Gradient) -> float:
+    return math.sqrt(_dot(gradient, gradient))
 
 
 def spread(micro_batches: range, times: int) -> list[int]:
@@ -150,7 +223,7 @@ class _ProbeObserver(StageObserver):
             stage.errors.append(((reconstructed.double() - exact).square().sum(), exact.square().sum()))
 
     @contextmanager
-    def _contributions(self, micro_batch: int) -> Iterator[ProbedMicroBatch | None]:
+    def _contributions(self, micro_batch: int) -> Iterator[_ProbedMicroBatch | None]:
         """Collect the stage's contributions to its gradients where the micro-batch is probed."""
         probed = self._probe.probed.get(micro_batch)
         if probed is None:
@@ -159,4 +232,4 @@ class _ProbeObserver(StageObserver):
         parameters = (p for module in self._executor.modules.values() for p in module.parameters())
         with contributions(parameters) as found:
             yield probed
-        probed.stages[self._index].gradient |= found
+        probed.stages[self._index].own |= found

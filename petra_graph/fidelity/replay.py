@@ -1,45 +1,45 @@
-"""Plain backpropagation of one micro-batch through all stages, at any parameters, without side effects.
+"""Plain backpropagation of one micro-batch through all stages, at parameters of the past, without side effects.
 
-The network is the stages' own: their modules, random keys, normalisation, precision and devices. Other parameters take
-the place of the modules' own, and running statistics are frozen.
+The network is the stages' own: their modules, random keys, normalisation, precision and devices. Parameters as they
+were after given numbers of updates take the place of the modules' own, and running statistics are frozen.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
-from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.weight_versions import Parameters
+from petra_graph.executor.weight_versions import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
+from petra_graph.program.clock import Versions
 from petra_graph.runtime.transport.local import moved
 
 Gradient = Mapping[nn.Parameter, Tensor]
 """By a module's own parameter; a parameter that the loss does not depend on is missing."""
 
 
-@frozen(kw_only=True)
-class Example:
-    """A training micro-batch: the samples of the first stage, the targets of the last."""
-
-    micro_batch: int
-    samples: Tensor
-    target: Tensor
-
-
 def gradients(
-    executors: Sequence[StageExecutor], example: Example, parameters: Sequence[Parameters], stages: Collection[int]
+    executors: Sequence[StageExecutor],
+    micro_batch: int,
+    *,
+    samples: Tensor,
+    target: Tensor,
+    parameters: Sequence[Parameters],
+    stages: Collection[int],
 ) -> Mapping[int, Gradient]:
     """Return the loss's gradient in some stages, with all stages at the given parameters.
 
     Args:
         executors: all stages.
-        example: the micro-batch.
+        micro_batch: a training micro-batch, whose random numbers are drawn.
+        samples: the inputs of the first stage.
+        target: the targets of the last stage.
         parameters: of each stage.
         stages: indices of `executors`; only the stages between them and the loss are differentiated.
     """
@@ -49,10 +49,9 @@ def gradients(
     for index, executor in enumerate(executors):
         device = torch.device(executor.program.device)
         received = {
-            edge: moved((example.samples,) if edge.producer == INPUT else edges.pop(edge), device)
+            edge: moved((samples,) if edge.producer == INPUT else edges.pop(edge), device)
             for edge in executor.program.receives
         }
-        target = example.target if executor.program.holds_head else None
         detached = {
             name: {key: value.detach() for key, value in of_node.items()} for name, of_node in parameters[index].items()
         }
@@ -61,7 +60,7 @@ def gradients(
                 for key, live in module.named_parameters():
                     if live.requires_grad:
                         leaves[index, live] = detached[name][key].requires_grad_()
-        replayed = executor.replay(example.micro_batch, received, target, detached)
+        replayed = executor.replay(micro_batch, received, target if executor.program.holds_head else None, detached)
         edges.update(replayed.sent)
         loss = replayed.loss if replayed.loss is not None else loss
     assert loss is not None
@@ -72,3 +71,51 @@ def gradients(
             if gradient is not None:
                 found[index][live] = gradient
     return found
+
+
+class Snapshots:
+    """The parameters of all stages as they were after given numbers of updates, counted from a drain.
+
+    A version is copied when an update is about to overwrite it while a request for it is open. The copy is dropped when
+    the last request for it is closed.
+    """
+
+    def __init__(self, executors: Sequence[StageExecutor]) -> None:
+        self._executors = executors
+        self._updates = [0] * len(executors)
+        self._requests: Counter[tuple[int, int]] = Counter()
+        """Open requests by stage and version."""
+        self._copies: dict[tuple[int, int], Parameters] = {}
+
+    def request(self, versions: Versions) -> None:
+        """Request one version of each stage, before any of them is overwritten."""
+        self._requests.update(enumerate(versions))
+
+    def release(self, versions: Versions) -> None:
+        """Close a request."""
+        for key in enumerate(versions):
+            self._requests[key] -= 1
+            if not self._requests[key]:
+                del self._requests[key]
+                self._copies.pop(key, None)
+
+    def before_update(self, stage: int) -> None:
+        """Copy a stage's parameters where their version is requested, since the update overwrites them."""
+        key = stage, self._updates[stage]
+        if key in self._requests:
+            self._copies[key] = copied_parameters(self._executors[stage].modules)
+
+    def after_update(self, stage: int) -> None:
+        """Count a stage's update."""
+        self._updates[stage] += 1
+
+    def reached(self, versions: Versions) -> bool:
+        """Return whether every stage has made at least as many updates."""
+        return all(made >= version for made, version in zip(self._updates, versions, strict=True))
+
+    def at(self, versions: Versions) -> list[Parameters]:
+        """Return each stage's parameters: a copy, or the modules' own until their next update."""
+        return [self._copies.get(key) or self._live(key[0]) for key in enumerate(versions)]
+
+    def _live(self, stage: int) -> Parameters:
+        return {name: dict(module.named_parameters()) for name, module in self._executors[stage].modules.items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.record.fidelity import quantity_and_stage
+from petra_graph.record.metrics import quantity_and_stage
 
 _FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""
@@ -36,7 +36,7 @@ class FidelityHistory:
     """A run's fidelity from its first epoch to its latest."""
 
     points: Mapping[str, Mapping[int, Sequence[Point]]]
-    """By quantity, as in `petra_graph.record.fidelity`, and stage."""
+    """By quantity, as in `petra_graph.record.metrics`, and stage."""
     learning_rates: Mapping[int, float]
     """By finished epoch."""
     epochs: int

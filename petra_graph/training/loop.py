@@ -12,7 +12,6 @@ from attrs import frozen
 from petra_graph.errors import Interrupted
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.fidelity.probe import Probe, spread
-from petra_graph.record.fidelity import Fidelity
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -178,9 +177,9 @@ class Trainer:
         """Return the learning rate of the latest update."""
         return self.prepared.training.rate(max(0, self.updates - 1))
 
-    def _record_fidelity(self, fidelity: Fidelity) -> None:
+    def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
         """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
-        self._record(len(self.epochs) + 1, fidelity.micro_batch + 1, fidelity.values())
+        self._record(len(self.epochs) + 1, micro_batch + 1, values)
 
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import metrics
-from petra_graph.record.metrics import JsonLines, Metrics, TensorBoard
+from petra_graph.record.metrics import JsonLines, Metrics, TensorBoard, probe_metric, quantity_and_stage
 from tests.runs import small_files
 
 
@@ -146,3 +146,11 @@ def test_without_the_extra_there_are_no_tensorboard_events(tmp_path, monkeypatch
     with Metrics(tmp_path) as made:
         made.record(epoch=1, step=1, values={"x": 1.0})
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_probes_metrics_are_read_as_they_are_written():
+    assert probe_metric("reconstruction_error", 3) == "probe/reconstruction_error/stage-03"
+    assert quantity_and_stage("probe/reconstruction_error/stage-03") == ("reconstruction_error", 3)
+    assert quantity_and_stage(probe_metric("cosine_to_delayed", 103)) == ("cosine_to_delayed", 103)
+    assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
+    assert quantity_and_stage("test/top1") is None
