@@ -26,7 +26,7 @@ def report(run: Path, figure: str, output: Path | None, as_json: bool) -> None:
     fidelity: the similarity of the stages' gradients with delayed and with end-to-end ones, over training and over the
     stages (the paper's Figures 5 and 6), of a run with a [probe] table. --json prints the means of every epoch.
     """
-    from petra_graph.report.run_fidelity import report_fidelity
+    from petra_graph.report.fidelity_figures import report_fidelity
 
     figures = {"fidelity": report_fidelity}[figure](run, output)
     if as_json:

@@ -1,4 +1,7 @@
-"""The paper's Figures 5 and 6 of a run: the similarity of the three gradients, over training and over the stages."""
+"""The paper's Figures 5 and 6 of a run: the similarity of the three gradients, over training and over the stages.
+
+They are made from the run's directory alone.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import write_whole
-from petra_graph.report.fidelity_history import FidelityHistory, smoothed
+from petra_graph.report.fidelity_history import FidelityHistory, fidelity_history, smoothed
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "viridis"
@@ -23,19 +24,46 @@ _WIDE = 4.0
 _DPI = 150
 
 
-@frozen(kw_only=True)
-class ProbedRun:
-    """A run with a probe."""
+def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
+    """Draw the measurements of a run's probe: NAME-training.png and NAME-stages.png.
 
-    name: str
-    method: str
-    settings: str
-    """Schedule and accumulation, for people."""
-    reconstructing: frozenset[int]
-    """Stages that reconstruct an input."""
+    Args:
+        run: a run's directory; the run may still go on.
+        output: path of both figures without "-training.png"; None: "fidelity" in the run's directory.
+
+    Returns:
+        the figures' paths, and the numbers that they show: by quantity and stage, one mean an epoch.
+
+    Raises:
+        SpecError: there is no such run, it was not probed, or matplotlib is not installed.
+        RunFailed: the disk refuses.
+    """
+    history = fidelity_history(run)
+    base = output or run / "fidelity"
+    base.parent.mkdir(parents=True, exist_ok=True)
+    paths = {name: base.with_name(f"{base.name}-{name}.png") for name in ("training", "stages")}
+    draw_over_training(history, paths["training"])
+    draw_over_stages(history, paths["stages"])
+    means = {
+        quantity: {
+            str(stage): [history.at_epoch(quantity, epoch).get(stage) for epoch in range(1, history.epochs + 1)]
+            for stage in by_stage
+        }
+        for quantity, by_stage in history.points.items()
+    }
+    return {
+        "run": str(run),
+        "method": history.method,
+        "settings": history.settings,
+        "figures": {name: str(path) for name, path in paths.items()},
+        "epochs": history.epochs,
+        "stages": list(history.stages),
+        "learning rate": {str(epoch): rate for epoch, rate in history.learning_rates.items()},
+        "means by epoch": means,
+    }
 
 
-def draw_over_training(history: FidelityHistory, run: ProbedRun, path: Path) -> None:
+def draw_over_training(history: FidelityHistory, path: Path) -> None:
     """Draw Figure 5, with the reconstruction's error beside it, as PNG.
 
     Raises:
@@ -44,7 +72,7 @@ def draw_over_training(history: FidelityHistory, run: ProbedRun, path: Path) -> 
     figure = _figure(figsize=(12.5, 6.6))
     axes = figure.subplots(2, 3, sharex=True, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
     colours = _by_stage(history.stages)
-    own, window = run.method, max(1, history.epochs // _EPOCHS_A_WINDOW) if history.averaged else 1
+    own, window = history.method, max(1, history.epochs // _EPOCHS_A_WINDOW) if history.averaged else 1
     panels = (
         (axes[0][0], f"cosine: {own} and delayed", ("cosine_to_delayed",)),
         (axes[0][1], f"cosine to end-to-end: {own} (full), delayed (dashed)", _pair("cosine")),
@@ -69,12 +97,12 @@ def draw_over_training(history: FidelityHistory, run: ProbedRun, path: Path) -> 
         axes[1][2].set_yscale("log")
     for axis in axes[1]:
         axis.set_xlabel("epoch")
-    _legend(axes[0][2], history, run, colours)
-    figure.suptitle(f"{run.name}: fidelity of gradients over training ({own}, {run.settings})", fontsize=11)
+    _legend(axes[0][2], history, colours)
+    figure.suptitle(f"{history.name}: fidelity of gradients over training ({own}, {history.settings})", fontsize=11)
     _save(figure, path)
 
 
-def draw_over_stages(history: FidelityHistory, run: ProbedRun, path: Path) -> None:
+def draw_over_stages(history: FidelityHistory, path: Path) -> None:
     """Draw Figure 6, cosines by stage at some epochs, as PNG.
 
     Raises:
@@ -84,8 +112,8 @@ def draw_over_stages(history: FidelityHistory, run: ProbedRun, path: Path) -> No
     figure = _figure(figsize=(3.3 * max(len(epochs), 2), 3.6))
     axes = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
     lines = (
-        ("cosine_to_delayed", f"{run.method} and delayed", _DELAYED, "o-"),
-        ("cosine_to_end_to_end", f"{run.method} and end-to-end", _END_TO_END, "s-"),
+        ("cosine_to_delayed", f"{history.method} and delayed", _DELAYED, "o-"),
+        ("cosine_to_end_to_end", f"{history.method} and end-to-end", _END_TO_END, "s-"),
         ("delayed_cosine_to_end_to_end", "delayed and end-to-end", _BOTH, "^--"),
     )
     for axis, epoch in zip(axes, epochs, strict=True):
@@ -95,13 +123,13 @@ def draw_over_stages(history: FidelityHistory, run: ProbedRun, path: Path) -> No
         rate = history.learning_rates.get(epoch)
         _finish(axis, f"epoch {epoch}" + (f", learning rate {rate:.3g}" if rate is not None else ""))
         axis.set_xlabel("stage (grey: reconstructs nothing)")
-        for stage in set(history.stages) - run.reconstructing:
+        for stage in set(history.stages) - history.reconstructing:
             axis.axvspan(stage - 0.5, stage + 0.5, color="#000000", alpha=0.05, linewidth=0)
         axis.set_xlim(history.stages[0] - 0.5, history.stages[-1] + 0.5)
     axes[0].set_ylabel("cosine")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    figure.suptitle(f"{run.name}: fidelity of gradients by stage ({run.settings})", fontsize=11)
+    figure.suptitle(f"{history.name}: fidelity of gradients by stage ({history.settings})", fontsize=11)
     _save(figure, path)
 
 
@@ -149,13 +177,13 @@ def _logarithmic(axis: Any) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _legend(axis: Any, history: FidelityHistory, run: ProbedRun, colours: Mapping[int, Any]) -> None:
+def _legend(axis: Any, history: FidelityHistory, colours: Mapping[int, Any]) -> None:
     """Use an empty panel for the stages' colours."""
     from matplotlib.lines import Line2D
 
     axis.axis("off")
     entries = [
-        Line2D([], [], color=colour, linewidth=3, label=f"{stage}" + " *" * (stage not in run.reconstructing))
+        Line2D([], [], color=colour, linewidth=3, label=f"{stage}" + " *" * (stage not in history.reconstructing))
         for stage, colour in colours.items()
     ]
     axis.legend(

@@ -1,18 +1,22 @@
-"""The measurements of a run's probe, over the epochs and over the stages (the paper's Figures 5 and 6, as numbers).
+"""The fidelity of a run's gradients, read from its directory: a probe's measurements over the epochs and the stages.
 
 A point is the mean of an epoch's measurements, as in the paper; in a run of few epochs, each measurement is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+import tomllib
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from attrs import frozen
 
-from petra_graph.record.metrics import quantity_and_stage
+from petra_graph.errors import SpecError
+from petra_graph.program.schedule import schedule_text
+from petra_graph.record.metrics import quantity_and_stage, read_events
 
 _FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""
@@ -35,6 +39,12 @@ class Point:
 class FidelityHistory:
     """A run's fidelity from its first epoch to its latest."""
 
+    name: str
+    method: str
+    settings: str
+    """Schedule and accumulation, for people."""
+    reconstructing: frozenset[int]
+    """Stages that reconstruct an input."""
     points: Mapping[str, Mapping[int, Sequence[Point]]]
     """By quantity, as in `petra_graph.record.metrics`, and stage."""
     learning_rates: Mapping[int, float]
@@ -75,16 +85,17 @@ class FidelityHistory:
         return tuple(sorted({max(1, self.epochs * quarter // 4) for quarter in (1, 2, 3, 4)}))
 
 
-def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | None:
-    """Gather a probe's measurements from a run's events; None where there are none.
+def fidelity_history(run: Path) -> FidelityHistory:
+    """Gather a probe's measurements from a run's directory; the run may still go on.
 
-    Args:
-        events: as `petra_graph.record.metrics` writes them, those without a value left out.
+    Raises:
+        SpecError: there is no such run, or it was not probed.
     """
+    resolved = _resolved(run)
     measured: list[tuple[str, int, int, int, float]] = []
     rates: dict[int, float] = {}
     length = 0.0
-    for event in events:
+    for event in read_events(run):
         epoch, step, name, value = event["epoch"], event["step"], event["name"], event["value"]
         if (probed := quantity_and_stage(name)) is not None:
             measured.append((*probed, epoch, step, value))
@@ -92,19 +103,46 @@ def fidelity_history(events: Iterable[Mapping[str, Any]]) -> FidelityHistory | N
             rates[epoch] = value
             length = step / epoch
     if not measured:
-        return None
+        message = f"{run} holds no measurement of a probe"
+        raise SpecError(message, hint="train with a probe: petra-graph run SPEC --set probe.per_epoch=15")
     epochs = max(epoch for _, _, epoch, _, _ in measured)
     averaged = epochs >= _FEW_EPOCHS
     length = length or max(step for *_, step, _ in measured)
-    grouped: dict[tuple[str, int, int, float], list[float]] = {}
-    for quantity, stage, epoch, step, value in measured:
-        at = float(epoch) if averaged else step / length
-        grouped.setdefault((quantity, stage, epoch, at), []).append(value)
+    timed = ((name, i, epoch, epoch if averaged else step / length, value) for name, i, epoch, step, value in measured)
     points: dict[str, dict[int, list[Point]]] = {}
-    for (quantity, stage, epoch, at), values in sorted(grouped.items()):
-        point = Point(epoch=epoch, at=at, value=fmean(values))
+    for (quantity, stage, epoch, at), group in groupby(sorted(timed), key=lambda timed: timed[:4]):
+        point = Point(epoch=epoch, at=at, value=fmean(timed[4] for timed in group))
         points.setdefault(quantity, {}).setdefault(stage, []).append(point)
-    return FidelityHistory(points=points, learning_rates=rates, epochs=epochs, averaged=averaged)
+    method = resolved["method"]
+    keeps = {node["name"]: method.get(node["kind"]) for node in resolved["graph"]["node"]}
+    stages = enumerate(resolved["partition"]["stages"], start=1)
+    return FidelityHistory(
+        name=resolved["name"],
+        method=method["name"],
+        settings=f"{schedule_text(method['schedule'])}, accumulation {method['accumulation']}",
+        reconstructing=frozenset(stage for stage, nodes in stages if "nothing" in map(keeps.get, nodes)),
+        points=points,
+        learning_rates=rates,
+        epochs=epochs,
+        averaged=averaged,
+    )
+
+
+def _resolved(run: Path) -> Mapping[str, Any]:
+    """Read the specification that a run resolved.
+
+    Raises:
+        SpecError: this is no run's directory.
+    """
+    try:
+        text = (run / "resolved.toml").read_text(encoding="utf-8")
+        (run / "metrics.jsonl").open(encoding="utf-8").close()
+    except OSError:
+        raise SpecError(
+            f"{run} is no run's directory: it has no resolved.toml and metrics.jsonl",
+            hint="name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c",
+        ) from None
+    return tomllib.loads(text)
 
 
 def smoothed(points: Sequence[Point], window: int) -> list[float]:
@@ -112,19 +150,3 @@ def smoothed(points: Sequence[Point], window: int) -> list[float]:
     before, after = (window - 1) // 2, window // 2
     values = [point.value for point in points]
     return [fmean(values[max(0, at - before) : at + after + 1]) for at in range(len(values))]
-
-
-def history_numbers(history: FidelityHistory) -> dict[str, Any]:
-    """Return the means of every epoch as JSON holds them: by quantity and stage, one value an epoch."""
-    epochs = range(1, history.epochs + 1)
-    return {
-        "epochs": history.epochs,
-        "stages": list(history.stages),
-        "learning rate": {str(epoch): rate for epoch, rate in history.learning_rates.items()},
-        "means by epoch": {
-            quantity: {
-                str(stage): [history.at_epoch(quantity, epoch).get(stage) for epoch in epochs] for stage in of_quantity
-            }
-            for quantity, of_quantity in history.points.items()
-        },
-    }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.report.fidelity_figures import ProbedRun, draw_over_stages, draw_over_training
-from petra_graph.report.fidelity_history import Point, fidelity_history, history_numbers, smoothed
+from petra_graph.report.fidelity_figures import draw_over_stages, draw_over_training, report_fidelity
+from petra_graph.report.fidelity_history import Point, fidelity_history, smoothed
 
 QUANTITIES = (
     "cosine_to_delayed",
@@ -18,7 +19,27 @@ QUANTITIES = (
     "delayed_cosine_to_end_to_end",
     "delayed_ratio_to_end_to_end",
 )
-RUN = ProbedRun(name="tiny", method="petra", settings="lockstep, accumulation 1", reconstructing=frozenset({2}))
+RESOLVED = """\
+name = "tiny"
+method = { name = "petra", schedule = "lockstep", accumulation = 1, reversible = "nothing" }
+partition = { stages = [["stem"], ["body"], ["head"]] }
+[graph]
+node = [{ name = "stem", kind = "buffered" }, { name = "body", kind = "reversible" }, { name = "head", kind = "head" }]
+"""
+
+
+@pytest.fixture
+def history(tmp_path):
+    """Return a function that reads the history of a run with some events."""
+
+    def read(events):
+        run = tmp_path / "run"
+        run.mkdir(exist_ok=True)
+        (run / "resolved.toml").write_text(RESOLVED)
+        (run / "metrics.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+        return fidelity_history(run)
+
+    return read
 
 
 def events(epochs, *, stages=(1, 2, 3), rates=None, each=2, micro_batches=10):
@@ -34,8 +55,8 @@ def events(epochs, *, stages=(1, 2, 3), rates=None, each=2, micro_batches=10):
         yield {"epoch": epoch, "step": epoch * micro_batches, "name": "learning_rate", "value": rate}
 
 
-def test_points_are_means_over_an_epoch():
-    found = fidelity_history(events(12))
+def test_points_are_means_over_an_epoch(history):
+    found = history(events(12))
     assert (found.epochs, found.stages, found.averaged) == (12, (1, 2, 3), True)
     assert list(found.points["reconstruction_error"]) == [2]
     points = found.points["cosine_to_delayed"][3]
@@ -45,22 +66,23 @@ def test_points_are_means_over_an_epoch():
     assert found.at_epoch("cosine_to_delayed", 13) == {}
 
 
-def test_few_epochs_have_each_measurement():
-    found = fidelity_history(events(2))
+def test_few_epochs_have_each_measurement(history):
+    found = history(events(2))
     assert not found.averaged
     points = found.points["ratio_to_delayed"][1]
     assert [(point.epoch, point.at) for point in points] == [(1, 0.5), (1, 1.0), (2, 1.5), (2, 2.0)]
     assert found.at_epoch("ratio_to_delayed", 2) == pytest.approx({1: 2.12, 2: 2.22, 3: 2.32})
 
 
-def test_a_run_in_its_first_epoch():
-    found = fidelity_history(event for event in events(1) if event["name"] != "learning_rate")
+def test_a_run_in_its_first_epoch(history):
+    found = history(event for event in events(1) if event["name"] != "learning_rate")
     assert [point.at for point in found.points["ratio_to_delayed"][1]] == [0.5, 1.0]
     assert found.chosen_epochs() == (1,)
 
 
-def test_nothing_measured():
-    assert fidelity_history([{"epoch": 1, "step": 9, "name": "train/loss", "value": 1.0}]) is None
+def test_nothing_measured(history):
+    with pytest.raises(SpecError, match="holds no measurement of a probe"):
+        history([{"epoch": 1, "step": 9, "name": "train/loss", "value": 1.0}])
 
 
 @pytest.mark.parametrize(
@@ -73,9 +95,9 @@ def test_nothing_measured():
         (3, (), (1, 2, 3)),
     ],
 )
-def test_epochs_to_look_at(epochs, drops, chosen):
+def test_epochs_to_look_at(history, epochs, drops, chosen):
     rates = {epoch: 0.1 ** (1 + sum(epoch >= drop for drop in drops)) for epoch in range(1, epochs + 1)}
-    found = fidelity_history(events(epochs, rates=rates, stages=(1,), each=1))
+    found = history(events(epochs, rates=rates, stages=(1,), each=1))
     assert found.drops == drops
     assert found.chosen_epochs() == chosen
 
@@ -87,30 +109,31 @@ def test_rolling_means():
     assert smoothed(points, 2) == [1.5, 4.5, 3.0, 0.0]
 
 
-def test_numbers():
-    found = history_numbers(fidelity_history(events(2, stages=(1,), rates={1: 0.1, 2: 0.01})))
+def test_numbers(history, tmp_path):
+    assert history(events(2, stages=(1,), rates={1: 0.1, 2: 0.01})).reconstructing == {2}
+    found = report_fidelity(tmp_path / "run")
     assert found["learning rate"] == {"1": 0.1, "2": 0.01}
     assert set(found["means by epoch"]) == set(QUANTITIES)
     assert found["means by epoch"]["cosine_to_delayed"]["1"] == pytest.approx([1.12, 2.12])
 
 
 @pytest.mark.parametrize("epochs", [1, 12])
-def test_pictures(tmp_path, epochs):
+def test_pictures(history, tmp_path, epochs):
     """Both are PNG files of a sensible size, also where ratios run far apart and where there is little to draw."""
-    found = fidelity_history(events(epochs, rates={epoch: 0.1 / epoch**2 for epoch in range(1, epochs + 1)}))
+    found = history(events(epochs, rates={epoch: 0.1 / epoch**2 for epoch in range(1, epochs + 1)}))
     for draw in (draw_over_training, draw_over_stages):
         path = tmp_path / "figure.png"
-        draw(found, RUN, path)
+        draw(found, path)
         png = path.read_bytes()
         assert png.startswith(b"\x89PNG")
         assert all(int.from_bytes(png[at : at + 4]) >= 500 for at in (16, 20))
-    assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "run"}
 
 
-def test_matplotlib_is_asked_for(tmp_path, monkeypatch):
+def test_matplotlib_is_asked_for(history, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SpecError) as raised:
-        draw_over_training(fidelity_history(events(1)), RUN, tmp_path / "figure.png")
+        draw_over_training(history(events(1)), tmp_path / "figure.png")
     assert str(raised.value) == (
         "figures need matplotlib, which is not installed\n    help: pip install 'petra-graph[plot]'"
     )

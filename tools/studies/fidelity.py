@@ -19,8 +19,8 @@ from typing import Any
 import click
 
 from petra_graph.record.run_directory import environment
+from petra_graph.report.fidelity_figures import report_fidelity
 from petra_graph.report.progress import progress
-from petra_graph.report.run_fidelity import report_fidelity
 from petra_graph.training.run import run
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
+from typing import NamedTuple
 
 import networkx as nx
 from attrs import frozen
@@ -23,10 +24,14 @@ from attrs import frozen
 from petra_graph.program.plan_document import Document
 
 COLUMNS = 8
+BOX_WIDTH, BOX_HEIGHT = 106, 40
+PITCH_X, PITCH_Y = 152, 84
+PAD, LABEL, TRACK = 7, 15, 5
+"""Around a box's ground; above it, for the stage's name; from an edge that goes on to the next band to another."""
+_MARGIN = 14
 
 
-@frozen
-class DummyNode:
+class DummyNode(NamedTuple):
     """A position that an edge takes up in a layer between its ends."""
 
     producer: str
@@ -38,83 +43,85 @@ Item = str | DummyNode
 """A node, by name, or an edge's dummy node."""
 
 
-@frozen(kw_only=True)
-class Position:
+class Position(NamedTuple):
     """A position in the drawing."""
 
     band: int
-    column: int
     row: int
+    column: int
 
 
 @frozen(kw_only=True)
 class Layout:
-    """The positions of all nodes, and the edges between them."""
+    """The positions of all nodes, the edges between them, and their coordinates in pixels."""
 
     positions: Mapping[Item, Position]
-    paths: Mapping[tuple[str, str], tuple[Item, ...]]
+    paths: Mapping[tuple[str, str], Sequence[Item]]
     """An edge's producer, dummy nodes and consumer."""
-    rows: Sequence[int]
-    """The number of rows of each band."""
+    tops: Sequence[float]
+    """Each band's."""
+    left: float
+    """Of the first column."""
+    right: float
+    """Of the last column's boxes."""
+    width: float
+    height: float
 
-    def wrapping(self, band: int) -> int:
-        """Return how many edges go on from a band to the next."""
-        hops = (hop for path in self.paths.values() for hop in pairwise(path))
-        return sum(self.positions[a].band == band < self.positions[b].band for a, b in hops)
+    def corner(self, position: Position) -> tuple[float, float]:
+        """Return a box's upper left corner."""
+        return self.left + position.column * PITCH_X, self.tops[position.band] + position.row * PITCH_Y
+
+    def middle(self, position: Position) -> float:
+        """Return the height at which edges enter and leave a box."""
+        return self.corner(position)[1] + BOX_HEIGHT / 2
 
 
 def layout(document: Document) -> Layout:
-    """Place a plan's nodes, at most COLUMNS layers to a band, the bands about equally long."""
+    """Place a plan's nodes, at most COLUMNS layers to a band, the bands about equally long.
+
+    Bands have room between them for the edges that go on from one to the next.
+    """
     graph = nx.DiGraph()
     graph.add_nodes_from(node["name"] for node in document["nodes"])
     graph.add_edges_from((edge["producer"], edge["consumer"]) for edge in document["edges"])
-    layers = [list(names) for names in nx.topological_generations(graph)]
-    columns = math.ceil(len(layers) / math.ceil(len(layers) / COLUMNS))
-    layer_of = {name: layer for layer, names in enumerate(layers) for name in names}
+    layer_of = {name: layer for layer, names in enumerate(nx.topological_generations(graph)) for name in names}
     paths = {
-        (producer, consumer): (
-            producer,
-            *(DummyNode(producer, consumer, layer) for layer in range(layer_of[producer] + 1, layer_of[consumer])),
-            consumer,
-        )
-        for producer, consumer in graph.edges
+        (a, b): [a, *(DummyNode(a, b, layer) for layer in range(layer_of[a] + 1, layer_of[b])), b]
+        for a, b in graph.edges
     }
-    rows = _rows(layers, paths, columns)
-    positions = {
-        item: Position(band=layer // columns, column=layer % columns, row=row)
-        for layer, items in enumerate(rows)
-        for item, row in items.items()
-    }
-    bands = groupby(enumerate(rows), key=lambda numbered: numbered[0] // columns)
-    heights = [max(row for _, items in band for row in items.values()) + 1 for _, band in bands]
-    return Layout(positions=positions, paths=paths, rows=heights)
+    positions = _positions(graph, paths)
+    bands = range(1 + max(position.band for position in positions.values()))
+    hops = [(positions[a].band, positions[b].band) for path in paths.values() for a, b in pairwise(path)]
+    wrapping = [sum(a == band < b for a, b in hops) for band in bands]
+    left = _MARGIN + PAD + TRACK * max(wrapping)
+    right = left + max(position.column for position in positions.values()) * PITCH_X + BOX_WIDTH
+    tops = [float(LABEL + PAD)]
+    for band in bands:
+        rows = 1 + max(position.row for position in positions.values() if position.band == band)
+        tops.append(tops[-1] + rows * PITCH_Y + TRACK * wrapping[band])
+    height = tops.pop() - PITCH_Y + BOX_HEIGHT + 2 * PAD
+    return Layout(
+        positions=positions, paths=paths, tops=tops, left=left, right=right, width=right + left, height=height
+    )
 
 
-def _rows(
-    layers: Sequence[Sequence[str]], paths: Mapping[tuple[str, str], Sequence[Item]], columns: int
-) -> list[dict[Item, int]]:
-    """Return the rows of each layer's items: near the items that they read, nodes before dummy nodes, no two the same.
+def _positions(graph: nx.DiGraph, paths: Mapping[tuple[str, str], Sequence[Item]]) -> dict[Item, Position]:
+    """Place each layer's items near the items that they read, nodes before dummy nodes, no two in one row.
 
     A band's first layer has no gaps between its rows.
     """
-    reads: dict[Item, list[Item]] = {}
-    dummies: list[list[Item]] = [[] for _ in layers]
+    reads = nx.DiGraph()
+    reads.add_nodes_from(graph)
     for path in paths.values():
-        for before, item in pairwise(path):
-            reads.setdefault(item, []).append(before)
-            if isinstance(item, DummyNode):
-                dummies[item.layer].append(item)
-    rows: list[dict[Item, int]] = []
-    row_of: dict[Item, int] = {}
-    for layer, items in enumerate(zip(layers, dummies, strict=True)):
-        nearest = {
-            item: min((row_of[before] for before in reads.get(item, ())), default=0)
-            for group in items
-            for item in group
-        }
+        nx.add_path(reads, path)
+    layers = list(nx.topological_generations(reads))
+    columns = math.ceil(len(layers) / math.ceil(len(layers) / COLUMNS))
+    positions: dict[Item, Position] = {}
+    for layer, items in enumerate(layers):
+        band, column = divmod(layer, columns)
+        nearest = {item: min((positions[before].row for before in reads.pred[item]), default=0) for item in items}
         row = -1
-        rows.append({})
-        for item in sorted(nearest, key=lambda item: (nearest[item], isinstance(item, DummyNode))):
-            row = max(row + 1, nearest[item] if layer % columns else 0)
-            rows[-1][item] = row_of[item] = row
-    return rows
+        for item in sorted(items, key=lambda item: (nearest[item], isinstance(item, DummyNode))):
+            row = max(row + 1, nearest[item] if column else 0)
+            positions[item] = Position(band, row, column)
+    return positions

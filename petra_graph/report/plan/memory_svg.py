@@ -19,7 +19,7 @@ _LIMIT_REACH = 1.25
 """A limit further out than this would make the bars short: it stands in words alone."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Bar:
     """The memory of a stage or of a device, in bytes."""
 
@@ -35,11 +35,7 @@ def stage_bars(document: Document) -> str:
     limits = {device["name"]: device["memory_bytes"] for device in document["devices"]} if alone else {}
     return bars(
         [
-            Bar(
-                name=f"{stage['index']}  {nodes_label(stage['nodes'])}",
-                counts=stage["bytes"],
-                limit=limits.get(stage["device"]),
-            )
+            Bar(f"{stage['index']}  {nodes_label(stage['nodes'])}", stage["bytes"], limits.get(stage["device"]))
             for stage in document["stages"]
         ]
     )
@@ -47,16 +43,11 @@ def stage_bars(document: Document) -> str:
 
 def device_bars(document: Document) -> str:
     """Draw each device's memory against its limit."""
-    return bars(
-        [
-            Bar(
-                name=f"{device['name']}  (stage{'s' * (len(device['stages']) > 1)} {ranges_label(device['stages'])})",
-                counts=device["bytes"],
-                limit=device["memory_bytes"],
-            )
-            for device in document["devices"]
-        ]
-    )
+    rows = []
+    for device in document["devices"]:
+        stages = f"stage{'s' * (len(device['stages']) > 1)} {ranges_label(device['stages'])}"
+        rows.append(Bar(f"{device['name']}  ({stages})", device["bytes"], device["memory_bytes"]))
+    return bars(rows)
 
 
 def bars(rows: Sequence[Bar]) -> str:

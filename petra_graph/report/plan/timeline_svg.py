@@ -8,20 +8,18 @@ its upper half and the times of backwards in its lower half.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import block_label, by_stage, end_of, full_from, overlapping, stages_by_index
+from petra_graph.report.plan.document import block_label, by_stage, end_of, full_from, overlapping
 from petra_graph.report.plan.labels import nodes_label, runs
 from petra_graph.report.plan.svg import AXIS, axis, axis_values, row_name, svg, tag, text_width, title, words
 from petra_graph.report.plan.units import SECONDS, seconds
 
 _NAMES, _WIDTH = 220, 960
 _THINNEST = 1.0
-_LABELLED = 16.0
-"""Blocks of this width have labels in the whole drawing too."""
 _JOINED = 4.0
 """Pixels between blocks that are drawn as one where blocks are too thin."""
 _MANY = 60
@@ -40,8 +38,6 @@ class Viewport:
     width: float
     row: float
     """A row's height."""
-    labels: bool
-    """Blocks name their micro-batch where that fits."""
     halves: bool
     """Forwards have the upper half of a row, backwards and updates the lower, since they overlap."""
 
@@ -50,23 +46,21 @@ class Viewport:
         return self.width * (min(max(at, self.start), self.end) - self.start) / (self.end - self.start)
 
 
-Draw = Callable[[Sequence[Document], Viewport, float], Iterator[str]]
-"""Draws a stage's blocks in a viewport at a height."""
-
-
 def too_thin(document: Document) -> bool:
     """Return whether the whole has blocks that are thinner than a pixel, so that it shows only their times."""
-    return _thinnest_pixels(by_stage(document)) < _THINNEST
+    blocks = by_stage(document)
+    # Updates are a moment anyhow.
+    passes = (block for mine in blocks.values() for block in mine if block["verb"] != "update")
+    shortest = min((block["end"] - block["start"] for block in passes), default=1.0)
+    return bool(shortest * _WIDTH < _THINNEST * (end_of(blocks) or 1.0))
 
 
 def whole_timeline(document: Document) -> str:
     """Draw everything that was simulated."""
     blocks = by_stage(document)
     row = 22.0 if len(blocks) <= _MANY else max(4.0, 900 / len(blocks))
-    thinnest = _thinnest_pixels(blocks)
-    end, labels = end_of(blocks) or 1.0, thinnest > _LABELLED
-    view = Viewport(start=0.0, end=end, width=_WIDTH, row=row, labels=labels, halves=overlapping(blocks))
-    return _drawing(document, view, _presence if thinnest < _THINNEST else _blocks, blocks)
+    view = Viewport(start=0.0, end=end_of(blocks) or 1.0, width=_WIDTH, row=row, halves=overlapping(blocks))
+    return _drawing(document, view, _presence if too_thin(document) else _blocks)
 
 
 def full_timeline(document: Document) -> str:
@@ -78,36 +72,26 @@ def full_timeline(document: Document) -> str:
         return ""
     width = max(1.0, _DETAIL_TICK_WIDTH * (end - start) / tick)
     row = 22.0 if len(blocks) <= _MANY else 16.0
-    view = Viewport(start=start, end=end, width=width, row=row, labels=True, halves=overlapping(blocks))
-    return _drawing(document, view, _blocks, blocks)
+    view = Viewport(start=start, end=end, width=width, row=row, halves=overlapping(blocks))
+    return _drawing(document, view, _blocks)
 
 
-def _thinnest_pixels(blocks: Mapping[int, Sequence[Document]]) -> float:
-    """Return how wide the shortest forward or backward is in the whole: updates are a moment anyhow."""
-    passes = (block for mine in blocks.values() for block in mine if block["verb"] != "update")
-    shortest = min((block["end"] - block["start"] for block in passes), default=1.0)
-    return shortest * _WIDTH / (end_of(blocks) or 1.0)
-
-
-def _drawing(document: Document, view: Viewport, draw: Draw, blocks: Mapping[int, Sequence[Document]]) -> str:
+def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[str]]) -> str:
     """Put the names beside the rows, so that they stay where they are when the rows are scrolled."""
+    blocks, names = by_stage(document), []
     bottom = AXIS + view.row * len(blocks)
     rows = [*axis(axis_values(view.start, view.end, SECONDS, _GRID_LINES), view.x, bottom, SECONDS)]
-    for place, mine in enumerate(blocks.values()):
-        rows += draw(mine, view, AXIS + view.row * place)
-    names = svg(_row_names(document, view.row), _NAMES, bottom + 4, class_="names")
+    every = max(1, math.ceil((_SIZE + 2) / view.row))
+    for place, stage in enumerate(document["stages"]):
+        top = AXIS + view.row * place
+        rows += draw(blocks[stage["index"]], view, top)
+        if place % every == 0:
+            name = f"{stage['index']}  {stage['device']}  {nodes_label(stage['nodes'])}"
+            names.append(row_name(name, _NAMES, top + view.row / 2 + 3.5, _SIZE))
+    under = tag("rect", x=0, y=0, width=_NAMES, height=bottom + 4, class_="under")
     label = f"timeline from {seconds(view.start)} to {seconds(view.end)}"
     drawn = svg(rows, view.width + 60, bottom + 4, class_="time", role="img", aria_label=label)
-    return tag("div", names + drawn, class_="beside")
-
-
-def _row_names(document: Document, row: float) -> Iterator[str]:
-    every = max(1, math.ceil((_SIZE + 2) / row))
-    yield tag("rect", x=0, y=0, width=_NAMES, height=AXIS + row * len(document["stages"]) + 4, class_="under")
-    for place, (index, stage) in enumerate(stages_by_index(document).items()):
-        if place % every == 0:
-            name = f"{index}  {stage['device']}  {nodes_label(stage['nodes'])}"
-            yield row_name(name, _NAMES, AXIS + row * (place + 0.5) + 3.5, _SIZE)
+    return tag("div", svg([under, *names], _NAMES, bottom + 4, class_="names") + drawn, class_="beside")
 
 
 def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[str]:
@@ -122,7 +106,7 @@ def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[st
         height = (view.row - 2 * gap) / (1 + view.halves)
         y = top + gap + height * (view.halves and verb != "forward")
         label = block_label(block)
-        fits = view.labels and verb != "update" and height > _SIZE and text_width(label, _SIZE) < width - 2
+        fits = verb != "update" and height > _SIZE and text_width(label, _SIZE) < width - 2
         text = words(label, x + width / 2, y + height / 2 + 3.5, class_="label") if fits else ""
         when = f"{seconds(block['start'])} to {seconds(block['end'])}: {seconds(block['end'] - block['start'])}"
         about = title(f"{verb} of {block['micro_batch']}, stage {block['stage']}\n{when}")
