@@ -100,9 +100,12 @@ class Metrics:
 
     def __init__(self, directory: Path) -> None:
         self._sinks: list[JsonLines | TensorBoard] = [JsonLines(directory / "metrics.jsonl")]
-        writer = _tensorboard(directory)
-        if writer is not None:
-            self._sinks.append(TensorBoard(writer, directory / "tensorboard"))
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:  # an extra that is not installed
+            return
+        folder = directory / "tensorboard"
+        self._sinks.append(TensorBoard(SummaryWriter(log_dir=str(folder)), folder))
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Record values by name, such as "train/loss"."""
@@ -158,12 +161,3 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def _tensorboard(directory: Path) -> Any:
-    """Return a writer where the extra is installed, else None."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(log_dir=str(directory / "tensorboard"))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from petra_graph.errors import RunFailed
-from petra_graph.record import metrics
 from petra_graph.record.metrics import JsonLines, Metrics, TensorBoard, probe_metric, quantity_and_stage
 from tests.runs import small_files
 
@@ -21,7 +22,7 @@ def lines(path: Path) -> list[dict]:
 
 @pytest.fixture
 def no_tensorboard(monkeypatch):
-    monkeypatch.setattr(metrics, "_tensorboard", lambda _: None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
 
 
 def test_a_line_an_event(tmp_path, no_tensorboard):
@@ -79,6 +80,12 @@ def test_a_device_that_is_always_full():
     made.close()
 
 
+def with_writer(monkeypatch, writer):
+    """Have TensorBoard's writer be `writer`."""
+    module = SimpleNamespace(SummaryWriter=lambda log_dir: writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+
+
 class FakeWriter:
     """A TensorBoard writer that fails in one of its calls."""
 
@@ -100,7 +107,7 @@ class FakeWriter:
 
 def test_every_sink_gets_every_event(tmp_path, monkeypatch):
     writer = FakeWriter()
-    monkeypatch.setattr(metrics, "_tensorboard", lambda _: writer)
+    with_writer(monkeypatch, writer)
     with Metrics(tmp_path) as made:
         made.record(epoch=2, step=9, values={"test/loss": 0.25})
     assert writer.scalars == [("test/loss", 0.25, 9)]
@@ -110,14 +117,14 @@ def test_every_sink_gets_every_event(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fails", ["add", "close"])
 def test_a_full_disk_under_tensorboard(tmp_path, monkeypatch, fails):
-    monkeypatch.setattr(metrics, "_tensorboard", lambda _: FakeWriter(fails=fails))
+    with_writer(monkeypatch, FakeWriter(fails=fails))
     with pytest.raises(RunFailed) as caught, Metrics(tmp_path) as made:
         made.record(epoch=1, step=1, values={"x": 1.0})
     assert str(caught.value).startswith(f"cannot write {tmp_path / 'tensorboard'}: No space left on device")
 
 
 def test_closing_does_not_hide_the_first_cause(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "_tensorboard", lambda _: FakeWriter(fails="close"))
+    with_writer(monkeypatch, FakeWriter(fails="close"))
     with pytest.raises(RunFailed, match="the loss is nan"), Metrics(tmp_path):
         raise RunFailed("the loss is nan")
 
@@ -142,7 +149,7 @@ def test_tensorboard_reads_what_was_recorded(tmp_path):
 
 
 def test_without_the_extra_there_are_no_tensorboard_events(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with Metrics(tmp_path) as made:
         made.record(epoch=1, step=1, values={"x": 1.0})
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan import units
@@ -128,17 +129,25 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
     shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
     memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
     paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
+    share = ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"
     times = [
-        ("throughput", units.rate(timing["samples_per_second"])),
-        ("speed-up over stages in turn", units.factor(timing["speedup_over_reversible_backprop"])),
-        ("tick", units.seconds(timing["tick_seconds"])),
-        ("bubble", units.percent(timing["bubble_fraction"])),
-        ("devices busy, least, most", ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"),
-        ("to fill the pipeline", units.seconds(timing["fill_seconds"])),
-        ("to drain it", units.seconds(timing["drain_seconds"])),
+        *((name, write(value)) for name, value, write in timing_values(timing)),
+        ("devices busy, least, most", share),
     ]
     return [
         (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
         ("paper's accounting, GB", [(key.replace("_", " "), units.paper_memory(value)) for key, value in paper]),
         ("time", times),
+    ]
+
+
+def timing_values(timing: Document) -> list[tuple[str, float, Callable[[float], str]]]:
+    """Return the simulation's times, each with its name and with the function that writes it."""
+    return [
+        ("throughput", timing["samples_per_second"], units.rate),
+        ("speed-up over stages in turn", timing["speedup_over_reversible_backprop"], units.factor),
+        ("tick", timing["tick_seconds"], units.seconds),
+        ("bubble", timing["bubble_fraction"], units.percent),
+        ("to fill the pipeline", timing["fill_seconds"], units.seconds),
+        ("to drain it", timing["drain_seconds"], units.seconds),
     ]

@@ -7,8 +7,6 @@ dash here; the row's note says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
 
 from attrs import evolve, frozen
 from rich.console import RenderableType
@@ -16,10 +14,11 @@ from rich.text import Text
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan import tables, units
+from petra_graph.report.plan.columns import timing_values
 from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
 from petra_graph.report.plan.labels import nodes_label, schedule_label
 from petra_graph.report.plan.tables import Column
-from petra_graph.report.plan.units import bounded, factor, memory, number, one_line, percent, rate, seconds
+from petra_graph.report.plan.units import bounded, factor, memory, number, one_line, percent, seconds
 
 _BEST = "bold green"
 _BAR_CELLS = 12
@@ -27,53 +26,49 @@ _ROWS = 40
 _NODES_WIDTH = 24
 
 
-def compare_text(comparison: Document, *, width: int = tables.DEFAULT_WIDTH, colour: bool = False) -> str:
+def compare_text(comparison: Document, *, width: int, colour: bool = False) -> str:
     """Write the costs of each method on one network and the same devices; the best of a column is bold."""
     rows = comparison["rows"]
-    values = partial(_of_rows, rows)
-    unit = units.BINARY.column([value or 0 for value in values("memory_total")])
+    values = {key: [row[key] for row in rows] for key in rows[0]}
+    unit = units.BINARY.column([value or 0 for value in values["memory_total"]])
     names = [f"{row['method']}, {schedule_label(row['schedule'])}" for row in rows]
     columns = [
         Column(head="method, schedule", cells=names, left=True),
-        _compared_column("memory\ntotal", units.BINARY, values("memory_total"), "memory", unit),
-        _compared_column("peak\ndevice", units.BINARY, values("memory_peak"), "memory", unit),
-        tables.text_column("memory\nsaved", values("saving"), "memory", percent),
-        tables.number_column("paper's\ncount", units.DECIMAL, values("paper_total"), "memory"),
-        tables.text_column("saved\nthere", values("paper_saving"), "memory", percent),
-        tables.text_column("stale\nupdates", values("staleness"), "memory", number),
-        tables.number_column("sent", units.BINARY, values("channel_bytes"), "work"),
-        tables.number_column("work", units.FLOPS, values("flops"), "work"),
-        _compared_column("a micro-\nbatch", units.SECONDS, values("seconds_per_micro_batch"), "work"),
-        tables.text_column("speed-up", values("speedup"), "work", factor),
+        _compared_column("memory\ntotal", units.BINARY, values["memory_total"], "memory", unit),
+        _compared_column("peak\ndevice", units.BINARY, values["memory_peak"], "memory", unit),
+        tables.text_column("memory\nsaved", values["saving"], "memory", percent),
+        tables.number_column("paper's\ncount", units.DECIMAL, values["paper_total"], "memory"),
+        tables.text_column("saved\nthere", values["paper_saving"], "memory", percent),
+        tables.text_column("stale\nupdates", values["staleness"], "memory", number),
+        tables.number_column("sent", units.BINARY, values["channel_bytes"], "work"),
+        tables.number_column("work", units.FLOPS, values["flops"], "work"),
+        _compared_column("a micro-\nbatch", units.SECONDS, values["seconds_per_micro_batch"], "work"),
+        tables.text_column("speed-up", values["speedup"], "work", factor),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
     return tables.render(_parts(title, columns, rows, width), width=width, colour=colour)
 
 
-def scale_text(scaling: Document, *, width: int = tables.DEFAULT_WIDTH, colour: bool = False) -> str:
+def scale_text(scaling: Document, *, width: int, colour: bool = False) -> str:
     """Write the throughput and the costs of a network on more and more devices."""
     rows = scaling["rows"]
-    values = partial(_of_rows, rows)
-    bars = [tables.bar(share or 0.0, _BAR_CELLS) for share in values("efficiency")]
+    values = {key: [row[key] for row in rows] for key in rows[0]}
+    bars = [tables.bar(share or 0.0, _BAR_CELLS) for share in values["efficiency"]]
     columns = [
-        tables.text_column("devices", values("devices")),
-        tables.text_column("stages", values("stages"), "speed"),
-        tables.text_column("replicas", values("replicas"), "speed"),
-        tables.number_column("throughput\nsamples/s", units.PLAIN, values("samples_per_second"), "speed"),
-        tables.text_column("speed-up", values("speedup"), "speed", factor),
-        tables.text_column("efficiency", values("efficiency"), "speed", percent),
+        tables.text_column("devices", values["devices"]),
+        tables.text_column("stages", values["stages"], "speed"),
+        tables.text_column("replicas", values["replicas"], "speed"),
+        tables.number_column("throughput\nsamples/s", units.PLAIN, values["samples_per_second"], "speed"),
+        tables.text_column("speed-up", values["speedup"], "speed", factor),
+        tables.text_column("efficiency", values["efficiency"], "speed", percent),
         Column(head="", cells=bars, group="speed", left=True, styles=["blue"] * len(rows)),
-        tables.number_column("peak\ndevice", units.BINARY, values("memory_peak"), "cost"),
-        tables.number_column("to fill", units.SECONDS, values("fill_seconds"), "cost"),
-        tables.text_column("stale\nupdates", values("staleness"), "cost", number),
-        tables.number_column("busiest\nlink", units.BINARY, values("bytes_per_link"), "cost"),
+        tables.number_column("peak\ndevice", units.BINARY, values["memory_peak"], "cost"),
+        tables.number_column("to fill", units.SECONDS, values["fill_seconds"], "cost"),
+        tables.text_column("stale\nupdates", values["staleness"], "cost", number),
+        tables.number_column("busiest\nlink", units.BINARY, values["bytes_per_link"], "cost"),
     ]
     title = f"{one_line(scaling['name'])}: throughput by number of devices"
     return tables.render(_parts(title, columns, rows, width), width=width, colour=colour)
-
-
-def _of_rows(rows: Sequence[Document], key: str) -> list[Any]:
-    return [row[key] for row in rows]
 
 
 def _compared_column(
@@ -109,7 +104,7 @@ class Change:
     change: str = ""
 
 
-def diff_text(document: Document, other: Document, *, width: int = tables.DEFAULT_WIDTH, colour: bool = False) -> str:
+def diff_text(document: Document, other: Document, *, width: int, colour: bool = False) -> str:
     """Write the changes from a plan to another.
 
     Args:
@@ -166,13 +161,7 @@ def _values(plan: Document) -> Iterator[Value]:
     yield from ((part.name, parts[part.key], memory) for part in MEMORY_PARTS)
     yield "memory, all stages", plan["totals"]["bytes"]["total"], memory
     yield "memory, fullest device", max(device["bytes"]["total"] for device in plan["devices"]), memory
-    timing = plan["timing"]
-    yield "throughput", timing["samples_per_second"], rate
-    yield "speed-up over stages in turn", timing["speedup_over_reversible_backprop"], factor
-    yield "tick", timing["tick_seconds"], seconds
-    yield "bubble", timing["bubble_fraction"], percent
-    yield "to fill the pipeline", timing["fill_seconds"], seconds
-    yield "to drain it", timing["drain_seconds"], seconds
+    yield from timing_values(plan["timing"])
 
 
 def _stage_values(stage: Document) -> Iterator[Value]:

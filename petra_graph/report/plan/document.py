@@ -84,11 +84,6 @@ def parts_held(counts: Iterable[Mapping[str, int]]) -> dict[MemoryPart, list[int
     return {part: values for part, values in held.items() if any(values)}
 
 
-def stages_by_index(document: Document) -> dict[int, Document]:
-    """Return the stages by the index that nodes, devices and the timeline name."""
-    return {stage["index"]: stage for stage in document["stages"]}
-
-
 def stage_edges(document: Document) -> list[tuple[int, int]]:
     """Return the pairs of stages of which the first sends to the second, each pair once, in the document's order."""
     stage_of = {node["name"]: node["stage"] for node in document["nodes"]}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import device_colours, stages_by_index
+from petra_graph.report.plan.document import device_colours
 from petra_graph.report.plan.labels import runs, shapes_label
 from petra_graph.report.plan.layout import BOX_HEIGHT, BOX_WIDTH, LABEL, PAD, PITCH_X, TRACK, Layout, Position, layout
 from petra_graph.report.plan.svg import fitted, svg, tag, title, words
@@ -40,10 +40,11 @@ def _grounds(document: Document, placed: Layout) -> Iterator[str]:
 
 
 def _boxes(document: Document, placed: Layout) -> Iterator[str]:
-    colours, stages = device_colours(document), stages_by_index(document)
+    colours = device_colours(document)
+    devices = {stage["index"]: stage["device"] for stage in document["stages"]}
     for node in document["nodes"]:
         x, y = placed.corner(placed.positions[node["name"]])
-        device = stages[node["stage"]]["device"]
+        device = devices[node["stage"]]
         middle = x + BOX_WIDTH / 2
         look: dict[str, str | float] = {
             "rx": _ROUND[node["kind"]],

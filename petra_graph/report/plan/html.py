@@ -12,6 +12,7 @@ from importlib.resources import files
 
 from petra_graph import __version__
 from petra_graph.program.plan_document import Document
+from petra_graph.report.plan.charts import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
 from petra_graph.report.plan.columns import (
     device_columns,
     edge_columns,
@@ -22,10 +23,8 @@ from petra_graph.report.plan.columns import (
 )
 from petra_graph.report.plan.document import DEVICE_COLOURS, device_colours, parts_held
 from petra_graph.report.plan.graph_svg import graph_svg
-from petra_graph.report.plan.memory_svg import device_bars, stage_bars
 from petra_graph.report.plan.svg import tag
 from petra_graph.report.plan.tables import Column, pair_columns
-from petra_graph.report.plan.timeline_svg import full_timeline, too_thin, whole_timeline
 from petra_graph.report.plan.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -190,13 +189,13 @@ def _tables(document: Document) -> Iterator[str]:
 def _table(columns: Sequence[Column], title: str = "") -> str:
     """Write columns as a table, under their heads or under one title."""
     kinds = ["left" if column.left else "" for column in columns]
-    heads = "".join(_cells("th", (column.head for column in columns), kinds))
+
+    def row(name: str, texts: Iterable[str]) -> str:
+        cells = (tag(name, escape(text), class_=kind) for text, kind in zip(texts, kinds, strict=True))
+        return tag("tr", "".join(cells))
+
+    head = row("th", (column.head for column in columns))
     if title:
-        heads = tag("th", escape(title), colspan=len(columns), class_="left")
-    rows = zip(*(column.cells for column in columns), strict=True)
-    body = "".join(tag("tr", "".join(_cells("td", row, kinds))) for row in rows)
-    return tag("table", tag("thead", tag("tr", heads)) + tag("tbody", body))
-
-
-def _cells(name: str, texts: Iterable[str], kinds: Iterable[str]) -> Iterable[str]:
-    return (tag(name, escape(text), class_=kind) for text, kind in zip(texts, kinds, strict=True))
+        head = tag("tr", tag("th", escape(title), colspan=len(columns), class_="left"))
+    body = "".join(row("td", texts) for texts in zip(*(column.cells for column in columns), strict=True))
+    return tag("table", tag("thead", head) + tag("tbody", body))

@@ -23,7 +23,6 @@ from rich.text import Text
 
 from petra_graph.report.plan.units import NOTHING, ColumnUnit, Units, bounded, one_line
 
-DEFAULT_WIDTH = 120
 _GAP = 2
 """Characters between two columns."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"

@@ -19,9 +19,7 @@ _OF_LIMIT = "bars: of the limit"
 _OF_FULLEST = "bars: of the limit, or else of the fullest device's memory"
 
 
-def plan_text(
-    document: Document, *, width: int = tables.DEFAULT_WIDTH, colour: bool = False, all_stages: bool = False
-) -> str:
+def plan_text(document: Document, *, width: int, colour: bool = False, all_stages: bool = False) -> str:
     """Write a plan for a terminal.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.report.plan.memory_svg import Bar, bars
+from petra_graph.report.plan.charts import Bar, bars
 
 MIB = 2**20
 
