@@ -115,7 +115,8 @@ class Snapshots:
 
     def at(self, versions: Versions) -> list[Parameters]:
         """Return each stage's parameters: a copy, or the modules' own until their next update."""
-        return [self._copies.get(key) or self._live(key[0]) for key in enumerate(versions)]
-
-    def _live(self, stage: int) -> Parameters:
-        return {name: dict(module.named_parameters()) for name, module in self._executors[stage].modules.items()}
+        live = [
+            {name: dict(module.named_parameters()) for name, module in stage.modules.items()}
+            for stage in self._executors
+        ]
+        return [self._copies.get((stage, version), live[stage]) for stage, version in enumerate(versions)]

@@ -32,11 +32,11 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
 
 def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     """Write weights whole."""
-    write_whole(path, lambda temporary: _save(temporary, weights))
 
+    def save(temporary: Path) -> None:
+        try:
+            save_file(dict(weights), temporary)
+        except SafetensorError as error:  # a full disk, for one; it is no OSError
+            raise OSError(str(error)) from error
 
-def _save(path: Path, weights: Mapping[str, Tensor]) -> None:
-    try:
-        save_file(dict(weights), path)
-    except SafetensorError as error:  # a full disk, for one; it is no OSError
-        raise OSError(str(error)) from error
+    write_whole(path, save)

@@ -17,8 +17,6 @@ _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
 _COLOURS = "viridis"
 _LIGHTEST = 0.92
 """Share of the colours that is used: the last ones are too light on white."""
-_EPOCHS_A_WINDOW = 30
-"""The paper smooths 300 epochs over 10."""
 _WIDE = 4.0
 """Ratios beyond this, or its inverse, are drawn on a logarithmic axis."""
 _DPI = 150
@@ -72,7 +70,7 @@ def draw_over_training(history: FidelityHistory, path: Path) -> None:
     figure = _figure(figsize=(12.5, 6.6))
     axes = figure.subplots(2, 3, sharex=True, gridspec_kw={"wspace": 0.05, "hspace": 0.05})
     colours = _by_stage(history.stages)
-    own, window = history.method, max(1, history.epochs // _EPOCHS_A_WINDOW) if history.averaged else 1
+    own = history.method
     panels = (
         (axes[0][0], f"cosine: {own} and delayed", ("cosine_to_delayed",)),
         (axes[0][1], f"cosine to end-to-end: {own} (full), delayed (dashed)", _pair("cosine")),
@@ -85,7 +83,7 @@ def draw_over_training(history: FidelityHistory, path: Path) -> None:
             for stage, points in history.points.get(quantity, {}).items():
                 times = [point.at for point in points]
                 faint = {"linewidth": 1.0, "alpha": 0.75} if dash == "--" else {"linewidth": 1.5}
-                axis.plot(times, smoothed(points, window), dash, color=colours[stage], **faint)
+                axis.plot(times, smoothed(points, history.window), dash, color=colours[stage], **faint)
         _finish(axis, title)
         for epoch in history.drops:
             axis.axvline(epoch - 0.5 if history.averaged else epoch - 1, color="#999999", linewidth=0.8, linestyle=":")
@@ -195,8 +193,7 @@ def _legend(axis: Any, history: FidelityHistory, colours: Mapping[int, Any]) -> 
         fontsize=9,
         title_fontsize=9,
     )
-    window = max(1, history.epochs // _EPOCHS_A_WINDOW)
-    points = "means over an epoch" + f", smoothed over {window}" * (window > 1)
+    points = "means over an epoch" + f", smoothed over {history.window}" * (history.window > 1)
     dropped = "\ndotted: the learning rate drops" if history.drops else ""
     axis.text(
         0.5,

@@ -20,6 +20,8 @@ from petra_graph.record.metrics import quantity_and_stage, read_events
 
 _FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""
+_EPOCHS_A_WINDOW = 30
+"""The paper smooths 300 epochs over 10."""
 _DROP = 0.5
 """A learning rate below this share of the previous epoch's has dropped."""
 
@@ -67,6 +69,11 @@ class FidelityHistory:
             for (_, before), (epoch, rate) in pairwise(sorted(self.learning_rates.items()))
             if rate < _DROP * before
         )
+
+    @property
+    def window(self) -> int:
+        """Over how many points a curve is smoothed."""
+        return max(1, self.epochs // _EPOCHS_A_WINDOW) if self.averaged else 1
 
     def at_epoch(self, quantity: str, epoch: int) -> Mapping[int, float]:
         """Return an epoch's mean of a quantity by stage."""

@@ -138,10 +138,12 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
-    predicted = (summary.get("predicted") or {}).get("samples_per_second")
-    if predicted and summary["samples_per_second"]:
-        source = summary["predicted"]["from"]
-        lines.append(f"{summary['samples_per_second']:,} samples/s; the plan said {predicted:,}, from a {source}")
-    lines += [f"not planned: {reason}" for reason in (summary.get("predicted") or {}).get("not planned", ())]
+    predicted = summary.get("predicted") or {}
+    planned = predicted.get("samples_per_second")
+    if planned and summary["samples_per_second"]:
+        lines.append(
+            f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {predicted['from']}"
+        )
+    lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
     lines.append(f"results: {summary['directory']}")
     return lines

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import device_colours
-from petra_graph.report.plan.labels import edge_label, stage_label
-from petra_graph.report.plan.units import count, one_line
+from petra_graph.report.plan.units import count, memory, one_line
 
 _MERMAID_SHAPES = {"reversible": ('("', '")'), "buffered": ('["', '"]'), "head": ('(["', '"])')}
 _MERMAID_PLAIN = frozenset(" .,:/_-+=→")
@@ -32,8 +31,8 @@ def mermaid(document: Document) -> str:
     colours = device_colours(document)
     classes = {device: f"d{place}" for place, device in enumerate(colours)}
     lines = ["flowchart LR"]
-    for stage, nodes in _stages(document):
-        lines.append(f'  subgraph s{stage["index"]}["{_mermaid_escaped(stage_label(stage))}"]')
+    for stage, label, nodes in _stages(document):
+        lines.append(f'  subgraph s{stage["index"]}["{_mermaid_escaped(label)}"]')
         for key, node in nodes:
             opening, closing = _MERMAID_SHAPES[node["kind"]]
             lines.append(f"    {key}{opening}{_mermaid_escaped(node['name'])}{closing}:::{classes[stage['device']]}")
@@ -51,9 +50,9 @@ def dot(document: Document) -> str:
     """Write a plan's graph for `dot -Tsvg`."""
     colours = device_colours(document)
     lines = [f"digraph {_dot_quoted(document['name'])} {{", _DOT_DEFAULTS]
-    for stage, nodes in _stages(document):
+    for stage, label, nodes in _stages(document):
         lines.append(f"  subgraph cluster_{stage['index']} {{")
-        lines.append(f'    label={_dot_quoted(stage_label(stage))}; fontsize=10; style=rounded; color="#999999";')
+        lines.append(f'    label={_dot_quoted(label)}; fontsize=10; style=rounded; color="#999999";')
         for key, node in nodes:
             tooltip = f"{node['kind']}, {node['block']}, {count(node['parameters'])} parameters"
             lines.append(
@@ -70,18 +69,21 @@ def _keys(document: Document) -> dict[str, str]:
     return {node["name"]: f"n{place}" for place, node in enumerate(document["nodes"])}
 
 
-def _stages(document: Document) -> Iterator[tuple[Document, list[tuple[str, Document]]]]:
-    """Yield each stage with its nodes and their keys."""
+def _stages(document: Document) -> Iterator[tuple[Document, str, list[tuple[str, Document]]]]:
+    """Yield each stage with its label, its nodes and their keys."""
     keys, nodes = _keys(document), {node["name"]: node for node in document["nodes"]}
     for stage in document["stages"]:
-        yield stage, [(keys[name], nodes[name]) for name in stage["nodes"]]
+        label = f"stage {stage['index']}, {stage['device']}, depth {stage['depth']}"
+        yield stage, label, [(keys[name], nodes[name]) for name in stage["nodes"]]
 
 
 def _edges(document: Document) -> Iterator[tuple[str, str, str]]:
     """Yield the keys of each edge's ends, and its label, which is empty within a stage."""
     keys = _keys(document)
     for edge in document["edges"]:
-        yield keys[edge["producer"]], keys[edge["consumer"]], edge_label(edge) if edge["cut"] else ""
+        capacity = "" if edge["capacity"] is None else f", capacity {edge['capacity']}"
+        label = f"{memory(edge['forward_bytes'])}{capacity}" if edge["cut"] else ""
+        yield keys[edge["producer"]], keys[edge["consumer"]], label
 
 
 def _mermaid_escaped(text: str) -> str:

@@ -1,21 +1,139 @@
-"""The graph as a drawing: boxes coloured by device, on the grounds of their stages, with edges between them."""
+"""The graph as a drawing: boxes coloured by device, on the grounds of their stages, with edges between them.
+
+    band 0   stem ── left.0 ── left.1 ──┐         A node's layer is the length of the longest path to it. An edge that
+               ├──── right.0 ───·───────┤         skips layers has a dummy node in each (the dots), so that no edge
+               └───────·────────·──────┐│         crosses a box and no two boxes share a position.
+    band 1   ┌─ join ── merge ── head  ││
+             ...
+
+Nodes stand in layers from left to right, wrapped into bands as text into lines. Layers and dummy nodes are those of
+Sugiyama, Tagawa and Toda (1981).
+
+Decision: a layout of our own. Most plans are chains, and chains want wrapping, which graph drawers do not do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
+
+import networkx as nx
+from attrs import frozen
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import device_colours
 from petra_graph.report.plan.labels import runs, shapes_label
-from petra_graph.report.plan.layout import BOX_HEIGHT, BOX_WIDTH, LABEL, PAD, PITCH_X, TRACK, Layout, Position, layout
 from petra_graph.report.plan.svg import fitted, svg, tag, title, words
 from petra_graph.report.plan.units import count, flops, memory
 
+COLUMNS = 8
+BOX_WIDTH, BOX_HEIGHT = 106, 40
+_PITCH_X, _PITCH_Y = 152, 84
+_PAD, _LABEL, _TRACK = 7, 15, 5
+"""Around a box's ground; above it, for the stage's name; from an edge that goes on to the next band to another."""
+_MARGIN = 14
 _NAME, _SMALL, _SMALLEST = 12, 10, 9
 _BOLD = 1.15
 """How much wider bold letters are."""
 _ROUND = {"reversible": 9, "buffered": 0, "head": BOX_HEIGHT / 2}
+
+
+class DummyNode(NamedTuple):
+    """A position that an edge takes up in a layer between its ends."""
+
+    producer: str
+    consumer: str
+    layer: int
+
+
+Item = str | DummyNode
+"""A node, by name, or an edge's dummy node."""
+
+
+class Position(NamedTuple):
+    """A position in the drawing."""
+
+    band: int
+    row: int
+    column: int
+
+
+@frozen(kw_only=True)
+class Layout:
+    """The positions of all nodes, the edges between them, and their coordinates in pixels."""
+
+    positions: Mapping[Item, Position]
+    paths: Mapping[tuple[str, str], Sequence[Item]]
+    """An edge's producer, dummy nodes and consumer."""
+    tops: Sequence[float]
+    """Each band's."""
+    left: float
+    """Of the first column."""
+    right: float
+    """Of the last column's boxes."""
+    width: float
+    height: float
+
+    def corner(self, position: Position) -> tuple[float, float]:
+        """Return a box's upper left corner."""
+        return self.left + position.column * _PITCH_X, self.tops[position.band] + position.row * _PITCH_Y
+
+    def middle(self, position: Position) -> float:
+        """Return the height at which edges enter and leave a box."""
+        return self.corner(position)[1] + BOX_HEIGHT / 2
+
+
+def layout(document: Document) -> Layout:
+    """Place a plan's nodes, at most COLUMNS layers to a band, the bands about equally long.
+
+    Bands have room between them for the edges that go on from one to the next.
+    """
+    graph = nx.DiGraph()
+    graph.add_nodes_from(node["name"] for node in document["nodes"])
+    graph.add_edges_from((edge["producer"], edge["consumer"]) for edge in document["edges"])
+    layer_of = {name: layer for layer, names in enumerate(nx.topological_generations(graph)) for name in names}
+    paths = {
+        (a, b): [a, *(DummyNode(a, b, layer) for layer in range(layer_of[a] + 1, layer_of[b])), b]
+        for a, b in graph.edges
+    }
+    positions = _positions(graph, paths)
+    bands = range(1 + max(position.band for position in positions.values()))
+    hops = [(positions[a].band, positions[b].band) for path in paths.values() for a, b in pairwise(path)]
+    wrapping = [sum(a == band < b for a, b in hops) for band in bands]
+    left = _MARGIN + _PAD + _TRACK * max(wrapping)
+    right = left + max(position.column for position in positions.values()) * _PITCH_X + BOX_WIDTH
+    tops = [float(_LABEL + _PAD)]
+    for band in bands:
+        rows = 1 + max(position.row for position in positions.values() if position.band == band)
+        tops.append(tops[-1] + rows * _PITCH_Y + _TRACK * wrapping[band])
+    height = tops.pop() - _PITCH_Y + BOX_HEIGHT + 2 * _PAD
+    return Layout(
+        positions=positions, paths=paths, tops=tops, left=left, right=right, width=right + left, height=height
+    )
+
+
+def _positions(graph: nx.DiGraph, paths: Mapping[tuple[str, str], Sequence[Item]]) -> dict[Item, Position]:
+    """Place each layer's items near the items that they read, nodes before dummy nodes, no two in one row.
+
+    A band's first layer has no gaps between its rows.
+    """
+    reads = nx.DiGraph()
+    reads.add_nodes_from(graph)
+    for path in paths.values():
+        nx.add_path(reads, path)
+    layers = list(nx.topological_generations(reads))
+    columns = math.ceil(len(layers) / math.ceil(len(layers) / COLUMNS))
+    positions: dict[Item, Position] = {}
+    for layer, items in enumerate(layers):
+        band, column = divmod(layer, columns)
+        nearest = {item: min((positions[before].row for before in reads.pred[item]), default=0) for item in items}
+        row = -1
+        for item in sorted(items, key=lambda item: (nearest[item], isinstance(item, DummyNode))):
+            row = max(row + 1, nearest[item] if column else 0)
+            positions[item] = Position(band, row, column)
+    return positions
 
 
 def graph_svg(document: Document) -> str:
@@ -31,11 +149,11 @@ def _grounds(document: Document, placed: Layout) -> Iterator[str]:
         positions = (placed.positions[name] for name in stage["nodes"])
         for run in runs(sorted(positions), lambda position, after: (*position[:2], position.column + 1) == after):
             x, y = placed.corner(run[0])
-            width = placed.corner(run[-1])[0] + BOX_WIDTH - x + 2 * PAD
-            top, height = y - LABEL - 2, BOX_HEIGHT + LABEL + PAD + 2
-            ground = tag("rect", x=x - PAD, y=top, width=width, height=height, rx=6, class_="ground")
+            width = placed.corner(run[-1])[0] + BOX_WIDTH - x + 2 * _PAD
+            top, height = y - _LABEL - 2, BOX_HEIGHT + _LABEL + _PAD + 2
+            ground = tag("rect", x=x - _PAD, y=top, width=width, height=height, rx=6, class_="ground")
             label = fitted(f"stage {stage['index']}, depth {stage['depth']}", width - 4, _SMALL)
-            text = words(label, x - PAD + 3, y - 5, class_="small")
+            text = words(label, x - _PAD + 3, y - 5, class_="small")
             yield tag("g", f"{title(_about_stage(stage))}{ground}{text}")
 
 
@@ -77,14 +195,14 @@ def _route(path: Sequence[Position], placed: Layout, tracks: dict[int, int]) -> 
     for before, after in pairwise(path):
         x, y = placed.corner(after)[0], placed.middle(after)
         if before.band == after.band:
-            bend = (PITCH_X - BOX_WIDTH) / 2
+            bend = (_PITCH_X - BOX_WIDTH) / 2
             yield f"C{x - bend:g} {placed.middle(before):g} {x - bend:g} {y:g} {x:g} {y:g}"
         else:
             track = tracks.get(before.band, 0)
             tracks[before.band] = track + 1
-            out = placed.right + PAD + 5 + TRACK * track
-            into = placed.left - PAD - 5 - TRACK * track
-            between = placed.tops[after.band] - LABEL - PAD - 2 - TRACK * track
+            out = placed.right + _PAD + 5 + _TRACK * track
+            into = placed.left - _PAD - 5 - _TRACK * track
+            between = placed.tops[after.band] - _LABEL - _PAD - 2 - _TRACK * track
             yield f"H{out:g}V{between:g}H{into:g}V{y:g}H{x:g}"
         if after is not path[-1]:
             yield f"H{x + BOX_WIDTH:g}"
@@ -94,8 +212,8 @@ def _carried(edge: Document, path: Sequence[Position], placed: Layout) -> str:
     """Write the bytes that an edge between stages carries into the gap before its consumer."""
     if not edge["cut"] or (path[-2].band, path[-2].row) != (path[-1].band, path[-1].row):
         return ""
-    gap = PITCH_X - BOX_WIDTH
-    text = fitted(memory(edge["forward_bytes"]), gap - 2 * PAD + 8, _SMALLEST)
+    gap = _PITCH_X - BOX_WIDTH
+    text = fitted(memory(edge["forward_bytes"]), gap - 2 * _PAD + 8, _SMALLEST)
     return words(text, placed.corner(path[-1])[0] - gap / 2, placed.middle(path[-1]) - 5, class_="carries")
 
 

@@ -36,12 +36,17 @@ _ZOOM = (("0.8", "-"), ("1.25", "+"), ("1", "100 %"), ("fit", "fit"))
 
 def html(document: Document) -> str:
     """Write a plan as a page."""
-    head, body, script = "".join(_head(document)), "".join(_body(document)), _resource("page.js")
     return f"""\
 <!doctype html>
 <html lang="en">
-<head>{head}</head>
-<body>{body}<script>{script}</script></body>
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>plan of {escape(one_line(document["name"]))}</title>
+<style>{_resource("page.css")}</style>
+</head>
+<body>{"".join(_body(document))}<script>{_resource("page.js")}</script></body>
 </html>
 """
 
@@ -49,14 +54,6 @@ def html(document: Document) -> str:
 @cache
 def _resource(name: str) -> str:
     return files("petra_graph.report.plan").joinpath(name).read_text(encoding="utf-8")
-
-
-def _head(document: Document) -> Iterator[str]:
-    yield '<meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield tag("title", f"plan of {escape(one_line(document['name']))}")
-    yield f"<style>{_resource('page.css')}</style>"
 
 
 def _body(document: Document) -> Iterator[str]:

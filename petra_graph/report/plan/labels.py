@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
-from petra_graph.report.plan.units import memory, one_line
+from petra_graph.report.plan.units import one_line
 
 T = TypeVar("T")
 
@@ -52,17 +52,6 @@ def schedule_label(schedule: str | Sequence[int]) -> str:
     if isinstance(schedule, str):
         return schedule
     return schedule_text(tuple(schedule[:_DEPTHS])) + ", …" * (len(schedule) > _DEPTHS)
-
-
-def stage_label(stage: Document) -> str:
-    """Name a stage, its device and its depth."""
-    return f"stage {stage['index']}, {stage['device']}, depth {stage['depth']}"
-
-
-def edge_label(edge: Document) -> str:
-    """Return the bytes that an edge carries forward for a micro-batch, and the capacity of its channel."""
-    capacity = "" if edge["capacity"] is None else f", capacity {edge['capacity']}"
-    return f"{memory(edge['forward_bytes'])}{capacity}"
 
 
 def shapes_label(node: Document) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.plan.labels import edge_label, nodes_label, ranges_label, schedule_label
+from petra_graph.report.plan.labels import nodes_label, ranges_label, schedule_label
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,3 @@ def test_schedules():
     assert schedule_label("lockstep") == "lockstep"
     assert schedule_label([5, 3, 1]) == "depths 5, 3, 1"
     assert schedule_label(list(range(20, 0, -1))) == "depths 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, …"
-
-
-def test_edges():
-    assert edge_label({"forward_bytes": 2**20, "capacity": 1}) == "1 MiB, capacity 1"
-    assert edge_label({"forward_bytes": 0, "capacity": None}) == "0 B"
