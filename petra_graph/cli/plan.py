@@ -116,9 +116,9 @@ def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> 
         )
     if form == "json":
         return json_text(document)
-    from petra_graph.report.plan import graph_languages, html, trace
+    from petra_graph.report.plan import formats, html
 
-    views = {"mermaid": graph_languages.mermaid, "dot": graph_languages.dot, "html": html.html, "trace": trace.trace}
+    views = {"mermaid": formats.mermaid, "dot": formats.dot, "html": html.html, "trace": formats.trace}
     return views[form](document)
 
 

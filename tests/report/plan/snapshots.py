@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
-from petra_graph.report.plan.graph_languages import dot, mermaid
+from petra_graph.report.plan.formats import dot, mermaid, trace
 from petra_graph.report.plan.terminal import plan_text
-from petra_graph.report.plan.trace import trace
 from tests.report.plan.documents import branches, comparison, regrouped, revnet50, scaling, three_stages
 
 FOLDER = Path(__file__).parent / "snapshots"

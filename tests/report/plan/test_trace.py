@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from petra_graph.report.plan.trace import trace, trace_document
+from petra_graph.report.plan.formats import trace, trace_document
 from tests.report.plan.documents import branches, hostile, overlapped, revnet50, three_stages
 
 KEYS = {
