@@ -1,6 +1,6 @@
 """One benchmark at two commits, in turns: the ratio of every number that it writes, in one invocation.
 
-    python tools/bench/before_after.py 66cb818 WORKTREE inline.py --rounds 3
+    python tools/before_after.py 66cb818 WORKTREE inline.py --rounds 3
 
 Machines drift, so OLD and NEW take turns (OLD NEW, NEW OLD, ...), each with its own benchmark file in a checkout of its
 own. The table has the medians of both and the median of the ratios of neighbouring turns, for every number that
@@ -10,26 +10,19 @@ own. The table has the medians of both and the median of the ratios of neighbour
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from network import save
+from same_bits import ROOT, WORKTREE, Side, check_installation, environment, installed, variables
 
-ROOT = Path(__file__).parents[2]
-WORKTREE = (".", "WORKTREE")
-_OWN_MODULES_ONLY = """\
-import sys
-
-# The finder of an editable installation would supply modules that this checkout does not have.
-sys.meta_path[:] = [finder for finder in sys.meta_path if "petra_graph" not in getattr(finder, "__module__", "")]
-"""
+RESULTS = ROOT / "tools/bench/results"
 Numbers = dict[str, float]
 
 
@@ -42,7 +35,7 @@ Numbers = dict[str, float]
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
 def main(old: str, new: str, benchmark: str, arguments: tuple[str, ...], turns: int, write: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
-        sides = {"old": checkout(old, Path(name, "old")), "new": checkout(new, Path(name, "new"))}
+        sides = {label: checkout(commit, Path(name, label)) for label, commit in (("old", old), ("new", new))}
         runs: dict[str, list[Numbers]] = {"old": [], "new": []}
         for turn in range(turns):
             for side in ("old", "new") if turn % 2 == 0 else ("new", "old"):
@@ -52,42 +45,43 @@ def main(old: str, new: str, benchmark: str, arguments: tuple[str, ...], turns: 
     for row in rows:
         click.echo(f"{row['number']:60} {row['old']:12.5g} {row['new']:12.5g} {row['ratio']:8.3f}")
     if write:
-        found = {"old": described(old), "new": described(new), "arguments": list(arguments), "turns": turns}
-        save(f"before-after-{Path(benchmark).stem}", {**found, "numbers": rows})
+        now = datetime.now(UTC)
+        found = {
+            "date": now.isoformat(timespec="seconds"),
+            **{label: side.description for label, side in sides.items()},
+            "arguments": list(arguments),
+            "turns": turns,
+            "numbers": rows,
+            "environment": environment(),
+        }
+        (RESULTS / f"before-after-{Path(benchmark).stem}-{now:%Y-%m-%d}.json").write_text(json.dumps(found, indent=2))
 
 
-def checkout(commit: str, folder: Path) -> Path:
-    """Return a folder with the files of a commit, or the working tree itself."""
+def checkout(commit: str, folder: Path) -> Side:
+    """Install a commit into a folder, with its specifications and its own benchmarks."""
+    side = installed(commit, folder)
+    files = ["specs", "tools"]
     if commit in WORKTREE:
-        return ROOT
-    folder.mkdir()
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
-    return folder
-
-
-def described(commit: str) -> str:
-    """Return the hash of a commit."""
-    words = ["describe", "--always", "--dirty"] if commit in WORKTREE else ["rev-parse", "--short", commit]
-    return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout.strip()
-
-
-def measured(side: Path, benchmark: str, arguments: Sequence[str]) -> Numbers:
-    """Run a benchmark once, and return the numbers that it wrote."""
-    results = side / "tools/bench/results"
-    before = {path: path.read_bytes() for path in results.glob("*.json")}
-    with tempfile.TemporaryDirectory() as name:
-        Path(name, "sitecustomize.py").write_text(_OWN_MODULES_ONLY)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([name, str(side)])}
-        command = [sys.executable, str(side / "tools/bench" / benchmark), *arguments, "--write"]
-        subprocess.run(command, check=True, cwd=side, env=environment, stdout=subprocess.DEVNULL)
-    (written,) = (path for path in results.glob("*.json") if path.read_bytes() != before.get(path))
-    found = dict(numbers(json.loads(written.read_text())))
-    if written in before:
-        written.write_bytes(before[written])
+        command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files]
+        listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\0")
+        for name in filter(None, listed):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes((ROOT / name).read_bytes())
     else:
-        written.unlink()
-    return found
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, *files], check=True, capture_output=True)
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    check_installation(side)
+    return side
+
+
+def measured(side: Side, benchmark: str, arguments: Sequence[str]) -> Numbers:
+    """Run a benchmark once, and return the numbers that it wrote."""
+    results = side.folder / "tools/bench/results"
+    before = {path: path.read_bytes() for path in results.glob("*.json")}
+    command = [sys.executable, str(side.folder / "tools/bench" / benchmark), *arguments, "--write"]
+    subprocess.run(command, check=True, cwd=side.folder, env=variables(side), stdout=subprocess.DEVNULL)
+    (written,) = (path for path in results.glob("*.json") if path.read_bytes() != before.get(path))
+    return dict(numbers(json.loads(written.read_text())))
 
 
 def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
