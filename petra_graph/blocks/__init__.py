@@ -4,9 +4,8 @@ A reversible block author subclasses `AdditiveCoupling` and writes the residual 
 gradient with one evaluation, dropout, statistics, autocast) comes with it.
 """
 
-from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams
+from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams, backpropagate, leaf
 from petra_graph.blocks.coupling import Additive, AdditiveCoupling, TwoFunctionCoupling
-from petra_graph.blocks.differentiate import backpropagate, leaf
 from petra_graph.blocks.randomness import reseed, rng_scope
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions, option

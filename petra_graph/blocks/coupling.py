@@ -16,8 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Reversible, Streams
-from petra_graph.blocks.differentiate import backpropagate, leaf
+from petra_graph.blocks.base import Reversed, Reversible, Streams, backpropagate, leaf
 from petra_graph.blocks.grid import on_grid
 from petra_graph.blocks.randomness import rng_scope
 

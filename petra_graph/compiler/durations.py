@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from petra_graph.compiler.simulator.pipeline import StageSeconds
-from petra_graph.program.costs import CostTable, Operation
+from petra_graph.program.costs import CostTable, Operation, Profile
 from petra_graph.program.devices import EFFICIENCY, DeviceType
-from petra_graph.program.profile import Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 
 OperationSeconds = Callable[[str, Operation], float]

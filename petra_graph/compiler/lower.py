@@ -16,7 +16,7 @@ from petra_graph.graph.stage_graph import stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
-from petra_graph.program.partition import Partition, Stage
+from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import InputEdge, Segment, StageProgram
 from petra_graph.spec.model import Keeps, PrecisionSpec, Schedule, Uses

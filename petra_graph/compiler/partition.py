@@ -10,7 +10,7 @@ import networkx as nx
 from petra_graph.errors import Problem, SpecError, suggestion
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.graph.stage_graph import distances, stage_graph
-from petra_graph.program.partition import Partition, Stage
+from petra_graph.program.placement import Partition, Stage
 
 _PATH = ("partition", "stages")
 

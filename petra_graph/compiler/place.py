@@ -25,8 +25,7 @@ from petra_graph.compiler.partitioner.stage_placement import find_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
-from petra_graph.program.partition import Partition
-from petra_graph.program.placement import Placement
+from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
 from petra_graph.spec.sizes import size_text
 

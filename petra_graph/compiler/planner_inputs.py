@@ -18,11 +18,10 @@ from petra_graph.compiler.profile_check import checked_profile
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.costs import CostTable, Operation
+from petra_graph.program.costs import CostTable, Operation, Profile
 from petra_graph.program.devices import Device, Link
 from petra_graph.program.method import Method
-from petra_graph.program.partition import Partition
-from petra_graph.program.profile import Profile
+from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import AskedSchedule, PartitionSpec, Schedule, Spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.program.encoding import ITEM_BYTES, encoded_dtype
+from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.spec.model import PrecisionSpec
 
 

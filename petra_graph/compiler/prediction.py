@@ -18,8 +18,7 @@ from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.memory import PaperBytes, StageBytes
 from petra_graph.program.method import METHODS
-from petra_graph.program.partition import Partition
-from petra_graph.program.placement import Placement
+from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
 
 TICKS_SHOWN = 6

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.program.costs import CostTable
-from petra_graph.program.profile import OPERATIONS, Profile
+from petra_graph.program.costs import OPERATIONS, CostTable, Profile
 from petra_graph.record.profile import read_profile
 from petra_graph.spec.model import Spec
 

@@ -24,7 +24,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Streams
-from petra_graph.program.encoding import encoded_dtype
+from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.spec.model import StoredDtype
 
 LEVELS = 127

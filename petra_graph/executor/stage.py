@@ -17,7 +17,7 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from attrs import frozen
@@ -36,10 +36,11 @@ from petra_graph.executor.segment_runners import (
     segment_runner,
 )
 from petra_graph.executor.update import Updater
-from petra_graph.executor.weight_versions import Parameters, ParameterVersions
+from petra_graph.executor.weight_versions import Parameters, ParameterVersions, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import StoredDtype
 
@@ -251,7 +252,8 @@ def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterV
     """Return the versions of the parameters that a backward may need at an older version; None where none does."""
     stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
     names = [name for segment in stored for name in segment.nodes]
-    return ParameterVersions({name: modules[name] for name in names}) if names else None
+    own = {name: modules[name] for name in names}
+    return WeightVersions(partial(copied_parameters, own)) if own else None
 
 
 def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:

@@ -23,7 +23,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.checked import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
-from petra_graph.program.partition import Partition
+from petra_graph.program.placement import Partition
 from petra_graph.registry.building import expand, read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover

@@ -12,7 +12,7 @@ from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.precision import check_precision
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.method import Method
-from petra_graph.program.partition import Partition
+from petra_graph.program.placement import Partition
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.load import LoadedSpec

@@ -20,8 +20,7 @@ from petra_graph.planning.devices import planned_devices
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
 from petra_graph.program.devices import Device
-from petra_graph.program.partition import Partition
-from petra_graph.program.placement import Placement
+from petra_graph.program.placement import Partition, Placement
 
 
 def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:

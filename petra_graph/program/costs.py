@@ -13,6 +13,8 @@ Operations are those of the executor's segment runners:
     copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
 
 A table holds for one micro-batch size, one precision and one optimizer.
+
+A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Literal
 
 from attrs import frozen
 
+from petra_graph.program.devices import Link
 from petra_graph.spec.model import Kind
 
 Operation = Literal[
@@ -87,3 +90,35 @@ class CostTable:
     nodes: Mapping[str, NodeCost]
     assumptions: tuple[str, ...] = ()
     """Conditions under which the numbers hold, as sentences for the user."""
+
+
+OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
+    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
+    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
+    "head": frozenset({"forward_backward", "update"}),
+}
+"""The operations that a profile times, by kind of node: all that any method uses."""
+
+
+@frozen(kw_only=True)
+class Profile:
+    """One network, one micro-batch size and one precision on one type of device."""
+
+    name: str
+    """The name in the specification."""
+    device: str
+    """The device's name, as users know it."""
+    kind: Literal["cpu", "cuda"]
+    micro_batch: int
+    """Samples."""
+    compute: str
+    """`precision.compute`."""
+    threads: int
+    nodes: Mapping[str, Mapping[Operation, float]]
+    """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
+    sizes: Mapping[str, tuple[int, int]]
+    """By node: trained values, and bytes of its output; they distinguish networks."""
+    outside: float
+    """Seconds a micro-batch outside all stages: loading samples, passing messages."""
+    link: Link | None
+    """Between two of the devices; on the CPU of one machine, through its memory."""

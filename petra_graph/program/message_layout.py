@@ -4,11 +4,20 @@
 
 Only the number of samples may differ from message to message (the last batch of an evaluation is smaller), and both
 ends know that number. A tensor lies in a message as the executor sends it, encoded or not, in its own memory format.
+
+| stored as | contents |
+|---|---|
+| `as-streams` | the tensor itself |
+| `float32`, `bfloat16`, `float16` | the tensor in that type |
+| `int8` | the tensor in int8, and one float32 scale |
+
+Decision: no tensor grows when it is encoded. A type that is not smaller than the tensor's own leaves it as it is (float32
+under `precision.compute = "float32"` changes no tensor), and integers, images and tokens, are never encoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -16,8 +25,25 @@ from typing import NamedTuple
 
 from attrs import frozen
 
-from petra_graph.program.encoding import FLOATING, ITEM_BYTES, encoded_dtype
 from petra_graph.spec.model import PrecisionSpec, StoredDtype
+
+_TYPES: Mapping[int, tuple[str, ...]] = {
+    1: ("int8", "uint8", "bool"),
+    2: ("float16", "bfloat16", "int16", "uint16"),
+    4: ("float32", "int32", "uint32"),
+    8: ("float64", "int64", "uint64", "complex64"),
+    16: ("complex128",),
+}
+ITEM_BYTES: Mapping[str, int] = {name: size for size, names in _TYPES.items() for name in names}
+FLOATING = ("float64", "float32", "bfloat16", "float16")
+
+
+def encoded_dtype(stored: StoredDtype, own: str) -> str:
+    """Return the type in which the elements of a tensor of type `own` are stored."""
+    if stored == "as-streams" or own not in FLOATING or ITEM_BYTES[stored] >= ITEM_BYTES[own]:
+        return own
+    return stored
+
 
 _ALIGNMENT_BYTES = 64
 _IMAGE_DIMENSIONS = 4

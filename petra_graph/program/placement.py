@@ -1,12 +1,42 @@
-"""Where a network runs: the device and process of every stage, and how far each stage runs ahead."""
+"""Where a network runs: the nodes of every stage, its device and process, and how far it runs ahead."""
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Sequence
+
+from attrs import evolve, frozen
 
 from petra_graph.program.devices import Device
-from petra_graph.program.partition import Partition
 from petra_graph.spec.model import Schedule
+
+
+@frozen(kw_only=True)
+class Stage:
+    """A set of nodes that share one delay and one optimizer step."""
+
+    nodes: tuple[str, ...]
+    """In topological order."""
+    device: str
+    distance: int
+    """Longest path to the head's stage, counted in stages (the paper's J - j)."""
+    rank: int = 0
+    """The process that hosts the stage, counted within one replica."""
+
+
+@frozen(kw_only=True)
+class Partition:
+    """All stages, from the source's to the head's, in topological order."""
+
+    stages: tuple[Stage, ...]
+
+    def spread_over(self, devices: Sequence[str]) -> Partition:
+        """Return the same stages spread over `devices` in order, each device with as many as another or one more."""
+        count = len(self.stages)
+        return Partition(
+            stages=tuple(
+                evolve(stage, device=devices[index * len(devices) // count]) for index, stage in enumerate(self.stages)
+            )
+        )
 
 
 @frozen(kw_only=True)

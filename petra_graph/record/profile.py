@@ -11,7 +11,7 @@ import attrs
 from cattrs import Converter
 
 from petra_graph.errors import SpecError
-from petra_graph.program.profile import Profile
+from petra_graph.program.costs import Profile
 from petra_graph.record.run_directory import environment, write_output
 
 FORMAT = 1

@@ -10,10 +10,9 @@ from attrs import frozen
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.executor.learning_rate import LearningRate
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import Updater, parameter_groups
+from petra_graph.executor.update import LearningRate, Updater, parameter_groups
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram

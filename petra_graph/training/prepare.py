@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from attrs import evolve, frozen
 
-from petra_graph.executor.learning_rate import horizon, learning_rate
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import horizon, learning_rate
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices

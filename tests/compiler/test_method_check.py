@@ -6,7 +6,7 @@ import pytest
 
 from petra_graph.compiler.method_check import check_depths, check_method
 from petra_graph.errors import Problem, SpecError
-from petra_graph.program.partition import Partition, Stage
+from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
 from tests.pipelines import BRANCHES, built_graph, node
 

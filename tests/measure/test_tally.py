@@ -11,9 +11,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from petra_graph.measure.kernel_flops import kernel_flops
 from petra_graph.measure.meta_kernels import NotOnMeta
-from petra_graph.measure.tally import Tally
+from petra_graph.measure.tally import Tally, kernel_flops
 
 
 def convolved():

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import capacity
-from petra_graph.program.schedule import order
+from petra_graph.program.schedule import order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.program.static_order import static_order
 from tests.pipelines import GRAPHS, SHAPES, pipeline
 
 CASES = st.tuples(

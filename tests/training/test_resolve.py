@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.program.partition import Partition
+from petra_graph.program.placement import Partition
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepare import prepare

@@ -7,7 +7,7 @@ channels connects stages, so processes, their timing and the policy change no bi
 
     policy     an operation begins                                                      for
     arrival    when its messages and its room are there, nearest to the head first      processors
-    static     in one order, a pure function of the program (`program.static_order`)    devices that queue work, and
+    static     in one order, a pure function of the program (`program.schedule`)    devices that queue work, and
                                                                                         replicas that wait for each other
 
 Where no operation can begin, the process sleeps until a message, room, or a request comes.
@@ -24,9 +24,8 @@ import torch.distributed as dist
 from petra_graph.errors import Interrupted
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.program.schedule import Action
+from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.program.static_order import static_evaluation_order, static_order
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,

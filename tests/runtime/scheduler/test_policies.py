@@ -11,7 +11,7 @@ from threading import Lock, Thread
 import pytest
 import torch
 
-from petra_graph.program.static_order import static_order
+from petra_graph.program.schedule import static_order
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler

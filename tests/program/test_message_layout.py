@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.program.encoding import encoded_dtype
+from petra_graph.program.message_layout import encoded_dtype
 from tests.costs import encoded_bytes
 
 
