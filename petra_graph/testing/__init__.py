@@ -4,20 +4,13 @@ A block's own tests need one call, `check_block(MyBlock, inputs=[(8, 6, 6), (8, 
 is a function of its own as well, which takes a `Trial`.
 """
 
-from petra_graph.testing.autocast import check_autocast
+from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
 from petra_graph.testing.conformance import PROMISES, check_block, promises_of
 from petra_graph.testing.declarations import check_declaration, check_imports_no_torch
-from petra_graph.testing.evaluation_mode import check_evaluation_mode
-from petra_graph.testing.gradients import check_gradients
-from petra_graph.testing.meta_device import check_meta_device
-from petra_graph.testing.ownership import check_streams_untouched
+from petra_graph.testing.evaluation import check_evaluation_mode, check_randomness, check_recomputation
 from petra_graph.testing.promise import BrokenPromise
-from petra_graph.testing.randomness import check_randomness
-from petra_graph.testing.recomputation import check_recomputation
-from petra_graph.testing.reversal import check_inverse, check_one_evaluation
-from petra_graph.testing.shapes import check_shapes
-from petra_graph.testing.state import check_state_dict
-from petra_graph.testing.statistics import check_statistics
+from petra_graph.testing.state import check_state_dict, check_statistics
+from petra_graph.testing.streams import check_meta_device, check_shapes, check_streams_untouched
 from petra_graph.testing.trial import Trial
 
 __all__ = [

@@ -13,7 +13,6 @@ from petra_graph.registry.trust import find_fault
 from petra_graph.testing.promise import BrokenPromise
 from petra_graph.testing.trial import Trial
 
-PROMISE = "declaration"
 _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}
 
 
@@ -22,23 +21,23 @@ def check_declaration(trial: Trial) -> None:
     declaration, block_class = trial.declaration, trial.block_class
     fault = find_fault(declaration, BlockDeclaration)
     if fault:
-        raise BrokenPromise(PROMISE, f"it {fault}", "mend the declaration: no block can be built from it")
+        raise BrokenPromise("declaration", f"it {fault}", "mend the declaration: no block can be built from it")
     for name, attribute in (("kind", "kind"), ("streams", "streams"), ("options", "Options")):
         declared, own = getattr(declaration, name), getattr(block_class, attribute)
         if declared != own:
             found = f"it declares {name} = {declared!r}, and {trial.name} has {own!r}"
-            raise BrokenPromise(PROMISE, found, f"make them equal; the class's is its attribute `{attribute}`")
+            raise BrokenPromise("declaration", found, f"make them equal; the class's is its attribute `{attribute}`")
     base = _BASES[declaration.kind]
     if base not in block_class.__mro__:
         found = f"kind is {declaration.kind!r}, and {trial.name} does not subclass {base.__name__}"
-        raise BrokenPromise(PROMISE, found, "subclass it: kinds are types, and training asks for the type")
+        raise BrokenPromise("declaration", found, "subclass it: kinds are types, and training asks for the type")
     if declaration.streams is not None and declaration.streams != len(trial.inputs):
         found = f"it reads {declaration.streams} streams, and the trial has {len(trial.inputs)} inputs"
-        raise BrokenPromise(PROMISE, found, "give as many shapes as the block reads, or mend `streams`")
+        raise BrokenPromise("declaration", found, "give as many shapes as the block reads, or mend `streams`")
     loose = [field.name for field in attrs.fields(declaration.options) if not field.kw_only]
     if loose or not _is_frozen(declaration.options):
         found = f"options class {declaration.options.__name__} can be changed or takes positional values"
-        raise BrokenPromise(PROMISE, found, "decorate it with @attrs.frozen(kw_only=True)")
+        raise BrokenPromise("declaration", found, "decorate it with @attrs.frozen(kw_only=True)")
 
 
 def check_imports_no_torch(module: str) -> None:

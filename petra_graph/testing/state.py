@@ -1,14 +1,16 @@
-"""The state dictionary of a block holds everything that the block learns."""
+"""A block's state: all that it learns is in the state dictionary, where running statistics count every micro-batch once."""
 
 from __future__ import annotations
 
-from petra_graph.testing.harness import Harness
-from petra_graph.testing.promise import BrokenPromise, all_equal
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block
+from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
+from petra_graph.testing.promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.trial import Trial
 
-PROMISE = "state dictionary"
-REMEDY = "hold learned values in nn.Parameter and running ones in register_buffer, persistent; Linear and BatchNorm do"
-MICRO_BATCH = 7
+_UNSEEN = 7
 """A micro-batch on which neither block has trained."""
 
 
@@ -21,10 +23,52 @@ def check_state_dict(trial: Trial) -> None:
         other.block.load_state_dict(state)
     except RuntimeError as error:
         found = f"another block of the same options does not take it: {str(error).splitlines()[-1].strip()}"
-        raise BrokenPromise(PROMISE, found, "let its keys and shapes follow from inputs and options alone") from error
-    inputs = trained.inputs(MICRO_BATCH)
+        remedy = "let its keys and shapes follow from inputs and options alone"
+        raise BrokenPromise("state dictionary", found, remedy) from error
+    inputs = trained.inputs(_UNSEEN)
     for mode in ("training", "evaluation"):
         for harness in (trained, other):
             harness.block.train(mode == "training")
-        if not all_equal(trained.peek(MICRO_BATCH, inputs), other.peek(MICRO_BATCH, inputs)):
-            raise BrokenPromise(PROMISE, f"a block that has loaded it gives other outputs in {mode} mode", REMEDY)
+        if not all_equal(trained.peek(_UNSEEN, inputs), other.peek(_UNSEEN, inputs)):
+            found = f"a block that has loaded it gives other outputs in {mode} mode"
+            remedy = "hold learned values in nn.Parameter, running ones in persistent buffers; Linear and BatchNorm do"
+            raise BrokenPromise("state dictionary", found, remedy)
+
+
+_STATISTICS_REMEDY = (
+    "hold running statistics in buffers of a submodule with an attribute `track_running_stats`, "
+    "and update them only where it is true and the module is training"
+)
+
+
+def check_statistics(trial: Trial) -> None:
+    """A forward without a graph leaves all buffers alone; forward and backward together update them once."""
+    harness, plain = Harness(trial), Harness(trial)
+    for m in range(MICRO_BATCHES):
+        inputs = harness.inputs(m)
+        before = _buffers(harness.block)
+        harness.peek(m, inputs)
+        changed = [name for name, value in _buffers(harness.block).items() if not torch.equal(value, before[name])]
+        if changed:
+            found = f"{', '.join(changed)} changed in a forward without a graph, so each micro-batch counts twice"
+            raise BrokenPromise("statistics", found, _STATISTICS_REMEDY)
+        outputs = harness.forward(m, inputs)
+        gradients = gradients_for(m, outputs)
+        harness.backward(m, outputs, gradients)
+        plain.plain_pass(m, inputs, gradients)
+        _compare_buffers(_buffers(harness.block), _buffers(plain.block), before)
+
+
+def _compare_buffers(found: dict[str, Tensor], expected: dict[str, Tensor], before: dict[str, Tensor]) -> None:
+    for name, value in found.items():
+        if not relative_error([value], [expected[name]]) <= tolerance(torch.float64):
+            moved, once = (relative_error([after], [before[name]]) for after in (value, expected[name]))
+            message = (
+                f"over forward and backward of one micro-batch {name} moved by {moved:.2e} relative; "
+                f"one training forward moves it by {once:.2e}"
+            )
+            raise BrokenPromise("statistics", message, _STATISTICS_REMEDY)
+
+
+def _buffers(block: Block) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in block.named_buffers()}

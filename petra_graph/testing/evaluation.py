@@ -1,0 +1,97 @@
+"""An evaluation of a block follows from its inputs, its parameters and the micro-batch's key alone.
+
+With a graph or without, after other micro-batches, it gives the same outputs; evaluation mode draws no random number.
+"""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import torch
+
+from petra_graph.testing.harness import Harness, gradients_for
+from petra_graph.testing.promise import BrokenPromise, all_equal, expect_close, largest_difference
+from petra_graph.testing.trial import Trial
+
+_DRAW = "draw with torch functions on the stream's own device and its default generator: dropout, torch.rand_like"
+
+
+def check_recomputation(trial: Trial) -> None:
+    """The outputs of each micro-batch are the same with a graph, after others have passed."""
+    remedy = (
+        "let outputs follow from inputs, parameters and torch's own generator alone: "
+        "no counters, no caches, no question whether gradients are on"
+    )
+    harness = Harness(trial)
+    for trip in harness.train():
+        outputs, _ = harness.plain_pass(trip.m, trip.inputs, trip.gradients)
+        found = "the same micro-batch gives other outputs when it is evaluated again"
+        expect_close("recomputation", found, outputs, trip.outputs, remedy=remedy)
+
+
+def check_randomness(trial: Trial) -> None:
+    """One micro-batch draws the same numbers whenever it runs, another one others, and no global generator moves.
+
+    `check_inverse` checks that the reconstruction uses the forward's masks: a wrong mask gives a wrong input.
+    """
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    before = _generators()
+    first, second = harness.peek(0, inputs), harness.peek(0, inputs)
+    if not all_equal(first, second):
+        difference = f"outputs differ by up to {largest_difference(first, second):.1e}"
+        remedy = f"{_DRAW}; not with numpy, `random` or a generator of the block's own"
+        raise BrokenPromise("randomness", f"the same micro-batch drew other numbers: {difference}", remedy)
+    outputs = harness.forward(0, inputs)
+    harness.backward(0, outputs, gradients_for(0, outputs))
+    moved = [name for name, state in _generators().items() if state != before[name]]
+    if moved:
+        raise BrokenPromise("randomness", f"training moved the global generator of {' and '.join(moved)}", _DRAW)
+    if _draws(trial) and all_equal(first, harness.peek(1, inputs)):
+        found = "the block draws random numbers, and two micro-batches drew the same"
+        raise BrokenPromise("randomness", found, f"{_DRAW}; seed nothing")
+
+
+def _draws(trial: Trial) -> bool:
+    """Whether an evaluation of the block moves torch's generator."""
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    with harness.without_graph():
+        before = torch.get_rng_state()
+        harness.block(*inputs)
+        return not torch.equal(torch.get_rng_state(), before)
+
+
+def _generators() -> dict[str, bytes]:
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002  the global one is observed here, not used
+        "python": repr(random.getstate()).encode(),
+    }
+
+
+def check_evaluation_mode(trial: Trial) -> None:
+    """A batch gives the outputs of its samples one by one, since the last batch of an evaluation may be short.
+
+    Buffers and torch's generator stay as they are.
+    """
+    harness = Harness(trial)
+    harness.train()
+    block = harness.block.eval()
+    inputs = harness.inputs(0)
+    state = {key: value.clone() for key, value in block.state_dict().items()}
+    generator = torch.get_rng_state()
+    with torch.no_grad():
+        whole = block(*inputs)
+        single = [block(*(stream[row : row + 1] for stream in inputs)) for row in range(trial.batch)]
+    if not torch.equal(torch.get_rng_state(), generator):
+        remedy = "draw only where self.training; nn.Dropout does"
+        raise BrokenPromise("evaluation mode", "random numbers were drawn", remedy)
+    changed = [key for key, value in block.state_dict().items() if not torch.equal(value, state[key])]
+    if changed:
+        remedy = "update buffers only where self.training"
+        raise BrokenPromise("evaluation mode", f"{', '.join(changed)} changed", remedy)
+    rows = [torch.cat([streams[index] for streams in single]) for index in range(len(whole))]
+    remedy = "normalise with running statistics where not self.training; BatchNorm does"
+    expect_close("evaluation mode", "a batch's outputs are not those of its samples", rows, whole, remedy=remedy)

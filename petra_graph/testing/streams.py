@@ -1,0 +1,102 @@
+"""A block's streams: their shapes, on every device, and the memory of its callers, which it leaves as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
+from petra_graph.testing.harness import Harness, gradients_for
+from petra_graph.testing.promise import BrokenPromise, author_line, largest_difference, listing, name_of
+from petra_graph.testing.trial import Trial
+
+
+def check_shapes(trial: Trial) -> None:
+    """Outputs are a tuple of tensors [n, ...] in the streams' type; a reversible block keeps shapes, a head returns one."""
+    harness = Harness(trial)
+    block, dtype = harness.block, harness.numerics.dtype
+    inputs = harness.inputs(0)
+    with harness.without_graph():
+        outputs: Any = block(*inputs)
+    if not isinstance(outputs, tuple) or not outputs or not all(isinstance(stream, Tensor) for stream in outputs):
+        found = f"forward returned {type(outputs).__name__}"
+        raise BrokenPromise("shapes", found, "return a tuple of tensors, also where it is one: `return (y,)`")
+    shapes, expected = ([tuple(stream.shape) for stream in streams] for streams in (outputs, inputs))
+    if any(shape[:1] != (trial.batch,) for shape in shapes):
+        found = f"{trial.batch} samples came in, and {listing(shapes)} came out"
+        raise BrokenPromise("shapes", found, "keep the batch as every output's first dimension")
+    for stream in outputs:
+        if stream.is_floating_point() and stream.dtype != dtype:
+            found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
+            remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
+            raise BrokenPromise("shapes", found, remedy)
+    if block.kind == "reversible" and shapes != expected:
+        found = f"{listing(expected)} came in, and {listing(shapes)} came out"
+        raise BrokenPromise("shapes", found, "a reversible block keeps shapes; subclass Buffered where they change")
+    if block.kind == "head" and len(shapes) != 1:
+        raise BrokenPromise("shapes", f"a head returned {len(shapes)} streams", "return one, which the loss reads")
+
+
+def check_streams_untouched(trial: Trial) -> None:
+    """Forward leaves its inputs as they are, and backward its outputs and gradients.
+
+    Others hold the same tensors: a buffer, a second consumer, a message in a channel.
+    """
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    before = _copies(inputs)
+    harness.peek(0, inputs)
+    _expect_untouched("forward", "input", inputs, before)
+    outputs = harness.forward(0, inputs)
+    gradients = gradients_for(0, outputs)
+    before, gradients_before = _copies(outputs), _copies(gradients)
+    harness.backward(0, outputs, gradients)
+    _expect_untouched("backward", "output", outputs, before)
+    _expect_untouched("backward", "gradient", gradients, gradients_before)
+
+
+def _copies(streams: Streams) -> Streams:
+    return tuple(stream.clone() for stream in streams)
+
+
+def _expect_untouched(where: str, noun: str, streams: Streams, before: Streams) -> None:
+    for index, (stream, copy) in enumerate(zip(streams, before, strict=True)):
+        if not torch.equal(stream, copy):
+            change = f"{largest_difference([stream], [copy]):.1e}"
+            found = f"{where} changed its {noun} stream {index} in place, by up to {change}"
+            remedy = "write x + y for x += y, and give inplace=True to no layer that reads a stream itself"
+            raise BrokenPromise("streams untouched", found, remedy)
+
+
+def check_meta_device(trial: Trial) -> None:
+    """Built on the meta device, or moved there, a block gives the shapes that it gives on the CPU.
+
+    A move there fails as one to an accelerator would: a tensor that is no buffer stays behind.
+    """
+    harness = Harness(trial, "float32")
+    streams = harness.inputs(0)
+    with harness.without_graph():
+        expected = _shapes_of(harness.block, streams)
+    on_meta = tuple(stream.to("meta") for stream in streams)
+    with torch.device("meta"):
+        built = trial.block_class(trial.inputs, trial.options)
+    moved = harness.block.to("meta")
+    reads = "read no values of tensors: no item(), no branch on data; make new ones with x.new_zeros"
+    holds = "hold constants with register_buffer, so that they move with the block"
+    for way, block, remedy in (("built there", built, reads), ("moved there", moved, holds)):
+        try:
+            shapes = _shapes_of(block, on_meta)
+        except Exception as error:
+            message = str(error).strip().partition("\n")[0]
+            found = f"{way}, it raised {type(error).__name__} at {author_line(error)}: {message}"
+            raise BrokenPromise("meta device", found, remedy) from error
+        if shapes != expected:
+            found = f"{way}, it gives {listing(shapes)}, and {listing(expected)} on the CPU"
+            raise BrokenPromise("meta device", found, "let shapes follow from shapes and options alone")
+
+
+def _shapes_of(block: Block, streams: Streams) -> tuple[Shape, ...]:
+    with torch.no_grad(), frozen_statistics(block):
+        return tuple(tuple(stream.shape) for stream in block(*streams))
