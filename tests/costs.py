@@ -11,13 +11,13 @@ from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
+from tools.bench.stage_peaks import StagePeaks
 
 UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 

@@ -6,8 +6,8 @@ code provides, and no code reads a flag.
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
 declared order and returns a tuple of streams.
 
-Every backward is a vector-Jacobian product by `backpropagate`. Parameter gradients are added to `grad` by autograd itself,
-which keeps the first of a window without a copy and adds the others in place; input gradients are returned.
+Every backward is a vector-Jacobian product by `backpropagate`. Parameter gradients are added to `grad` by autograd
+itself, which keeps the first of a window without a copy and adds the others in place; input gradients are returned.
 """
 
 from __future__ import annotations

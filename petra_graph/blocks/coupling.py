@@ -6,23 +6,73 @@
 
 The residual function's value is needed to reconstruct, and its graph to differentiate: one evaluation in the backward
 gives both (PETRA section 4.2; Gomez et al. 2017, https://arxiv.org/abs/1707.04585, algorithm 1).
+
+On a grid of multiples of 2^-q an additive coupling reconstructs to the bit. Where every term of x + F(x) is a multiple
+of 2^-q and every sum stays below 2^(24-q), a float32 addition is exact, and so is the subtraction that undoes it, at
+any depth, with F in float32 or bfloat16. All values that enter the streams are rounded: the outputs of buffered nodes,
+and every residual function's value. The gradient ignores the rounding.
+
+A grid removes rounding error, not the effect of parameters that changed in between; and it needs a residual function
+that gives the same bits twice.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from petra_graph.blocks.base import Reversed, Reversible, Streams, backpropagate, leaf
-from petra_graph.blocks.grid import on_grid
 from petra_graph.blocks.randomness import rng_scope
+
+_bits: ContextVar[int | None] = ContextVar("petra_graph_grid_bits", default=None)
+
+
+@contextmanager
+def grid(bits: int | None) -> Iterator[None]:
+    """Run with streams on the grid of multiples of 2^-bits; None: without a grid."""
+    token = _bits.set(bits)
+    try:
+        yield
+    finally:
+        _bits.reset(token)
+
+
+def on_grid(value: Tensor, like: Tensor) -> Tensor:
+    """Round `value` to the grid in force, in the type of the stream `like`; without a grid, return `value`."""
+    bits = _bits.get()
+    return value if bits is None else rounded(value.to(like.dtype), bits)
+
+
+def rounded(value: Tensor, bits: int) -> Tensor:
+    """Round to multiples of 2^-bits, with a straight-through gradient."""
+    return cast(Tensor, _Round.apply(value, bits))
+
+
+def grid_limit(dtype: torch.dtype, bits: int) -> float:
+    """Return the magnitude from which on sums of grid values are no longer exact."""
+    return float(2.0 / torch.finfo(dtype).eps / 2**bits)
+
+
+class _Round(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, value: Tensor, bits: int) -> Tensor:
+        """Scale by a power of two, which is exact, round, and scale back."""
+        return (value * 2.0**bits).round_().mul_(2.0**-bits)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Pass the gradient straight through."""
+        return gradient, None
 
 
 class Additive(Reversible):
-    """A reversible block that only adds to its streams, so that it is exact on a grid (`petra_graph.blocks.grid`)."""
+    """A reversible block that only adds to its streams, so that it is exact on a grid."""
 
 
 class AdditiveCoupling(Additive):

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from attrs import field, frozen
 
-from petra_graph.graph.node_graph import INPUT, NodeGraph
-from petra_graph.graph.stage_graph import stage_graph
+from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
 from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method

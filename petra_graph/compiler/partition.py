@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, suggestion
-from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.graph.stage_graph import distances, stage_graph
+from petra_graph.graph.node_graph import NodeGraph, distances, stage_graph
 from petra_graph.program.placement import Partition, Stage
 
 _PATH = ("partition", "stages")

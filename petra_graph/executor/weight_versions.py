@@ -1,4 +1,4 @@
-"""Older parameters of a stage, for backwards that use them, and the gradients that a backward adds to the current ones.
+"""A stage's parameters between forward and backward: their older versions, the gradients that are added to them.
 
 `program.weight_versions` decides when a version is copied and when the copy is dropped.
 

@@ -26,11 +26,11 @@ from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, Problem, SpecError
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.measure.live_bytes import distinct_bytes
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.optimizer import measure_update
 from petra_graph.measure.shapes import Memo, build_block
+from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.costs import CostTable, NodeCost
 from petra_graph.registry.contracts import BuildOptimizer, Loss
@@ -120,9 +120,11 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
-    update = measure_update(module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip)
-    work = {**measured.cost.work, "update": update.work}
-    cost = attrs.evolve(measured.cost, optimizer_bytes=update.state_bytes, work=work)
+    state_bytes, update = measure_update(
+        module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip
+    )
+    work = {**measured.cost.work, "update": update}
+    cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)
     return attrs.evolve(measured, cost=cost, obstacle=obstacle)
 
 
@@ -189,8 +191,8 @@ def _run(
         reads_samples=reads_samples,
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    counted = count_operations(trial, conditions.loss, _classes(batch, numerics.device))
-    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in counted.outputs)
+    returned, work = count_operations(trial, conditions.loss, _classes(batch, numerics.device))
+    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
         kind=node.kind,
@@ -203,7 +205,7 @@ def _run(
         input_values=tuple(stream.values(batch) for stream in inputs),
         input_bytes=tuple(stream.bytes(batch) for stream in inputs),
         output_bytes=tuple(stream.bytes(batch) for stream in outputs),
-        work=counted.work,
+        work=work,
     )
     return _Measured(cost=cost, outputs=outputs)
 

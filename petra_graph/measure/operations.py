@@ -15,11 +15,10 @@ from attrs import frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
-from petra_graph.blocks.grid import grid
+from petra_graph.blocks.coupling import grid
 from petra_graph.executor.numerics import NumericsContext, largest_magnitude
 from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, SegmentRunner, StashGraph
-from petra_graph.measure.live_bytes import distinct_bytes, storages
-from petra_graph.measure.tally import Lap, Tally
+from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
 from petra_graph.program.costs import Operation, Work
 from petra_graph.registry.contracts import Loss
 
@@ -79,16 +78,8 @@ class NodeTrial:
         self.module.zero_grad(set_to_none=True)
 
 
-@frozen(kw_only=True)
-class NodeWork:
-    """The work of a node's operations, and its outputs."""
-
-    outputs: Streams
-    work: Mapping[Operation, Work]
-
-
-def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
-    """Run and count all operations that a node of its class may meet in training.
+def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> tuple[Streams, Mapping[Operation, Work]]:
+    """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
         trial: the node.
@@ -96,7 +87,7 @@ def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
         classes: the head's targets, if the loss accepts them; else targets are like the head's output.
     """
     if isinstance(trial.module, Head):
-        return _head(trial, loss, classes)
+        return (), {"forward_backward": _head(trial, loss, classes)}
     runner = trial.runner(Reconstruct)
     with Tally() as tally:
         outputs = runner.run_without_graph(0, trial.inputs)
@@ -110,7 +101,7 @@ def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
         returned = tuple(map(torch.zeros_like, outputs))
         work["invert"] = _invert(runner, returned)
         work["reverse"] = _reverse(trial, runner, returned, gradients)
-    return NodeWork(outputs=outputs, work=work)
+    return outputs, work
 
 
 def _recompute(trial: NodeTrial, gradients: Streams) -> Work:
@@ -172,7 +163,7 @@ def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     return work_of(lap, shares=_shares(inputs, outputs))
 
 
-def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
+def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> Work:
     runner = trial.runner(HeadRunner, loss=loss)
     target = _accepted(runner, trial, classes)
 
@@ -180,7 +171,7 @@ def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> NodeWork:
         runner.forward_backward(0, trial.inputs, target)
         return runner.pending.take(0).gradients
 
-    return NodeWork(outputs=(), work={"forward_backward": _differentiated(trial, run, trial.inputs)})
+    return _differentiated(trial, run, trial.inputs)
 
 
 def _accepted(runner: HeadRunner, trial: NodeTrial, classes: Tensor) -> Tensor:

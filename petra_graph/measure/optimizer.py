@@ -11,14 +11,12 @@ from typing import Any
 
 import attrs
 import torch
-from attrs import frozen
 from torch import nn
 
 from petra_graph.blocks import Block
 from petra_graph.executor.update import Updater, parameter_groups
-from petra_graph.measure.live_bytes import distinct_bytes, tensors
 from petra_graph.measure.operations import work_of
-from petra_graph.measure.tally import Tally
+from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.program.costs import Work
 from petra_graph.registry.contracts import BuildOptimizer, ParameterGroups
 from petra_graph.spec.model import ClipSpec
@@ -27,16 +25,8 @@ _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
 
-@frozen(kw_only=True)
-class UpdateCost:
-    """An optimizer's state and step."""
-
-    state_bytes: int
-    work: Work
-
-
-def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None) -> UpdateCost:
-    """Step twice with an optimizer over a module's parameters: the first step makes its state.
+def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None) -> tuple[int, Work]:
+    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and its second step.
 
     Args:
         module: on any device.
@@ -47,18 +37,18 @@ def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: Cli
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
-        return UpdateCost(state_bytes=0, work=Work())
+        return 0, Work()
     try:
-        cost = _stepped(_copies(groups, "meta"), build, options)
+        state_bytes, work = _stepped(_copies(groups, "meta"), build, options)
     except (RuntimeError, NotImplementedError):  # it reads values
-        cost = _stepped(_copies(groups, "cpu"), build, options)
+        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options)
     if clip is None or clip.by == "value":
-        return cost
-    working = max(cost.work.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
-    return attrs.evolve(cost, work=attrs.evolve(cost.work, working_bytes=working, accumulating_bytes=working))
+        return state_bytes, work
+    working = max(work.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
+    return state_bytes, attrs.evolve(work, working_bytes=working, accumulating_bytes=working)
 
 
-def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any) -> UpdateCost:
+def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any) -> tuple[int, Work]:
     parameters = [*groups.decayed, *groups.undecayed]
     optimizer = build(groups, options)
     updater = Updater(parameters, optimizer, lambda _: options.lr, None)
@@ -68,7 +58,7 @@ def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any) -> Up
     _give_gradients(parameters)
     with Tally() as tally:
         updater.step()
-        return UpdateCost(state_bytes=state_bytes, work=work_of(tally.lap()))
+        return state_bytes, work_of(tally.lap())
 
 
 def _give_gradients(parameters: Sequence[nn.Parameter]) -> None:

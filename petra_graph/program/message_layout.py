@@ -11,8 +11,8 @@ ends know that number. A tensor lies in a message as the executor sends it, enco
 | `float32`, `bfloat16`, `float16` | the tensor in that type |
 | `int8` | the tensor in int8, and one float32 scale |
 
-Decision: no tensor grows when it is encoded. A type that is not smaller than the tensor's own leaves it as it is (float32
-under `precision.compute = "float32"` changes no tensor), and integers, images and tokens, are never encoded.
+Decision: no tensor grows when it is encoded. A type that is not smaller than the tensor's own leaves it as it is
+(float32 under `precision.compute = "float32"` changes no tensor), and integers, images and tokens, are never encoded.
 """
 
 from __future__ import annotations

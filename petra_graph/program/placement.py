@@ -1,4 +1,4 @@
-"""Where a network runs: the nodes of every stage, its device and process, and how far it runs ahead."""
+"""Where a network runs: the nodes of every stage, its device, its process, the schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of operations: of one stage, which follows from its depth, and of several.
+"""The order of operations: in one stage, where it follows from its depth, or over several stages.
 
 Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
@@ -18,11 +18,11 @@ drain's last backward. No operation is ever reordered, so timing has no effect.
 
 On a graph J-j is the longest path from stage j to the head's stage, counted in stages.
 
-`static_order` gives one order for the operations of several stages: a pure function of their programs, free of deadlock.
-Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages that it
-sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process that performs
-its own part of this order waits only for operations that come before. An evaluation goes batch by batch, each from the
-first stage to the head.
+`static_order` gives one order for the operations of several stages: a pure function of their programs, free of
+deadlock. Each stage keeps its own order. Of the stages whose next operation has its messages, and room for the messages
+that it sends, the stage nearest to the head goes first. So every operation comes after all that it needs: a process
+that performs its own part of this order waits only for operations that come before. An evaluation goes batch by batch,
+each from the first stage to the head.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A block's state: all that it learns is in the state dictionary, where running statistics count every micro-batch once."""
+"""A block's state: the state dictionary holds all that it learns; running statistics count every micro-batch once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A block's streams: their shapes, on every device, and the memory of its callers, which it leaves as it is."""
+"""A block's streams: shapes that hold on every device, memory that stays its callers'."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.graph.stage_graph import distances, growing_edges, stage_graph
+from petra_graph.graph.node_graph import distances, growing_edges, stage_graph
 from tests.graph.strategies import cuts, networks
 from tests.pipelines import built_graph
 

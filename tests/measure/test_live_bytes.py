@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.measure.live_bytes import LiveBytes, distinct_bytes, tensors
+from petra_graph.measure.tally import LiveBytes, distinct_bytes, tensors
 
 DEVICES = ["cpu", "meta"]
 

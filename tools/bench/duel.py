@@ -18,7 +18,7 @@ from torch import Tensor
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.measure.live_bytes import LiveBytes
+from petra_graph.measure.tally import LiveBytes
 from petra_graph.planning.plan import plan
 from petra_graph.record.profile import write_profile
 from petra_graph.runtime.control.waker import Waker

@@ -21,7 +21,7 @@ from network import Plain, loss_of, prepared, runtime_of, save
 
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.update import parameter_groups
-from petra_graph.measure.live_bytes import LiveBytes
+from petra_graph.measure.tally import LiveBytes
 from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch

@@ -10,13 +10,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from stage_peaks import StagePeaks
 from torch import Tensor, nn
 
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.program.costs import CostTable
 from petra_graph.record.run_directory import environment
 from petra_graph.registry.building import load

@@ -1,7 +1,7 @@
 """Predicted against measured peak memory, stage by stage.
 
 Measured are the bytes of tensors alive at dispatch level on the CPU, each stage as if on a device of its own
-(`petra_graph.measure.stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
+(`stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from petra_graph.compiler.partitioner.problem import PartitionProblem
-from petra_graph.graph.stage_graph import distances, stage_graph
+from petra_graph.graph.node_graph import distances, stage_graph
 
 
 @frozen(kw_only=True)

@@ -23,7 +23,7 @@ from attrs import evolve
 from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
 from petra_graph.errors import Problem, SpecError
-from petra_graph.graph.stage_graph import distances, growing_edges
+from petra_graph.graph.node_graph import distances, growing_edges
 from petra_graph.program.channels import ChannelKey
 
 TOLERANCE = 1e-3

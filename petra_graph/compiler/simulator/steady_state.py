@@ -16,7 +16,7 @@ from petra_graph.compiler.simulator.pipeline import Pipeline
 from petra_graph.compiler.simulator.precedence import Precedence, precedence_graph
 from petra_graph.compiler.simulator.repetition import period
 from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.graph.stage_graph import growing_edges
+from petra_graph.graph.node_graph import growing_edges
 
 _DEEP = 1_000
 """A depth at which no stage of an unbounded pipeline waits for its own backwards."""

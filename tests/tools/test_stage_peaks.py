@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from petra_graph.measure.stage_peaks import StagePeaks
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from tests.costs import samples
 from tests.pipelines import CHAIN, pipeline
+from tools.bench.stage_peaks import StagePeaks
 
 SHAPE = (8,)
 

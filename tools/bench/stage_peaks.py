@@ -19,7 +19,7 @@ from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
-from petra_graph.measure.live_bytes import LiveBytes, storages
+from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
 
 _NO_STAGE = 0
