@@ -16,14 +16,12 @@ from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.coupling import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
-from petra_graph.program.message_layout import dense_strides
+from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of streams and parameters, by `precision.compute`."""
-_IMAGES = 4
-"""Dimensions: samples, channels, height, width."""
 
 
 @frozen(kw_only=True)
@@ -125,7 +123,7 @@ class NumericsContext:
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the memory format of a stream with so many dimensions, the batch's included."""
-        last = self.precision.memory_format == "channels-last" and dimensions == _IMAGES
+        last = self.precision.memory_format == "channels-last" and dimensions == IMAGE_DIMENSIONS
         return torch.channels_last if last else torch.contiguous_format
 
     def prepare(self, sample: Tensor) -> Tensor:

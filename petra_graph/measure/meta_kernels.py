@@ -17,8 +17,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor
 
-_IMAGE = 4
-"""Dimensions of a batch of images."""
+from petra_graph.program.message_layout import IMAGE_DIMENSIONS
 
 
 class NotOnMeta(Exception):
@@ -38,7 +37,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
     result: Tensor = torch.ops.aten.convolution.default(x, weight, *others)
-    if x.dim() == _IMAGE and torch.channels_last in {suggest_memory_format(x), suggest_memory_format(weight)}:
+    if x.dim() == IMAGE_DIMENSIONS and torch.channels_last in {suggest_memory_format(x), suggest_memory_format(weight)}:
         return torch.empty_like(result, memory_format=torch.channels_last)
     return result
 

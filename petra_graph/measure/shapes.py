@@ -171,7 +171,7 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     if node.kind != "reversible":
         return block, outputs
     if _shapes(outputs) != shapes:
-        change = f"{_listing(shapes)} to {_listing(_shapes(outputs))}"
+        change = f"{listing(shapes)} to {listing(_shapes(outputs))}"
         message = f'node "{node.name}" is reversible but changes shapes: {change}'
         raise SpecError(Problem(message=message, hint='set kind = "buffered"', path=node.path))
     assert isinstance(block, Reversible)
@@ -180,8 +180,8 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
     except Exception as error:
         raise SpecError(_refused(node, shapes, "cannot invert its output", error)) from error
     if _shapes(returned) != shapes:
-        message = f'node "{node.name}": the inverse of block "{node.block}" returns {_listing(_shapes(returned))}'
-        hint = f"it must return the input streams, {_listing(shapes)}, in their order"
+        message = f'node "{node.name}": the inverse of block "{node.block}" returns {listing(_shapes(returned))}'
+        hint = f"it must return the input streams, {listing(shapes)}, in their order"
         raise SpecError(Problem(message=message, hint=hint, path=node.path))
     return block, outputs
 
@@ -203,7 +203,7 @@ def _needs_values(error: BaseException | None) -> bool:
 def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -> Problem:
     return Problem(
         message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
-        hint=f"its input streams are {_listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}",
+        hint=f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}",
         path=node.path,
     )
 
@@ -219,5 +219,6 @@ def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
 
 
-def _listing(shapes: Sequence[Shape]) -> str:
-    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+def listing(shapes: Sequence[Shape]) -> str:
+    """Return shapes as messages show them: "8x6x6, 8x6x6"."""
+    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"

@@ -46,7 +46,7 @@ def encoded_dtype(stored: StoredDtype, own: str) -> str:
 
 
 _ALIGNMENT_BYTES = 64
-_IMAGE_DIMENSIONS = 4
+IMAGE_DIMENSIONS = 4
 """Samples, channels, height, width."""
 
 
@@ -145,7 +145,7 @@ def stream_layouts(
             shape=shape,
             dtype=dtype,
             stored=encoded_dtype(stored, dtype),
-            channels_last=precision.memory_format == "channels-last" and len(shape) + 1 == _IMAGE_DIMENSIONS,
+            channels_last=precision.memory_format == "channels-last" and len(shape) + 1 == IMAGE_DIMENSIONS,
         )
         for shape, dtype in ((shape, own if dtype in FLOATING else dtype) for shape, dtype in streams)
     )

@@ -70,11 +70,6 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def listing(shapes: Sequence[Sequence[int]]) -> str:
-    """Return shapes as messages show them: "8x6x6, 8x6x6"."""
-    return ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes) or "nothing"
-
-
 def author_line(error: Exception) -> str:
     """Return file:line of the code that raised, torch's own left out: the line that the block's author can mend."""
     frames = traceback.extract_tb(error.__traceback__)
