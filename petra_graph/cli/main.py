@@ -27,7 +27,9 @@ VERBS = {
     "show": "Show a plugin's options and a snippet to paste.",
     "schema": "Print the JSON schema of specs, for editors.",
 }
-"""The verbs with their lines in the help; each has a module of its name, and its command there."""
+"""The verbs with their lines in the help."""
+_ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
+"""The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 
 
 class LazyGroup(click.Group):
@@ -41,8 +43,8 @@ class LazyGroup(click.Group):
         """Import a verb's command."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"petra_graph.cli.{cmd_name}")
-        command: click.Command = getattr(module, {"list": "list_plugins"}.get(cmd_name, cmd_name))
+        module = importlib.import_module(f"petra_graph.cli.{'plugins' if cmd_name in _ABOUT_PLUGINS else cmd_name}")
+        command: click.Command = getattr(module, _ABOUT_PLUGINS.get(cmd_name, cmd_name))
         return command
 
     def resolve_command(
@@ -117,7 +119,7 @@ def _reported(error: Exception) -> int:
         return error.exit_code
     if not isinstance(error, PetraGraphError):
         raise error
-    from petra_graph.cli.printing import print_problems
+    from petra_graph.cli.common import print_problems
 
     print_problems(error.problems)
     return error.exit_code

@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.parameters import json_option, set_option
-from petra_graph.cli.printing import json_text
+from petra_graph.cli.common import json_option, json_text, set_option
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
 _PIPED_WIDTH = 120

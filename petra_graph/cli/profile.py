@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.parameters import json_option, set_option
-from petra_graph.cli.printing import print_json, print_table
+from petra_graph.cli.common import json_option, print_json, print_table, set_option
 
 
 @click.command()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.parameters import json_option
-from petra_graph.cli.printing import print_json
+from petra_graph.cli.common import json_option, print_json
 
 
 @click.command()

@@ -6,8 +6,7 @@ import os
 
 import click
 
-from petra_graph.cli.parameters import json_option, set_option
-from petra_graph.cli.printing import print_json
+from petra_graph.cli.common import json_option, print_json, set_option
 from petra_graph.errors import RunFailed
 
 

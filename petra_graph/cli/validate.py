@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from petra_graph.cli.parameters import json_option, set_option
-from petra_graph.cli.printing import print_json, print_problems, problem_record
+from petra_graph.cli.common import json_option, print_json, print_problems, problem_record, set_option
 from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked import CheckedSpec

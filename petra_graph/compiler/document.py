@@ -33,9 +33,9 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
-from petra_graph.program.memory import PARTS, StageBytes
+from petra_graph.program.memory import StageBytes, summed
 from petra_graph.program.plan_document import Document
-from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.stage_program import StageProgram
 
 VERSION = 1
 """Of the document's keys and their meaning."""
@@ -75,14 +75,14 @@ def document(
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
-            "bytes": _summed(stage["bytes"] for stage in stages),
+            "bytes": _bytes(summed(prediction.memory)),
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),
         "devices": list(_devices(prediction)),
         "nodes": list(_nodes(prediction, shapes)),
         "edges": list(_edges(prediction)),
-        "timeline": list(_events(prediction)) if with_timeline else [],
+        "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
         "assumptions": list(assumptions),
         "warnings": list(warnings),
     }
@@ -98,7 +98,6 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
         prediction.pipeline.stages,
         strict=True,
     ):
-        forward, backward = flops(program, costs)
         yield {
             "index": program.index,
             "nodes": list(program.nodes),
@@ -108,8 +107,8 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "distance": stage.distance,
             "staleness": staleness(modelled).updates,
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
-            "flops": {"forward": forward, "backward": backward},
-            "seconds": {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update},
+            "flops": flops(program, costs),
+            "seconds": attrs.asdict(seconds),
             "bytes": _bytes(memory),
             "channel_bytes": _crossing(prediction, program),
         }
@@ -121,15 +120,7 @@ def _kind(program: StageProgram) -> str:
 
 
 def _bytes(memory: StageBytes) -> dict[str, int]:
-    return {**{part: getattr(memory, part) for part in PARTS}, "total": memory.total}
-
-
-def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found = dict.fromkeys((*PARTS, "total"), 0)
-    for one in counts:
-        for part, count in one.items():
-            found[part] += count
-    return found
+    return {**attrs.asdict(memory), "total": memory.total}
 
 
 def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
@@ -187,7 +178,7 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
         for segment in program.segments:
             for name in segment.nodes:
                 node = inputs.graph.nodes[name]
-                forward, backward = node_flops(program, segment, name, inputs.costs)
+                seconds = node_seconds(program, segment, name, inputs.clocks[program.device])
                 yield {
                     "name": name,
                     "kind": node.kind,
@@ -196,43 +187,23 @@ def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator
                     "parameters": inputs.costs.nodes[name].parameters,
                     "inputs": [producer for producer in node.inputs if producer != INPUT],
                     "outputs": [list(shape) for shape in shapes[name].outputs],
-                    "flops": {"forward": forward, "backward": backward},
-                    "seconds": _node_seconds(prediction, program, segment, name),
+                    "flops": node_flops(program, segment, name, inputs.costs),
+                    "seconds": attrs.asdict(seconds),
                 }
 
 
-def _node_seconds(prediction: Prediction, program: StageProgram, segment: Segment, name: str) -> Document:
-    seconds = node_seconds(program, segment, name, prediction.inputs.clocks[program.device])
-    return {"forward": seconds.forward, "backward": seconds.backward, "update": seconds.update}
-
-
 def _edges(prediction: Prediction) -> Iterator[Document]:
-    home = {name: program.device for program in prediction.programs for name in program.nodes}
-    stage = {name: program.index for program in prediction.programs for name in program.nodes}
+    home = {name: program for program in prediction.programs for name in program.nodes}
     nodes = prediction.inputs.costs.nodes
     for producer, consumer in prediction.inputs.graph.digraph.edges:
         edge = Edge(producer, consumer)
-        crosses = stage[producer] != stage[consumer]
         sizes = prediction.channel_bytes.get(edge)
         inside = sum(nodes[producer].output_bytes)
-        apart = home[producer] != home[consumer]
         yield {
             "producer": producer,
             "consumer": consumer,
             "forward_bytes": sizes.forward if sizes else inside,
             "backward_bytes": sizes.backward if sizes else inside,
-            "cut": crosses,
-            "capacity": prediction.capacity[ChannelKey(edge, "forward")] if apart else None,
-        }
-
-
-def _events(prediction: Prediction) -> Iterator[Document]:
-    for event in prediction.timeline().events:
-        yield {
-            "stage": event.stage,
-            "device": event.device,
-            "verb": event.verb,
-            "micro_batch": event.micro_batch,
-            "start": event.start,
-            "end": event.end,
+            "cut": home[producer] is not home[consumer],
+            "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
         }

@@ -12,12 +12,19 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from petra_graph.compiler.simulator.pipeline import StageSeconds
-from petra_graph.program.costs import CostTable, Operation, Profile
+from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.program.channels import Direction
+from petra_graph.program.costs import CostTable, Operation
 from petra_graph.program.devices import EFFICIENCY, DeviceType
+from petra_graph.program.costs import OPERATIONS, Profile
 from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.record.profile import read_profile
+from petra_graph.spec.model import Spec
 
 OperationSeconds = Callable[[str, Operation], float]
 """Seconds of an operation of a node, by its name, for one micro-batch."""
@@ -66,11 +73,11 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
     return seconds
 
 
-def profiled(profile: Profile) -> OperationSeconds:
-    """Return the operations' seconds on a device that was timed."""
+def profiled(profile: Profile, factor: float) -> OperationSeconds:
+    """Return the operations' seconds on a device that was timed, or on one that takes `factor` times as long."""
 
     def seconds(node: str, operation: Operation) -> float:
-        return profile.nodes[node].get(operation, 0.0)
+        return factor * profile.nodes[node].get(operation, 0.0)
 
     return seconds
 
@@ -95,21 +102,76 @@ def node_seconds(program: StageProgram, segment: Segment, name: str, clock: Oper
     )
 
 
-def flops(program: StageProgram, costs: CostTable) -> tuple[int, int]:
+def flops(program: StageProgram, costs: CostTable) -> dict[Direction, int]:
     """Return the floating-point operations of a stage's forward and of its backward."""
     nodes = [node_flops(program, segment, name, costs) for segment in program.segments for name in segment.nodes]
-    return sum(forward for forward, _ in nodes), sum(backward for _, backward in nodes)
+    return {direction: sum(node[direction] for node in nodes) for direction in DIRECTIONS}
 
 
-def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> tuple[int, int]:
+def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTable) -> dict[Direction, int]:
     """Return those of one of its nodes."""
     work = costs.nodes[name].work
-    return (
-        sum(work[operation].flops for operation in forward_operations(segment)),
-        sum(work[operation].flops for operation in backward_operations(segment, delayed=_delayed(program))),
-    )
+    backward = backward_operations(segment, delayed=_delayed(program))
+    return {
+        "forward": sum(work[operation].flops for operation in forward_operations(segment)),
+        "backward": sum(work[operation].flops for operation in backward),
+    }
 
 
 def _delayed(program: StageProgram) -> bool:
     """Whether parameters may change between a micro-batch's forward and its backward."""
     return program.depth > 1 and program.flush == "drain"
+
+
+_PATH = ("partition", "profile")
+_HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
+
+
+def checked_profile(spec: Spec, graph: NodeGraph, costs: CostTable, device_kind: str) -> Profile | None:
+    """Read the profile; None where the specification names none.
+
+    Args:
+        spec: the specification.
+        graph: its network.
+        costs: the costs of every node.
+        device_kind: kind of the first device, "cpu" or "cuda".
+
+    Raises:
+        SpecError: the profile cannot be read, or is of another network, micro-batch, precision or kind of device.
+    """
+    if spec.partition.profile is None:
+        return None
+    profile = read_profile(Path(spec.partition.profile))
+    problems = [*_other_conditions(profile, spec, device_kind), *_other_network(profile, graph, costs)]
+    if problems:
+        raise SpecError(problems)
+    return profile
+
+
+def _other_conditions(profile: Profile, spec: Spec, device_kind: str) -> Iterator[Problem]:
+    for condition, profiled, planned in (
+        ("micro-batches of", profile.micro_batch, spec.data.batch),
+        ("precision.compute =", profile.compute, spec.precision.compute),
+        ("run.threads =", profile.threads, spec.run.threads),
+        ("a device of kind", profile.kind, device_kind),
+    ):
+        if profiled != planned:
+            message = f"the profile is of {condition} {shown(profiled)}, not {shown(planned)}"
+            yield Problem(message=message, hint=_HINT, path=_PATH)
+
+
+def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
+    """Yield the first node that the profile lacks or has otherwise."""
+    for name, node in graph.nodes.items():
+        cost = costs.nodes[name]
+        operations = profile.nodes.get(name)
+        if operations is None:
+            message = f"the profile has no node {shown(name)}"
+        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+            message = f"the profile's node {shown(name)} has other sizes than the network's"
+        elif missing := OPERATIONS[node.kind] - operations.keys():
+            message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
+        else:
+            continue
+        yield Problem(message=message, hint=_HINT, path=_PATH)
+        return

@@ -31,10 +31,9 @@ from petra_graph.spec.model import ScheduleName
 
 def partition_problem(
     setting: PlannerInputs,
-    *,
     stages: int | None,
     objective: Objective,
-    memory_bytes: Sequence[int | None],
+    memory_bytes: Sequence[float | None],
     keeping_graphs: Collection[str] = (),
 ) -> PartitionProblem:
     """Return the partition problem of a network.
@@ -68,7 +67,11 @@ def partition_problem(
             for producer, consumer in graph.digraph.edges
         ],
         devices=[
-            DeviceBudget(name=device.name, speed=work[0] / own if own else 1.0, memory_bytes=limit)
+            DeviceBudget(
+                name=device.name,
+                speed=work[0] / own if own else 1.0,
+                memory_bytes=None if limit is None else int(limit),
+            )
             for device, own, limit in zip(setting.devices, work, memory_bytes, strict=True)
         ],
         stages=stages,

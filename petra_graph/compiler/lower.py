@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
@@ -125,7 +125,6 @@ def _channels(
         if entry.edge not in between:
             continue
         producer, ends = entry.edge.producer, between[entry.edge]
-        held = capacity(depth[ends[0] - 1], depth[ends[1] - 1])
         forward = Channel(
             key=ChannelKey(entry.edge, "forward"),
             sender=ends[0],
@@ -133,16 +132,15 @@ def _channels(
             streams=entry.streams,
             training=messages.forward(producer),
             evaluation=messages.evaluation(producer),
-            capacity=held,
+            capacity=capacity(depth[ends[0] - 1], depth[ends[1] - 1]),
         )
-        backward = Channel(
+        backward = evolve(
+            forward,
             key=ChannelKey(entry.edge, "backward"),
             sender=ends[1],
             receiver=ends[0],
-            streams=entry.streams,
             training=messages.backward(producer, returns_activation=entry.returns_activation),
             evaluation=None,
-            capacity=held,
         )
         for stage in ends:
             found[stage] += [forward, backward]

@@ -27,12 +27,10 @@ def partition(graph: NodeGraph, cuts: Sequence[Sequence[str]], devices: Sequence
     Raises:
         SpecError: a node is missing, unknown or listed twice, a stage is empty, or a stage reads a later one.
     """
-    problems = list(_membership_problems(graph, cuts))
-    if problems:
+    if problems := list(_membership_problems(graph, cuts)):
         raise SpecError(problems)
     stages = stage_graph(graph.digraph, cuts)
-    problems = list(_order_problems(stages))
-    if problems:
+    if problems := list(_order_problems(stages)):
         raise SpecError(problems)
     distance = distances(stages)
     position = {name: index for index, name in enumerate(graph.order)}

@@ -10,20 +10,19 @@ refused that the memory model has not refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
 from petra_graph.compiler.flatten import partition_problem
-from petra_graph.compiler.last_stage import find_with_last_stage
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.compiler.method_check import check_depths
 from petra_graph.compiler.partition import partition
-from petra_graph.compiler.partitioner.problem import Objective, PartitionProblem
+from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
+from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
-from petra_graph.compiler.partitioner.stage_placement import find_place
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.least_depths import least_depths
+from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
@@ -51,8 +50,8 @@ def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> P
 
     def solve(goal: Objective, limits: _Limits) -> Solution | None:
         if not used.last_stage_keeps_graph:
-            return find(_problem(used, stages, goal, limits, ()))
-        return find_with_last_stage(lambda kept: _problem(used, stages, goal, limits, kept))
+            return find(partition_problem(used, stages, goal, limits))
+        return find_with_last_stage(lambda kept: partition_problem(used, stages, goal, limits, kept))
 
     def partitioned(solution: Solution) -> Partition:
         cut = partition(used.graph, [stage.items for stage in solution.costs.stages], _devices(used, solution))
@@ -76,7 +75,7 @@ def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective)
     kept = nodes[-1] if inputs.last_stage_keeps_graph else ()
 
     def solve(goal: Objective, limits: _Limits) -> Solution | None:
-        return find_place(_problem(inputs, None, goal, limits, kept), nodes)
+        return find_place(partition_problem(inputs, None, goal, limits, kept), nodes)
 
     def partitioned(solution: Solution) -> Partition:
         return stages.spread_over(_devices(inputs, solution))
@@ -91,9 +90,9 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
         NoFeasiblePlan: it does not.
     """
     placement = _placement(inputs, stages)
-    if any(limit is not None for limit in _limits(inputs)):
+    if any(limit is not None for limit in inputs.limits):
         held = _held_bytes(inputs, placement)
-        if not _keeps(held, _limits(inputs)):
+        if not _keeps(held, inputs.limits):
             raise _refused(inputs, placement, held, 1)
     return placement
 
@@ -132,18 +131,14 @@ class _Search:
     """Returns a solution's stages on its devices."""
     objective: Objective
 
-    @property
-    def limits(self) -> list[int | None]:
-        return _limits(self.inputs)
-
     def best(self) -> Placement:
         """Return the best placement, by the memory model where memory decides."""
-        if self.objective == "balanced" and all(limit is None for limit in self.limits):
+        if self.objective == "balanced" and all(limit is None for limit in self.inputs.limits):
             return self._placement(self._unlimited(self.objective))
         candidates = list(self._candidates())
-        fitting = [candidate for candidate in candidates if _keeps(candidate.held_bytes, self.limits)]
+        fitting = [candidate for candidate in candidates if _keeps(candidate.held_bytes, self.inputs.limits)]
         if not fitting:
-            nearest = min(candidates, key=lambda one: max(_shares(one.held_bytes, self.limits)))
+            nearest = min(candidates, key=lambda one: max(_shares(one.held_bytes, self.inputs.limits)))
             raise _refused(self.inputs, nearest.placement, nearest.held_bytes, len(candidates))
         if self.objective == "balanced":
             return min(fitting, key=lambda one: one.tick_seconds).placement
@@ -157,12 +152,12 @@ class _Search:
         for goal in ("balanced", "memory"):
             latest = self._candidate(self._unlimited(goal))
             yield latest
-            if goal == self.objective == "balanced" and _keeps(latest.held_bytes, self.limits):
+            if goal == self.objective == "balanced" and _keeps(latest.held_bytes, self.inputs.limits):
                 return
         for _ in range(_CORRECTIONS):
-            if latest is None or all(limit is None for limit in self.limits):
+            if latest is None or all(limit is None for limit in self.inputs.limits):
                 return
-            solution = self.solve(self.objective, latest.corrected(self.limits))
+            solution = self.solve(self.objective, latest.corrected(self.inputs.limits))
             if solution is None:
                 return
             before, latest = latest, self._candidate(solution)
@@ -171,7 +166,7 @@ class _Search:
             yield latest
 
     def _unlimited(self, objective: Objective) -> Solution:
-        solution = self.solve(objective, [None] * len(self.limits))
+        solution = self.solve(objective, [None] * len(self.inputs.limits))
         assert solution is not None, "there are no limits"
         return solution
 
@@ -193,19 +188,8 @@ def _placement(inputs: PlannerInputs, stages: Partition, guarantee: str = "") ->
     return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule, guarantee=guarantee)
 
 
-def _limits(inputs: PlannerInputs) -> list[int | None]:
-    return [device.memory_bytes for device in inputs.devices]
-
-
 def _devices(inputs: PlannerInputs, solution: Solution) -> list[str]:
     return [inputs.devices[stage.device].name for stage in solution.costs.stages]
-
-
-def _problem(
-    inputs: PlannerInputs, stages: int | None, objective: Objective, limits: _Limits, kept: Collection[str]
-) -> PartitionProblem:
-    whole = [None if limit is None else int(limit) for limit in limits]
-    return partition_problem(inputs, stages=stages, objective=objective, memory_bytes=whole, keeping_graphs=kept)
 
 
 def _held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
@@ -225,11 +209,11 @@ def _shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
 
 def _refused(inputs: PlannerInputs, placement: Placement, held: Sequence[int], tried: int) -> NoFeasiblePlan:
     """Return the error: the device that lacks most, its bytes, and the node that needs most of them."""
-    limits = _limits(inputs)
+    limits = inputs.limits
     shares = _shares(held, limits)
     worst = max(range(len(shares)), key=lambda index: shares[index])
     device = inputs.devices[worst]
-    problem = _problem(inputs, None, "memory", [None] * len(limits), ())
+    problem = partition_problem(inputs, None, "memory", [None] * len(limits))
     nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
     heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
     cuts = f"of {tried} cuts tried, none fits; in the nearest, " if tried > 1 else ""

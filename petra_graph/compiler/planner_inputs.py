@@ -13,17 +13,16 @@ from attrs import evolve, frozen
 from petra_graph.compiler.durations import OperationSeconds, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.compiler.precision import transport_of
-from petra_graph.compiler.profile_check import checked_profile
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.costs import CostTable, Operation, Profile
+from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device, Link
+from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import AskedSchedule, PartitionSpec, Schedule, Spec
+from petra_graph.spec.model import AskedSchedule, PartitionSpec, PrecisionSpec, Schedule
 
 
 @frozen(kw_only=True)
@@ -50,6 +49,11 @@ class PlannerInputs:
     """Pipelines that exchange gradients before each update."""
     outside_seconds: float = 0.0
     """Of a micro-batch, where its samples enter: loading, with what a profile counts to no stage."""
+
+    @property
+    def limits(self) -> list[int | None]:
+        """The bytes that each device may hold."""
+        return [device.memory_bytes for device in self.devices]
 
     def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
         """Return the stages' programs."""
@@ -110,53 +114,6 @@ class PlannerInputs:
                     yield ends, slower(link[ends[0]], link[ends[1]])
 
 
-def planner_inputs(
-    spec: Spec,
-    graph: NodeGraph,
-    method: Method,
-    schedule: AskedSchedule,
-    *,
-    costs: CostTable,
-    messages: MessageTypes,
-    devices: tuple[Device, ...],
-    overlap: bool,
-) -> PlannerInputs:
-    """Return the inputs of a specification's plan.
-
-    Args:
-        spec: the specification.
-        graph: its network.
-        method: its method, checked.
-        schedule: its schedule, checked.
-        costs: the costs of every node.
-        messages: the layouts of messages between stages.
-        devices: in the order of the pipeline.
-        overlap: devices run forwards and backwards on two streams.
-
-    Raises:
-        SpecError: the profile is of another network, micro-batch or precision, or cannot be read.
-    """
-    profile = checked_profile(spec, graph, costs, devices[0].type.kind)
-    if profile is not None and profile.link is not None:
-        devices = tuple(evolve(device, link=_link(spec.partition, device.link, profile.link)) for device in devices)
-    return PlannerInputs(
-        graph=graph,
-        costs=costs,
-        method=method,
-        schedule=schedule,
-        accumulation=spec.method.accumulation,
-        last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
-        messages=messages,
-        transport=transport_of(spec.precision, devices[0].type.kind),
-        devices=devices,
-        clocks=_clocks(devices, costs, spec.precision.compute, profile),
-        profile=profile,
-        overlap=overlap,
-        replicas=spec.partition.replicas,
-        outside_seconds=0.0 if profile is None else profile.outside,
-    )
-
-
 def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
     """Return the seconds of a ring all-reduce of `size` bytes.
 
@@ -174,31 +131,36 @@ def slower(one: Link, other: Link) -> Link:
     )
 
 
-def _link(partition: PartitionSpec, stated: Link, measured: Link) -> Link:
-    """Return the measured link, but for the figures that the specification states."""
+def stated_link(partition: PartitionSpec, usual: Link) -> Link:
+    """Return the usual link, but for the figures that the specification states."""
+    latency, bandwidth = partition.link_latency, partition.link_bandwidth
     return Link(
-        latency_seconds=(measured if partition.link_latency is None else stated).latency_seconds,
-        bytes_per_second=(measured if partition.link_bandwidth is None else stated).bytes_per_second,
+        latency_seconds=usual.latency_seconds if latency is None else latency,
+        bytes_per_second=usual.bytes_per_second if bandwidth is None else bandwidth,
     )
 
 
-def _clocks(
+def clocks_of(
     devices: Sequence[Device], costs: CostTable, compute: str, profile: Profile | None
 ) -> Mapping[str, OperationSeconds]:
     """Return each device's clock; a profile is of the first device's type, and is scaled for the others."""
     if profile is None:
         return {device.name: estimated(costs, device.type, compute) for device in devices}
     first = devices[0].type.flops_per_second(compute)
-    return {
-        device.name: _scaled(profiled(profile), first / device.type.flops_per_second(compute)) for device in devices
-    }
+    return {device.name: profiled(profile, first / device.type.flops_per_second(compute)) for device in devices}
 
 
-def _scaled(clock: OperationSeconds, factor: float) -> OperationSeconds:
-    if factor == 1:
-        return clock
+def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
+    """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
-    def seconds(node: str, operation: Operation) -> float:
-        return factor * clock(node, operation)
-
-    return seconds
+    Args:
+        precision: the specification's `precision` table.
+        kind: kind of the devices, "cpu" or "cuda".
+    """
+    own = "float64" if precision.compute == "float64" else "float32"
+    offload = precision.buffer_device == "cpu" and kind == "cuda"
+    return EncodedShare(
+        buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
+        sample_buffer=0.0 if offload else 1.0,
+        channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
+    )

@@ -10,10 +10,10 @@ from attrs import define, evolve
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.compiler.simulator.timeline import Timeline
 from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.memory import PaperBytes, StageBytes
@@ -83,15 +83,14 @@ class Prediction:
         """
         return timing(self.pipeline)
 
-    @cached_property
-    def sequential_seconds(self) -> float:
-        """The seconds of a micro-batch with `reversible-backprop`, the same stages one after another."""
-        return sequential_seconds(self.inputs, self.placement)
-
     @property
     def speedup(self) -> float:
-        """Over `reversible-backprop`."""
-        return self.sequential_seconds / self.timing.tick_seconds if self.timing.tick_seconds else 1.0
+        """Over `reversible-backprop`, with the same stages."""
+        return (
+            sequential_seconds(self.inputs, self.placement) / self.timing.tick_seconds
+            if self.timing.tick_seconds
+            else 1.0
+        )
 
     def timeline(self) -> Timeline:
         """Return the operations from the start to some ticks after the pipeline is full, with a run's capacities."""

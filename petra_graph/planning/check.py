@@ -15,8 +15,7 @@ from typing import Any, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.method_check import check_method
-from petra_graph.compiler.precision import check_precision
+from petra_graph.compiler.spec_checks import check_method, check_precision
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import Any, Self
 
 import attrs
-from attrs import frozen
+from attrs import evolve, frozen
 
-from petra_graph.compiler.method_check import check_depths, check_method
 from petra_graph.compiler.partition import partition, per_block
-from petra_graph.compiler.precision import check_precision
+from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.load import LoadedSpec
-from petra_graph.spec.model import AskedSchedule, Spec
+from petra_graph.spec.model import AskedName, AskedSchedule, MethodSpec, OptimizerSpec, Spec
 
 
 @frozen(kw_only=True)
@@ -77,3 +76,13 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Parti
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)
     return given
+
+
+def with_method(table: MethodSpec, name: str, schedule: AskedName) -> MethodSpec:
+    """Return a table with another method and schedule, and without the keys that override a method's properties."""
+    return evolve(table, name=name, schedule=schedule, reversible=None, buffered=None, backward=None, flush=None)
+
+
+def without_global_clip(table: OptimizerSpec) -> OptimizerSpec:
+    """Return a table that clips by stage, which every method allows; one norm over all stages needs synchronous ones."""
+    return table if table.clip is None else evolve(table, clip=evolve(table.clip, scope="stage"))

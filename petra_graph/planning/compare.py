@@ -10,8 +10,8 @@ from attrs import evolve
 
 from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.checked import with_method, without_global_clip
 from petra_graph.planning.plan import Planner
-from petra_graph.planning.variants import with_method, without_global_clip
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text

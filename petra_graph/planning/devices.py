@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from petra_graph.compiler.processes import process_devices
+from petra_graph.compiler.planner_inputs import stated_link
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType, Link
+from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.spec.sizes import byte_count
 
@@ -65,7 +65,7 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     types = types or _present_types(names, count)
     limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
-        Device(name=name, type=device, memory_bytes=limit, link=_link(partition, device.link))
+        Device(name=name, type=device, memory_bytes=limit, link=stated_link(partition, device.link))
         for name, device, limit in zip(names or _names(partition, types), types[:count], limits[:count], strict=True)
     )
 
@@ -125,9 +125,28 @@ def _present_types(names: tuple[str, ...] | None, count: int) -> tuple[DeviceTyp
     return ((likely or [DEVICE_TYPES["a100-80gb"]])[-1],) * count
 
 
-def _link(partition: PartitionSpec, usual: Link) -> Link:
-    latency, bandwidth = partition.link_latency, partition.link_bandwidth
-    return Link(
-        latency_seconds=usual.latency_seconds if latency is None else latency,
-        bytes_per_second=usual.bytes_per_second if bandwidth is None else bandwidth,
-    )
+def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:
+    """Return the device of each process, in the order of ranks, named as if all were on one machine.
+
+    On CUDA each process has the device of its local rank.
+
+    Args:
+        partition: the specification's `partition` table.
+        processes: number of processes in a pipeline.
+        available: the kind of device where the specification names none, "cpu" or "cuda".
+
+    Raises:
+        SpecError: the number of devices is not that of the processes, or the devices are of different kinds.
+    """
+    devices, kinds, problem = partition.devices, {available}, None
+    if isinstance(devices, int):
+        if devices not in {1, processes}:
+            problem = f"there are {processes} processes, and each is a device", "leave it out"
+    else:
+        kinds = {name.partition(":")[0] for name in devices}
+        if len(kinds) != 1 or not kinds <= {"cpu", "cuda"}:
+            problem = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
+    if problem is not None:
+        message = f"partition.devices is {shown(devices)}, but {problem[0]}"
+        raise SpecError(Problem(message=message, hint=problem[1], path=("partition", "devices")))
+    return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))

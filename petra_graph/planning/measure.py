@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 
+from petra_graph.compiler.durations import checked_profile
 from petra_graph.compiler.lower import MessageTypes, lower
-from petra_graph.compiler.planner_inputs import PlannerInputs, planner_inputs
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, stated_link, transport_of
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
@@ -56,15 +57,26 @@ class MeasuredNetwork(CheckedNetwork):
             SpecError: a block cannot be run, or the profile does not belong to the specification.
             PluginError: code cannot be imported.
         """
-        return planner_inputs(
-            self.spec,
-            self.graph,
-            self.method,
-            self.schedule,
-            costs=self.costs(self.graph, self.spec),
+        spec, kind = self.spec, devices[0].type.kind
+        costs = self.costs(self.graph, spec)
+        profile = checked_profile(spec, self.graph, costs, kind)
+        if profile is not None and profile.link is not None:
+            devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
+        return PlannerInputs(
+            graph=self.graph,
+            costs=costs,
+            method=self.method,
+            schedule=self.schedule,
+            accumulation=spec.method.accumulation,
+            last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
             messages=self.messages,
+            transport=transport_of(spec.precision, kind),
             devices=devices,
+            clocks=clocks_of(devices, costs, spec.precision.compute, profile),
+            profile=profile,
             overlap=overlap,
+            replicas=spec.partition.replicas,
+            outside_seconds=0.0 if profile is None else profile.outside,
         )
 
     def programs(self, placement: Placement) -> tuple[StageProgram, ...]:

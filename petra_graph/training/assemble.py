@@ -50,22 +50,20 @@ def executors(
     Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
     devices change them.
     """
-    return tuple(_executor(program, network, facts, training, replica) for program in programs)
-
-
-def _executor(
-    program: StageProgram, network: MeasuredNetwork, facts: DataFacts, training: Training, replica: int
-) -> StageExecutor:
     spec = network.spec
-    numerics = NumericsContext(
-        device=torch.device(program.device),
-        precision=spec.precision,
-        seed=spec.run.seed,
-        replica=replica,
-        normalisation=Normalisation.of(facts),
-    )
-    modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
-    return StageExecutor(program, modules, numerics, training.updater(modules, spec.optimizer.clip), training.loss)
+    made = []
+    for program in programs:
+        numerics = NumericsContext(
+            device=torch.device(program.device),
+            precision=spec.precision,
+            seed=spec.run.seed,
+            replica=replica,
+            normalisation=Normalisation.of(facts),
+        )
+        modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+        updater = training.updater(modules, spec.optimizer.clip)
+        made.append(StageExecutor(program, modules, numerics, updater, training.loss))
+    return tuple(made)
 
 
 def _initial(name: str, network: MeasuredNetwork) -> Block:

@@ -15,7 +15,6 @@ from attrs import frozen
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.executor.segment_runners import HeadResult
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.spec.model import PrecisionSpec
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 
@@ -53,9 +52,23 @@ class NotFinite(RunFailed):
 
     def located(self, states: Sequence[StageState]) -> Problem:
         """Return the problem with the stage where it began, among `states`, which are in order."""
-        if isinstance(self._result, HeadResult):
-            return _loss_located(states, self._result, self._epoch, self._precision)
-        return _evaluation_located(states, self._result, self._epoch)
+        result = self._result
+        if not isinstance(result, HeadResult):
+            broken = next((state.broken for state in reversed(states) if state.broken), None)
+            message = f"the evaluation loss is {result} after epoch {self._epoch}"
+            if broken:
+                return Problem(message=f"{message}: {broken}", hint=_HINT)
+            hint = "running statistics or activations overflow in evaluation: lower the learning rate"
+            return Problem(message=f"{message}, though all parameters are finite", hint=hint)
+        stage = next((state for state in states[:-1] if not state.sent_finite), states[-1])
+        part = "loss" if stage is states[-1] else "output"
+        message = (
+            f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {self._epoch}); "
+            f"it began in the {part} of stage {stage.index} ({', '.join(stage.nodes)})"
+        )
+        narrow = [name for name in ("buffer_dtype", "channel_dtype") if getattr(self._precision, name) == "float16"]
+        hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
+        return Problem(message=f"{message}, where {stage.broken}" if stage.broken else message, hint=hint)
 
 
 def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[StageState]:
@@ -65,39 +78,17 @@ def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[S
             index=executor.program.index,
             nodes=executor.program.nodes,
             sent_finite=executor.sent_finite(micro_batch),
-            broken=broken_parameter([executor]),
+            broken=_broken_parameter(executor),
         )
         for executor in executors
     ]
 
 
-def _loss_located(states: Sequence[StageState], result: HeadResult, epoch: int, precision: PrecisionSpec) -> Problem:
-    stage = next((state for state in states[:-1] if not state.sent_finite), states[-1])
-    part = "loss" if stage is states[-1] else "output"
-    message = (
-        f"the loss is {float(result.loss)} at micro-batch {result.micro_batch} (epoch {epoch}); "
-        f"it began in the {part} of stage {stage.index} ({', '.join(stage.nodes)})"
-    )
-    narrow = [name for name in ("buffer_dtype", "channel_dtype") if getattr(precision, name) == "float16"]
-    hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
-    return Problem(message=f"{message}, where {stage.broken}" if stage.broken else message, hint=hint)
-
-
-def _evaluation_located(states: Sequence[StageState], loss: float, epoch: int) -> Problem:
-    broken = next((state.broken for state in reversed(states) if state.broken), None)
-    return Problem(
-        message=f"the evaluation loss is {loss} after epoch {epoch}"
-        + (f": {broken}" if broken else ", though all parameters are finite"),
-        hint=_HINT if broken else "running statistics or activations overflow in evaluation: lower the learning rate",
-    )
-
-
-def broken_parameter(executors: Sequence[StageExecutor]) -> str | None:
-    """Describe a parameter that is not finite, in the stage nearest to the head: gradients flow down from there."""
-    for executor in reversed(executors):
-        for name, module in executor.modules.items():
-            for key, parameter in module.named_parameters():
-                if not bool(torch.isfinite(parameter).all()):
-                    index, updates = executor.program.index, executor.updater.updates
-                    return f'{key} of node "{name}" in stage {index} is not finite after {updates} updates'
+def _broken_parameter(executor: StageExecutor) -> str | None:
+    """Describe a parameter that is not finite."""
+    for name, module in executor.modules.items():
+        for key, parameter in module.named_parameters():
+            if not bool(torch.isfinite(parameter).all()):
+                index, updates = executor.program.index, executor.updater.updates
+                return f'{key} of node "{name}" in stage {index} is not finite after {updates} updates'
     return None

@@ -122,31 +122,28 @@ class FailureHandling:
             store: a connection that no other thread waits on; it may be broken.
         """
         try:
-            return self._concluded(failure, store)
+            directory = None if self.record is None else str(self.record.directory)
+            with suppress(RuntimeError):
+                directory = directory or store.get("directory")
+            if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
+                _wait_for_report(store)
+                return FailedElsewhere(failure.exit_code)
+            problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
+            error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
+            if directory is not None and self.prepared is not None:
+                record = self.record or RunRecord.of(Path(directory), self.prepared, self.world.size)
+                statuses: list[Any] = []
+                with suppress(RuntimeError):
+                    record.published = Progress(**(store.get("progress") or {}))
+                    statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
+                where = {**failure.json(), "ranks": statuses}
+                record.record_failure(error, failure.traceback or f"{error}\n", where)
+            with suppress(RuntimeError):
+                store.set("reported", True)
+            return error
         finally:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
-
-    def _concluded(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedElsewhere:
-        directory = None if self.record is None else str(self.record.directory)
-        with suppress(RuntimeError):
-            directory = directory or store.get("directory")
-        if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
-            _wait_for_report(store)
-            return FailedElsewhere(failure.exit_code)
-        problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
-        error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
-        if directory is not None and self.prepared is not None:
-            record = self.record or RunRecord.of(Path(directory), self.prepared, self.world.size)
-            statuses: list[Any] = []
-            with suppress(RuntimeError):
-                record.published = Progress(**(store.get("progress") or {}))
-                statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
-            where = {**failure.json(), "ranks": statuses}
-            record.record_failure(error, failure.traceback or f"{error}\n", where)
-        with suppress(RuntimeError):
-            store.set("reported", True)
-        return error
 
     def _reporter(self, failure: Failure, *, started: bool) -> int:
         """Return the rank that reports: the head's once there is a directory, unless that process has gone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from petra_graph.compiler.processes import check_processes
+from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
@@ -41,21 +41,15 @@ def run_on_processes(
         )
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    _check(path, overrides, processes)
+    checked = check_spec(path, overrides, import_local=True)
+    partition, given = checked.spec.partition, checked.stages
+    stages = len(given.stages) if given is not None else partition.stages
+    assert isinstance(stages, int), "stages that are not given are a number"
+    problems = ProblemCollector(loaded=checked.loaded)
+    problems.require(check_processes, stages, max(1, processes // partition.replicas))
     options = [part for override in overrides for part in ("--set", override)]
     code = launch(["run", path, *options, *flags], processes)
     if code == Interrupted.exit_code:
         raise Interrupted
     if code:
         raise FailedElsewhere(code)
-
-
-def _check(path: str, overrides: Sequence[str], processes: int) -> None:
-    """Check the specification, and that there is a stage for each process."""
-    checked = check_spec(path, overrides, import_local=True)
-    partition, given = checked.spec.partition, checked.stages
-    stages = len(given.stages) if given is not None else partition.stages
-    assert isinstance(stages, int), "stages that are not given are a number"
-    problems = ProblemCollector(loaded=checked.loaded)
-    problems.attempt(check_processes, stages, max(1, processes // partition.replicas))
-    problems.raise_any()

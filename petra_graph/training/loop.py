@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.diagnose import NotFinite
-from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 
 
@@ -43,38 +44,35 @@ class Peers:
         """Publish how far the training came, in case this process is killed."""
 
 
+@define(eq=False)
 class Trainer:
-    """Trains the stages of one process; where the head is not there, nothing is observed.
+    """Trains the stages of one process; where the head is not there, nothing is observed."""
 
-    `epochs` holds the reports of all finished epochs, also after an interruption.
-    """
+    prepared: Prepared
+    scheduler: Scheduler
+    """Of this process's stages."""
+    metrics: Metrics | None
+    """None in a process that does not record."""
+    listener: Listener
+    peers: Peers
+    epochs: list[EpochEnded] = field(factory=list, init=False)
+    """The reports of all finished epochs, also after an interruption."""
+    micro_batches: int = field(default=0, init=False)
+    """Seen by the head since the run's start."""
+    seconds: float = field(default=0.0, init=False)
+    """Spent in training, evaluations left out."""
+    train: Mapping[str, float] | None = field(default=None, init=False)
+    """Means over the latest epoch that was trained to its end."""
+    probe: Probe | None = field(default=None, init=False)
 
-    def __init__(
-        self, prepared: Prepared, scheduler: Scheduler, metrics: Metrics | None, listener: Listener, peers: Peers
-    ) -> None:
-        """Prepare the loop.
+    def __attrs_post_init__(self) -> None:
+        if self.prepared.spec.probe is not None:
+            self.probe = Probe(self.executors, self._record_fidelity)
 
-        Args:
-            prepared: the run.
-            scheduler: of this process's stages.
-            metrics: the run directory's; None where another process records.
-            listener: of the progress.
-            peers: the other processes.
-        """
-        self.prepared = prepared
-        self.scheduler = scheduler
-        self.executors = scheduler.executors
-        self.metrics = metrics
-        self.listener = listener
-        self.peers = peers
-        self.epochs: list[EpochEnded] = []
-        self.micro_batches = 0
-        """Seen by the head since the run's start."""
-        self.seconds = 0.0
-        """Spent in training, evaluations left out."""
-        self.train: Mapping[str, float] | None = None
-        """Means over the latest epoch that was trained to its end."""
-        self.probe = None if prepared.spec.probe is None else Probe(self.executors, self._record_fidelity)
+    @property
+    def executors(self) -> Sequence[StageExecutor]:
+        """The stages of this process."""
+        return self.scheduler.executors
 
     @property
     def updates(self) -> int:
@@ -184,3 +182,35 @@ class Trainer:
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:
             self.metrics.record(epoch=epoch, step=step, values=values)
+
+
+class Meters:
+    """Sums of the head's results, whose means are over samples; the loss is weighted by each batch's own size."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._sums: dict[str, float] = {}
+
+    def add(self, result: HeadResult) -> None:
+        """Add one batch."""
+        self.samples += result.samples
+        self._add("loss", float(result.loss) * result.samples)
+        for name, value in result.metrics.items():
+            self._add(name, float(value))
+
+    def sums(self) -> Mapping[str, Any]:
+        """Return the sums as JSON holds them."""
+        return {"samples": self.samples, "sums": self._sums}
+
+    def merge(self, other: Mapping[str, Any]) -> None:
+        """Add the sums of another replica's meters."""
+        self.samples += other["samples"]
+        for name, value in other["sums"].items():
+            self._add(name, value)
+
+    def means(self) -> Mapping[str, float]:
+        """Return the mean of the loss, and of each metric as a fraction of the samples."""
+        return {name: total / self.samples for name, total in self._sums.items()} if self.samples else {}
+
+    def _add(self, name: str, value: float) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value

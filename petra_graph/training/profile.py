@@ -23,11 +23,11 @@ from attrs import evolve
 from torch import Tensor
 
 from petra_graph.executor.observer import StageObserver
-from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked import without_global_clip
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.variants import without_global_clip
-from petra_graph.program.costs import Operation, Profile
+from petra_graph.program.costs import Operation
+from petra_graph.program.costs import Profile
 from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -102,12 +102,13 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         if "recompute" in operations:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
     devices = [torch.device(program.device) for program in ready.programs]
+    on_gpu = devices[0].type == "cuda"
     network, spec = ready.network, ready.spec
     costs = network.costs(network.graph, spec)
     return Profile(
         name=spec.name,
-        device=_device_name(devices[0]),
-        kind="cuda" if devices[0].type == "cuda" else "cpu",
+        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({platform.machine()})",
+        kind="cuda" if on_gpu else "cpu",
         micro_batch=spec.data.batch,
         compute=spec.precision.compute,
         threads=spec.run.threads,
@@ -157,11 +158,6 @@ class _Stopwatch(StageObserver):
         wait_for(self.device)
         self.times[verb].append(time.perf_counter() - began)
 
-    @property
-    def total(self) -> float:
-        """Seconds of everything that was timed."""
-        return sum(map(sum, self.times.values()))
-
     def median(self, verb: Verb) -> float:
         """Seconds of an operation."""
         return statistics.median(self.times[verb])
@@ -174,7 +170,10 @@ class TimedTraining:
         self._operations = operations
         self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
         executors = prepared.executors()
-        self._watches = {executor.program.nodes[0]: _watched(executor) for executor in executors}
+        self._watches: dict[str, _Stopwatch] = {}
+        for executor in executors:
+            watch = self._watches[executor.program.nodes[0]] = _Stopwatch(torch.device(executor.program.device))
+            executor.observe(watch)
         self._scheduler = Scheduler(executors)
         self._data = endless(prepared)
         self._done = 0
@@ -213,13 +212,7 @@ class TimedTraining:
         return found
 
     def _inside(self) -> float:
-        return sum(watch.total for watch in self._watches.values())
-
-
-def _watched(executor: StageExecutor) -> _Stopwatch:
-    watch = _Stopwatch(torch.device(executor.program.device))
-    executor.observe(watch)
-    return watch
+        return sum(sum(map(sum, watch.times.values())) for watch in self._watches.values())
 
 
 def endless(prepared: Prepared) -> Generator[MicroBatch]:
@@ -228,7 +221,3 @@ def endless(prepared: Prepared) -> Generator[MicroBatch]:
     while True:
         yield from prepared.training_batches(epoch)
         epoch += 1
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"

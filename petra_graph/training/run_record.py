@@ -13,7 +13,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
-from petra_graph.planning.predict import predict
+from petra_graph.planning.plan import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text
@@ -103,7 +103,32 @@ class RunRecord:
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
-        summary = {**self._summary(status), **more}
+        run, spec = self.run, self.spec
+        progress = self.trainer.progress if self.trainer else self.published
+        samples = progress.micro_batches * run.batch
+        summary = {
+            "name": run.name,
+            "status": status,
+            "directory": str(run.directory),
+            "method": run.method,
+            "schedule": run.schedule,
+            "accumulation": run.accumulation,
+            "stages": run.stages,
+            "processes": run.processes,
+            "parameters": run.parameters,
+            "precision": attrs.asdict(spec.precision),
+            "seed": spec.run.seed,
+            "epochs": progress.epochs,
+            "micro_batches": progress.micro_batches,
+            "updates": progress.updates,
+            "train": dict(progress.train) if progress.train else None,
+            "test": dict(progress.test) if progress.test else None,
+            "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
+            "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
+            "predicted": self.predicted,
+            "weights": None if status == "failed" else "weights.safetensors",
+            **more,
+        }
         write_json(self.directory / "summary.json", summary)
         return summary
 
@@ -132,33 +157,6 @@ class RunRecord:
                 error.summary = summary
         except PetraGraphError:
             error.add_note(f"the failure could not be recorded in {self.directory} either")
-
-    def _summary(self, status: str) -> dict[str, Any]:
-        run, spec = self.run, self.spec
-        progress = self.trainer.progress if self.trainer else self.published
-        samples = progress.micro_batches * run.batch
-        return {
-            "name": run.name,
-            "status": status,
-            "directory": str(run.directory),
-            "method": run.method,
-            "schedule": run.schedule,
-            "accumulation": run.accumulation,
-            "stages": run.stages,
-            "processes": run.processes,
-            "parameters": run.parameters,
-            "precision": attrs.asdict(spec.precision),
-            "seed": spec.run.seed,
-            "epochs": progress.epochs,
-            "micro_batches": progress.micro_batches,
-            "updates": progress.updates,
-            "train": dict(progress.train) if progress.train else None,
-            "test": dict(progress.test) if progress.test else None,
-            "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
-            "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
-            "predicted": self.predicted,
-            "weights": None if status == "failed" else "weights.safetensors",
-        }
 
 
 def problems_of(error: Exception) -> Iterable[Problem]:

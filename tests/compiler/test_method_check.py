@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.method_check import check_depths, check_method
+from petra_graph.compiler.spec_checks import check_depths, check_method
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec

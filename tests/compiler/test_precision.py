@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.precision import check_precision
+from petra_graph.compiler.spec_checks import check_precision
 from petra_graph.errors import Problem, SpecError
 from petra_graph.spec.model import PrecisionSpec
 

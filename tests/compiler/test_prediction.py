@@ -58,7 +58,7 @@ def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
     made = Prediction(inputs=used, placement=cut_and_place(used, 1, "balanced"))
     assert made.timing.tick_seconds == 4 * 3 + 3
-    assert made.sequential_seconds == 19
+    assert sequential_seconds(made.inputs, made.placement) == 19
 
 
 def test_stages_add_up_to_their_devices():

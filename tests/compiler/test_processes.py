@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.processes import check_processes, process_devices
+from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import SpecError
+from petra_graph.planning.devices import process_devices
 from petra_graph.spec.model import PartitionSpec
 
 

@@ -14,6 +14,7 @@ Decision: 0.1 % of throughput may be lost. Without such a margin a bottleneck's 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from math import ceil, inf
 
@@ -72,37 +73,24 @@ def _from_the_head(pipeline: Pipeline, seconds: float) -> tuple[int, ...]:
 
     last = len(depths) - 1
     while not suffices(0):
-        last = _last_that_fails(suffices, last)
+        # The position nearest the head from which on they do not keep up; from `last` on they do.
+        last = bisect_left(range(1, last), True, key=suffices)
         _raise_depth(depths, last, suffices)
         _spread_upstream(pipeline, depths)
     return tuple(depths)
 
 
-def _last_that_fails(suffices: Callable[[int], bool], known: int) -> int:
-    """Return the position nearest the head from which on the stages do not keep up; from `known` on they do."""
-    fails, holds = 0, known
-    while holds - fails > 1:
-        middle = (fails + holds) // 2
-        if suffices(middle):
-            holds = middle
-        else:
-            fails = middle
-    return fails
-
-
 def _raise_depth(depths: list[int], position: int, suffices: Callable[[int], bool]) -> None:
     """Raise the depth at `position` to the least with which the stages from there on keep up; doubling, then halving."""
+
+    def deep_enough(depth: int) -> bool:
+        depths[position] = depth
+        return suffices(position)
+
     low, step = depths[position], 1
-    while True:
-        depths[position] = low + step
-        if suffices(position):
-            break
-        low, step = depths[position], 2 * step
-    high = depths[position]
-    while high - low > 1:
-        depths[position] = (low + high) // 2
-        low, high = (low, depths[position]) if suffices(position) else (depths[position], high)
-    depths[position] = high
+    while not deep_enough(low + step):
+        low, step = low + step, 2 * step
+    depths[position] = low + 1 + bisect_left(range(low + 1, low + step), True, key=deep_enough)
 
 
 def _spread_upstream(pipeline: Pipeline, depths: list[int]) -> None:

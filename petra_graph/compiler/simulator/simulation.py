@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from attrs import define, field
 
-from petra_graph.compiler.simulator.deadlock import Deadlock, Wait, waiting_cycle
+from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline, Wait, waiting_cycle
 from petra_graph.compiler.simulator.pipeline import ChannelTiming, Pipeline, TimedStage
-from petra_graph.compiler.simulator.timeline import Event, Timeline
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action, Verb, order
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from petra_graph.compiler.simulator.timeline import Event, Timeline
+from petra_graph.compiler.simulator.outcome import Event, Timeline
 
 
 def drawn(timeline: Timeline) -> str:

@@ -10,11 +10,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulator import timeline as drawn_in
-from petra_graph.compiler.simulator.deadlock import Deadlock
+from petra_graph.compiler.simulator import outcome as drawn_in
+from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.compiler.simulator.timeline import Event, Timeline
 from petra_graph.program.devices import Link
 from petra_graph.program.schedule import Action, order
 from tests.compiler.simulator.drawing import drawn

@@ -9,8 +9,8 @@ from attrs import evolve
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from petra_graph.compiler.simulator.deadlock import Deadlock
 from petra_graph.compiler.simulator.least_depths import with_depths
+from petra_graph.compiler.simulator.outcome import Deadlock
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate

@@ -1,4 +1,4 @@
-"""The method and schedule of a specification, checked against what the method allows."""
+"""The choices of a specification, checked against each other: method, schedule, number formats, processes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.graph.node_graph import growing_edges, stage_graph
+from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec
+from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec, PrecisionSpec
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
@@ -92,32 +94,31 @@ def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem
 
 
 def _schedule_problem(method: Method, schedule: AskedSchedule) -> Problem | None:
-    path = ("method", "schedule")
-    if schedule == "fill-drain" and method.flush != "window":
-        return Problem(
-            message='schedule "fill-drain" empties the pipeline after each window of accumulation',
-            hint='set flush = "window", or method.name = "gpipe"',
-            path=path,
-        )
-    if schedule == "auto" and method.flush == "window":
-        return Problem(
-            message='schedule "auto" finds least staleness, and where the pipeline flushes nothing is stale',
-            hint="leave out `flush`, or choose a schedule by name",
-            path=path,
-        )
-    if isinstance(schedule, str) and schedule not in method.schedules:
-        return Problem(
-            message=f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
-            hint=f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
-            path=path,
-        )
-    if isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules:
-        return Problem(
-            message=f'method "{method.name}" has no delay, and a list of depths would give it one',
-            hint="leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
-            path=path,
-        )
-    return None
+    """Return the problem of the first rule that the schedule breaks."""
+    rules = (
+        (
+            schedule == "fill-drain" and method.flush != "window",
+            'schedule "fill-drain" empties the pipeline after each window of accumulation',
+            'set flush = "window", or method.name = "gpipe"',
+        ),
+        (
+            schedule == "auto" and method.flush == "window",
+            'schedule "auto" finds least staleness, and where the pipeline flushes nothing is stale',
+            "leave out `flush`, or choose a schedule by name",
+        ),
+        (
+            isinstance(schedule, str) and schedule not in method.schedules,
+            f'method "{method.name}" runs under {" or ".join(method.schedules)} (got {shown(schedule)})',
+            f'leave out `schedule`, or set schedule = "{method.schedules[0]}"',
+        ),
+        (
+            isinstance(schedule, tuple) and method.flush == "drain" and "lockstep" not in method.schedules,
+            f'method "{method.name}" has no delay, and a list of depths would give it one',
+            "leave out `schedule`, or choose petra, dsp, pipedream or delayed-reconstructed",
+        ),
+    )
+    broken = ((message, hint) for breaks, message, hint in rules if breaks)
+    return next((Problem(message=text, hint=hint, path=("method", "schedule")) for text, hint in broken), None)
 
 
 def _clip_problems(method: Method, schedule: AskedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
@@ -135,4 +136,43 @@ def _clip_problems(method: Method, schedule: AskedSchedule, clip: ClipSpec | Non
             hint="asynchronous stages update at different times, so no global norm exists when one steps; "
             'set scope = "stage", or method.schedule = "sequential"',
             path=("optimizer", "clip", "scope"),
+        )
+
+
+def check_precision(precision: PrecisionSpec) -> None:
+    """Check that streams on a grid are stored and sent without rounding.
+
+    Raises:
+        SpecError: the type of buffers or channels would round what the grid makes exact. Paths begin at the
+            specification's root.
+    """
+    if precision.streams != "grid":
+        return
+    own = "float64" if precision.compute == "float64" else "float32"
+    problems = [
+        Problem(
+            message=f'{name} = {shown(stored)} rounds streams once more, and streams = "grid" is there to reconstruct them to the bit',
+            hint=f'leave out {name}, or set precision.streams = "float"',
+            path=("precision", name),
+        )
+        for name, stored in (("buffer_dtype", precision.buffer_dtype), ("channel_dtype", precision.channel_dtype))
+        if encoded_dtype(stored, own) != own
+    ]
+    if problems:
+        raise SpecError(problems)
+
+
+def check_processes(stages: int, processes: int) -> None:
+    """Check that every process has a stage.
+
+    Raises:
+        SpecError: there are more processes than stages.
+    """
+    if processes > stages:
+        raise SpecError(
+            Problem(
+                message=f"{processes} processes cannot share {stages} stage{'s' if stages > 1 else ''}",
+                hint=f"start at most {stages}, or cut the network into more stages",
+                path=("partition", "stages"),
+            )
         )

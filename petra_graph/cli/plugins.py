@@ -1,20 +1,52 @@
-"""`petra-graph show`: one plugin's options, and a snippet to paste."""
+"""`petra-graph list`, `show` and `schema`: the installed plugins, one plugin's options, the JSON schema of specs."""
 
 from __future__ import annotations
 
 import inspect
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import click
 
-from petra_graph.cli.parameters import full_group, json_option
-from petra_graph.cli.printing import print_json, print_table
+from petra_graph.cli.common import full_group, json_option, print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
-from petra_graph.registry.listing import Option, list_options, snippet
-from petra_graph.registry.registry import Plugin, discover
+from petra_graph.registry.listing import snippet
+from petra_graph.registry.listing import PluginSummary, list_group
+from petra_graph.registry.listing import Option, list_options
+from petra_graph.registry.registry import SHORT_GROUPS, Plugin, discover
+
+
+@click.command("list")
+@click.argument("group", required=False, metavar="[GROUP]")
+@json_option
+def list_plugins(group: str | None, as_json: bool) -> None:
+    """List the installed plugins: name, distribution, kind and summary.
+
+    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses and datasets; without it, all are listed.
+    """
+    if group:
+        full_group(group)
+    registry = discover()
+    groups = [group] if group else list(SHORT_GROUPS)
+    listed = {name: list_group(registry, name) for name in groups}
+    if as_json:
+        print_json([attrs.asdict(plugin) for plugins in listed.values() for plugin in plugins])
+        return
+    for index, (name, plugins) in enumerate(listed.items()):
+        if index:
+            click.echo()
+        if not group:
+            click.echo(name)
+        print_table([_summary_row(plugin) for plugin in plugins], indent="" if group else "  ")
+
+
+def _summary_row(plugin: PluginSummary) -> tuple[str, ...]:
+    if plugin.fault:
+        return (plugin.name, plugin.distribution, "broken", plugin.fault)
+    return (plugin.name, plugin.distribution, plugin.kind, plugin.summary)
 
 
 @click.command()
@@ -40,11 +72,11 @@ def show(plugin: str, as_json: bool) -> None:
     if about and about != found.declaration.summary:
         click.echo(f"\n{about}")
     click.echo("\noptions" if options else "\nno options")
-    print_table([_row(option) for option in options], indent="  ")
+    print_table([_option_row(option) for option in options], indent="  ")
     click.echo(f"\n{textwrap.indent(snippet(found), '    ')}")
 
 
-def _row(option: Option) -> tuple[str, ...]:
+def _option_row(option: Option) -> tuple[str, ...]:
     default = "required" if option.required else "unset" if option.default is None else shown(option.default)
     return (option.name, option.type, option.limits, default, option.unit, option.help)
 
@@ -76,3 +108,22 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
     if isinstance(declaration, BlockDeclaration):
         record |= {"kind": declaration.kind, "streams": declaration.streams}
     return record
+
+
+@click.command()
+@click.option(
+    "--distribution",
+    "distributions",
+    multiple=True,
+    metavar="NAME",
+    help="Only plugins of this distribution; may be repeated. Default: all installed plugins.",
+)
+def schema(distributions: Sequence[str]) -> None:
+    """Print the JSON schema of specs, with the options of the installed plugins.
+
+    Editors with a TOML language server use it where a spec's first line is `#:schema PATH`.
+    """
+    from petra_graph.planning.schema import spec_schema
+
+    registry = discover()
+    print_json(spec_schema(registry.only(distributions) if distributions else registry))

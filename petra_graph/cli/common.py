@@ -1,4 +1,4 @@
-"""Printing: problems to stderr, results to stdout as text or JSON."""
+"""The part that verbs share: parameters, and results on stdout with problems on stderr."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from petra_graph.errors import Problem
+from petra_graph.errors import Problem, suggestion
+from petra_graph.registry.registry import SHORT_GROUPS
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -50,3 +51,24 @@ def problem_record(problem: Problem) -> dict[str, Any]:
         "column": where.column if where else None,
         "text": where.text if where else None,
     }
+
+
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one value of the spec, as in --set method.name=backprop; may be repeated.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
+
+
+def full_group(group: str) -> str:
+    """Return the entry-point group of a short name.
+
+    Raises:
+        click.UsageError: there is none.
+    """
+    if group not in SHORT_GROUPS:
+        raise click.UsageError(f"No such group {group!r}: {suggestion(group, SHORT_GROUPS)}")
+    return SHORT_GROUPS[group]
