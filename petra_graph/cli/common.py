@@ -41,15 +41,11 @@ def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
 
 def problem_record(problem: Problem) -> dict[str, Any]:
     """Return a problem as a JSON value."""
-    where = problem.where
     return {
         "message": problem.message,
         "hint": problem.hint,
         "path": list(problem.path),
-        "file": where.file if where else None,
-        "line": where.line if where else None,
-        "column": where.column if where else None,
-        "text": where.text if where else None,
+        **{key: getattr(problem.where, key, None) for key in ("file", "line", "column", "text")},
     }
 
 

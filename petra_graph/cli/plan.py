@@ -88,16 +88,14 @@ def plan(
         from petra_graph.training.resolve import expanded
 
         text = dump(expanded(planner.checked))
-    elif compare:
+    elif compare or scale is not None:
         from petra_graph.planning import compare as comparisons
-        from petra_graph.report.plan.compare import compare_text
+        from petra_graph.report.plan.compare import compare_text, scale_text
 
-        text = _rendered(comparisons.compare(planner), form, output, compare_text)
-    elif scale is not None:
-        from petra_graph.planning import compare as comparisons
-        from petra_graph.report.plan.compare import scale_text
-
-        text = _rendered(comparisons.scale(planner, comparisons.device_counts(scale)), form, output, scale_text)
+        if scale is None:
+            text = _rendered(comparisons.compare(planner), form, output, compare_text)
+        else:
+            text = _rendered(comparisons.scale(planner, comparisons.device_counts(scale)), form, output, scale_text)
     elif diff is not None:
         text = _diff(planner, diff, form, output, overlap=overlap)
     else:

@@ -28,6 +28,8 @@ from petra_graph.spec.model import Spec
 
 OperationSeconds = Callable[[str, Operation], float]
 """Seconds of an operation of a node, by its name, for one micro-batch."""
+_PATH = ("partition", "profile")
+_HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
 
 
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:
@@ -121,10 +123,6 @@ def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTa
 def _delayed(program: StageProgram) -> bool:
     """Whether parameters may change between a micro-batch's forward and its backward."""
     return program.depth > 1 and program.flush == "drain"
-
-
-_PATH = ("partition", "profile")
-_HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
 
 
 def checked_profile(spec: Spec, graph: NodeGraph, costs: CostTable, device_kind: str) -> Profile | None:

@@ -12,7 +12,7 @@ from petra_graph.graph.node_graph import growing_edges, stage_graph
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec, PrecisionSpec
+from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec, PrecisionSpec, Spec
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
@@ -176,3 +176,36 @@ def check_processes(stages: int, processes: int) -> None:
                 path=("partition", "stages"),
             )
         )
+
+
+def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
+    """Yield the problems of replicas that cannot have processes of their own, or cannot step on their own."""
+    replicas, clip = spec.partition.replicas, spec.optimizer.clip
+    if processes % replicas:
+        message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
+        hint = "start so many with --processes or torchrun"
+        yield Problem(message=message, hint=hint, path=("partition", "replicas"))
+    if replicas > 1 and clip is not None and clip.scope == "global":
+        message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
+        yield Problem(message=message, hint=hint, path=("optimizer", "clip", "scope"))
+    if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
+        message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
+        yield Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))
+
+
+def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Iterator[Problem]:
+    """Yield the problems of a probe that cannot see all stages, or that is to look more often than an epoch allows.
+
+    Args:
+        spec: the specification.
+        micro_batches: of an epoch; None: not known.
+        processes: of the run.
+    """
+    if spec.probe is None:
+        return
+    if processes > 1:
+        message = f"a probe looks at all stages at once, and {processes} processes share them"
+        yield Problem(message=message, hint="run in one process, or leave [probe] out", path=("probe",))
+    elif micro_batches is not None and spec.probe.per_epoch > micro_batches:
+        message = f"an epoch has {micro_batches} micro-batches, and {spec.probe.per_epoch} are to be probed"
+        yield Problem(message=message, hint=f"make it {micro_batches} or less", path=("probe", "per_epoch"))

@@ -8,7 +8,6 @@ from typing import Any
 
 from attrs import evolve
 
-from petra_graph.compiler.prediction import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning.checked import with_method, without_global_clip
 from petra_graph.planning.plan import Planner
@@ -18,7 +17,7 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.model import AskedName, Spec
 
 _STAGES_WITH_MEMORY = 256
-"""Stages up to which memory is predicted in a table of device counts."""
+"""Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
 _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
@@ -110,23 +109,17 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[st
         keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness")
         return {**common, **dict.fromkeys(keys), "note": str(error)}
     prediction, timing = plan.prediction, plan.prediction.timing
+    few = len(prediction.programs) <= _STAGES_WITH_MEMORY
     unused = count - stages * replicas
     return {
         **common,
         "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
-        "memory_peak": _peak(prediction),
+        "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(stale.updates for stale in timing.staleness),
         "note": f"{unused} device{'s are' if unused > 1 else ' is'} left over" if unused else "",
     }
-
-
-def _peak(prediction: Prediction) -> int | None:
-    """Return the fullest device's bytes; None where the operations of too many stages would take minutes."""
-    if len(prediction.programs) > _STAGES_WITH_MEMORY:
-        return None
-    return max(held.total for held in prediction.device_memory.values())
 
 
 def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:

@@ -5,7 +5,7 @@ Neither the data set's files nor the devices are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
 import torch
 from attrs import evolve, frozen
@@ -24,6 +24,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import built, load
+from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 
 
@@ -108,48 +109,38 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         schedule=checked.schedule,
         stages=checked.stages,
         shapes=shapes,
-        costs=NodeCosts(checked),
+        costs=_node_costs(checked),
     )
     _check_grid(network)
     return network
 
 
-class NodeCosts:
-    """The costs of a specification's nodes, measured once for each set of kinds, micro-batch and precision."""
+def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
+    """Return a function that measures costs once for each set of kinds, micro-batch and precision.
 
-    def __init__(self, checked: CheckedSpec) -> None:
-        self._checked = checked
-        self._measured: dict[Hashable, CostTable] = {}
+    It raises SpecError where a block can be run neither without values nor on the CPU.
+    """
+    measured: dict[Hashable, CostTable] = {}
+    facts = checked.facts
 
-    def __call__(self, graph: NodeGraph, spec: Spec) -> CostTable:
-        """Return the costs of the specification's network, or of a variant.
-
-        Args:
-            graph: the network, or the network with other kinds of nodes.
-            spec: the micro-batch, precision and clipping.
-
-        Raises:
-            SpecError: a block can be run neither without values nor on the CPU.
-            PluginError: code cannot be imported.
-        """
+    def costs(graph: NodeGraph, spec: Spec) -> CostTable:
         key = (tuple((node.name, node.kind) for node in graph.nodes.values()), spec.data.batch, spec.precision)
-        if key not in self._measured:
-            self._measured[key] = measure_costs(graph, self._conditions(spec))
-        return self._measured[key]
+        if key not in measured:
+            conditions = Conditions(
+                batch=spec.data.batch,
+                sample=facts.shape,
+                sample_dtype=facts.dtype,
+                normalisation=Normalisation.of(facts),
+                precision=spec.precision,
+                loss=built(checked.loss.plugin, checked.loss.options),
+                build_optimizer=load(checked.optimizer.plugin),
+                optimizer_options=checked.optimizer.options,
+                clip=spec.optimizer.clip,
+            )
+            measured[key] = measure_costs(graph, conditions)
+        return measured[key]
 
-    def _conditions(self, spec: Spec) -> Conditions:
-        checked, facts = self._checked, self._checked.facts
-        return Conditions(
-            batch=spec.data.batch,
-            sample=facts.shape,
-            sample_dtype=facts.dtype,
-            normalisation=Normalisation.of(facts),
-            precision=spec.precision,
-            loss=built(checked.loss.plugin, checked.loss.options),
-            build_optimizer=load(checked.optimizer.plugin),
-            optimizer_options=checked.optimizer.options,
-            clip=spec.optimizer.clip,
-        )
+    return costs
 
 
 def _check_grid(network: MeasuredNetwork) -> None:
@@ -169,3 +160,13 @@ def _check_grid(network: MeasuredNetwork) -> None:
     ]
     if problems and network.spec.precision.streams == "grid":
         raise SpecError(problems)
+
+
+def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
+    """Yield the problem of a head whose outputs are not one for each class."""
+    head = network.graph.nodes[network.graph.head]
+    outputs = network.shapes[head.name].outputs
+    if facts.classes is not None and outputs != ((facts.classes,),):
+        shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
+        message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes'
+        yield Problem(message=message, hint=f"make it {facts.classes}", path=head.path)

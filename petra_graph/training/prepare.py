@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from attrs import evolve, frozen
 
+from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import horizon, learning_rate
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
-from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place, place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.devices import Device
@@ -30,7 +31,6 @@ from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.data_loading import MicroBatches
-from petra_graph.training.run_checks import head_problems, probe_problems, replica_problems
 
 
 @frozen(kw_only=True)

@@ -124,7 +124,7 @@ def _on_two_processes(spec: str, overrides: tuple[str, ...], folder: str) -> flo
     command = [sys.executable, "-m", "petra_graph", "run", spec, "--processes", "2", "--json"]
     command += [part for setting in settings for part in ("--set", setting)]
     summary = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    seconds = made.timing.epoch_seconds(summary["micro_batches"])
+    seconds = made.timing.overhead_seconds + summary["micro_batches"] * made.timing.tick_seconds
     return summary["micro_batches"] * made.inputs.costs.micro_batch / seconds / summary["samples_per_second"]
 
 

@@ -11,9 +11,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from attrs import evolve
 
-from petra_graph.compiler.partitioner.cut_costs import cut_costs
+from petra_graph.compiler.partitioner.costs import cut_costs
 from petra_graph.compiler.partitioner.problem import Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find
+
+_ROUNDS = 4
+"""Runs of the solver, at most."""
 
 
 def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> Solution | None:
@@ -68,10 +71,6 @@ def _stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]])
         channel_capacity=problem.channel_capacity,
         keeps_order=True,
     )
-
-
-_ROUNDS = 4
-"""Runs of the solver, at most."""
 
 
 def find_with_last_stage(problem_for: Callable[[Collection[str]], PartitionProblem]) -> Solution | None:

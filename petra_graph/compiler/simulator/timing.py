@@ -60,10 +60,6 @@ class Timing:
         """Return the throughput of the steady state; `batch` is the samples in a micro-batch of one replica."""
         return batch * replicas / self.tick_seconds if self.tick_seconds else 0.0
 
-    def epoch_seconds(self, micro_batches: int) -> float:
-        """Return how long a run of whole windows takes between two drains, once it is long enough to fill."""
-        return self.overhead_seconds + micro_batches * self.tick_seconds
-
 
 def timing(pipeline: Pipeline) -> Timing:
     """Return the speed of a pipeline.

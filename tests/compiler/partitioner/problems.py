@@ -11,7 +11,7 @@ from math import inf
 
 from hypothesis import strategies as st
 
-from petra_graph.compiler.partitioner.cut_costs import CutCosts, cut_costs
+from petra_graph.compiler.partitioner.costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 
 SCHEDULES = ("lockstep", "1f1b", "sequential", "fill-drain")
