@@ -13,9 +13,7 @@ import click
 from petra_graph.cli.common import full_group, json_option, print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
-from petra_graph.registry.listing import snippet
-from petra_graph.registry.listing import PluginSummary, list_group
-from petra_graph.registry.listing import Option, list_options
+from petra_graph.registry.listing import Option, PluginSummary, list_group, list_options, snippet
 from petra_graph.registry.registry import SHORT_GROUPS, Plugin, discover
 
 

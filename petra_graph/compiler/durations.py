@@ -19,9 +19,8 @@ from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.channels import Direction
-from petra_graph.program.costs import CostTable, Operation
+from petra_graph.program.costs import OPERATIONS, CostTable, Operation, Profile
 from petra_graph.program.devices import EFFICIENCY, DeviceType
-from petra_graph.program.costs import OPERATIONS, Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.record.profile import read_profile
 from petra_graph.spec.model import Spec

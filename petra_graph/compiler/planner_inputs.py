@@ -16,7 +16,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.costs import CostTable
+from petra_graph.program.costs import CostTable, Profile
 from petra_graph.program.devices import Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import attrs
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.graph.node_graph import growing_edges, stage_graph
+from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition

@@ -11,26 +11,16 @@ the specification names, present or not, so that a plan and its run, on whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any
-
-from attrs import evolve, frozen
+from attrs import evolve
 
 from petra_graph.compiler.place import cut_and_place, place_stages, resolved_schedule, within_memory
 from petra_graph.compiler.spec_checks import check_processes
-from petra_graph.errors import NoFeasiblePlan, PetraGraphError, shown
-from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.checked import with_method
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.devices import planned_devices
 from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.remedies import working_remedies
 from petra_graph.program.devices import Device
-from petra_graph.program.placement import Partition
-from petra_graph.program.placement import Placement
-from petra_graph.spec.model import Spec
-
-_TIMES_DEVICES = (2, 4)
-_PARTS_OF_BATCH = (2, 4, 8)
+from petra_graph.program.placement import Partition, Placement
 
 
 def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
@@ -47,7 +37,7 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     try:
         return _place(network, devices)
     except NoFeasiblePlan as error:
-        hint = _working_remedies(network)
+        hint = working_remedies(network, _fits)
         raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 
@@ -101,97 +91,9 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     return Placement(stages=stages.stages, devices=devices, schedule=schedule)
 
 
-@frozen(kw_only=True)
-class _Remedy:
-    """A change of the specification, in its own keys, so that a reader can type it."""
-
-    text: str
-    """The keys to set."""
-    spec: Spec
-    graph: NodeGraph
-
-
-def _working_remedies(network: MeasuredNetwork) -> str:
-    """Return a hint: the changes after which the network fits, each placed before it is named, or those tried in vain."""
-    graph, spec = network.graph, network.spec
-    families: tuple[Sequence[_Remedy], ...] = (
-        list(_more_devices(graph, spec)),
-        list(_smaller_batches(graph, spec)),
-        *([remedy] for remedy in _other_keys(graph, spec)),
-        list(_fewer_anchors(graph, spec)),
-    )
-    # Of a family, the least change.
-    found = [next((remedy.text for remedy in family if _fits(network, remedy)), None) for family in families]
-    working = [text for text in found if text is not None]
-    if working:
-        return f"it fits with {'; or '.join(working)}"
-    return f"nothing tried helps: {'; '.join(remedy.text for remedy in chain(*families))}"
-
-
-def _fits(network: MeasuredNetwork, remedy: _Remedy) -> bool:
+def _fits(network: MeasuredNetwork) -> bool:
     try:
-        _place(network.variant(remedy.spec, remedy.graph), planned_devices(remedy.spec.partition))
+        _place(network, planned_devices(network.spec.partition))
     except PetraGraphError:
         return False
     return True
-
-
-def _more_devices(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
-    partition = spec.partition
-    lists = isinstance(partition.device_type, tuple) or isinstance(partition.memory, tuple)
-    most = len(partition.stages) if isinstance(partition.stages, tuple) else len(graph.nodes)
-    if lists or not isinstance(partition.devices, int):
-        return
-    for times in _TIMES_DEVICES:
-        devices = times * partition.devices
-        if devices > most:
-            return
-        changes = {"partition.devices": devices}
-        if isinstance(partition.stages, int) and partition.stages < devices:
-            changes["partition.stages"] = devices
-        yield _with_keys(graph, spec, changes)
-
-
-def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
-    for parts in _PARTS_OF_BATCH:
-        if spec.data.batch >= parts:
-            yield _with_keys(graph, spec, {"data.batch": spec.data.batch // parts})
-
-
-def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
-    method = spec.method
-    delayed = method.name in {"petra", "dsp", "pipedream", "delayed-reconstructed"}
-    for schedule in ("1f1b", "auto"):
-        if delayed and method.schedule != schedule:
-            yield _with_keys(graph, spec, {"method.schedule": schedule})
-    if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
-        petra = evolve(spec, method=with_method(method, "petra", "1f1b"))
-        yield _with_keys(graph, petra, {"method.name": "petra", "method.schedule": "1f1b"})
-    if spec.precision.buffer_dtype == "as-streams":
-        yield _with_keys(graph, spec, {"precision.buffer_dtype": "bfloat16"})
-    if spec.precision.buffer_device == "stage":
-        yield _with_keys(graph, spec, {"precision.buffer_device": "cpu"})
-
-
-def _with_keys(graph: NodeGraph, spec: Spec, changes: Mapping[str, Any]) -> _Remedy:
-    """Return the remedy that sets keys of the specification's tables."""
-    for key, value in changes.items():
-        table, _, name = key.partition(".")
-        spec = evolve(spec, **{table: evolve(getattr(spec, table), **{name: value})})
-    text = " and ".join(f"{key} = {shown(value)}" for key, value in changes.items())
-    return _Remedy(text=text, spec=spec, graph=graph)
-
-
-def _fewer_anchors(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
-    """Yield the network without the nodes that could reconstruct and are marked to store."""
-    anchors = {
-        node.name
-        for node in graph.nodes.values()
-        if node.kind == "buffered" and node.declaration is not None and node.declaration.kind == "reversible"
-    }
-    if anchors:
-        nodes = {
-            name: evolve(node, kind="reversible") if name in anchors else node for name, node in graph.nodes.items()
-        }
-        text = f'kind = "reversible" for {", ".join(sorted(anchors))}'
-        yield _Remedy(text=text, spec=spec, graph=NodeGraph(nodes=nodes))

@@ -26,8 +26,7 @@ from petra_graph.executor.observer import StageObserver
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked import without_global_clip
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.program.costs import Operation
-from petra_graph.program.costs import Profile
+from petra_graph.program.costs import Operation, Profile
 from petra_graph.program.schedule import Verb
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler

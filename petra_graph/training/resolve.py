@@ -14,8 +14,8 @@ from petra_graph.planning.checked import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.devices import device_count
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.runtime.control.store import RunStore
-from petra_graph.spec.load import as_mapping
 from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
+from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
 
 _AGREEMENT_SECONDS = 300.0

@@ -13,7 +13,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
-from petra_graph.planning.plan import predict
+from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text

@@ -11,7 +11,8 @@ from petra_graph.compiler.partition import partition
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
 from petra_graph.measure.costs import measure_costs
 from petra_graph.measure.shapes import measure_shapes
-from petra_graph.planning.plan import plan, predict
+from petra_graph.planning.plan import plan
+from petra_graph.planning.predict import predict
 from petra_graph.record.listener import Listener
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
