@@ -105,7 +105,7 @@ class Interrupted(Exception):
 
 
 @frozen
-class FailedElsewhere(Exception):
+class FailedOnAnotherProcess(Exception):
     """The run has failed, and another of its processes reports the cause."""
 
     exit_code: int = 1

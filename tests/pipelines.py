@@ -19,7 +19,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.shapes import measure_shapes
 from petra_graph.planning.checked import given_stages
 from petra_graph.planning.devices import planned_devices
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.measure import MeasuredNetwork, check_grid
 from petra_graph.planning.place import place
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.stage_program import StageProgram
@@ -145,7 +145,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
     graph = built_graph(nodes)
     method, schedule = check_method(spec.method, spec.optimizer.clip)
     check_precision(spec.precision)
-    return MeasuredNetwork(
+    network = MeasuredNetwork(
         spec=spec,
         graph=graph,
         method=method,
@@ -154,6 +154,8 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
         costs=not_needed,
     )
+    check_grid(network)
+    return network
 
 
 def programs_of(network: MeasuredNetwork) -> tuple[StageProgram, ...]:

@@ -9,7 +9,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
-from petra_graph.spec.model import AskedSchedule
+from petra_graph.spec.model import RequestedSchedule
 from tests.costs import costs, messages_of
 from tests.pipelines import CHAIN, built_graph
 
@@ -41,7 +41,7 @@ def setting(
     count: int = 1,
     *,
     method: str = "petra",
-    schedule: AskedSchedule | None = None,
+    schedule: RequestedSchedule | None = None,
     accumulation: int = 1,
     weights: Mapping[str, float] | None = None,
     memory: int | None = None,

@@ -113,9 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _reported(error: Exception) -> int:
     """Print an error that a user can mend and return its exit code; raise any other error again."""
-    from petra_graph.errors import FailedElsewhere, Interrupted, PetraGraphError
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, PetraGraphError
 
-    if isinstance(error, Interrupted | FailedElsewhere):
+    if isinstance(error, Interrupted | FailedOnAnotherProcess):
         return error.exit_code
     if not isinstance(error, PetraGraphError):
         raise error

@@ -22,7 +22,7 @@ from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import AskedSchedule, PartitionSpec, PrecisionSpec, Schedule
+from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Schedule
 
 
 @frozen(kw_only=True)
@@ -32,7 +32,7 @@ class PlannerInputs:
     graph: NodeGraph
     costs: CostTable
     method: Method
-    schedule: AskedSchedule
+    schedule: RequestedSchedule
     accumulation: int
     last_stage_keeps_graph: bool
     messages: MessageTypes

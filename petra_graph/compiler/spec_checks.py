@@ -11,10 +11,10 @@ from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
-from petra_graph.spec.model import AskedSchedule, ClipSpec, MethodSpec, PrecisionSpec, Spec
+from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
 
 
-def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, AskedSchedule]:
+def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
     """Return the method, with the keys that the specification overrides, and the schedule.
 
     Raises:
@@ -37,7 +37,7 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Asked
     return method, schedule
 
 
-def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition) -> None:
+def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:
     """Check a list of depths against the stages.
 
     A stage that runs fewer forwards ahead than a stage that it feeds would leave that stage waiting for ever.
@@ -69,7 +69,7 @@ def check_depths(schedule: AskedSchedule, graph: NodeGraph, partition: Partition
         raise SpecError(problems)
 
 
-def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem]:
+def _contradictions(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:
     """Yield the problem of the schedule, or where the schedule is right, those of what nodes keep under it."""
     wrong = _schedule_problem(method, schedule)
     if wrong is not None:
@@ -92,7 +92,7 @@ def _contradictions(method: Method, schedule: AskedSchedule) -> Iterator[Problem
         )
 
 
-def _schedule_problem(method: Method, schedule: AskedSchedule) -> Problem | None:
+def _schedule_problem(method: Method, schedule: RequestedSchedule) -> Problem | None:
     """Return the problem of the first rule that the schedule breaks."""
     rules = (
         (
@@ -120,7 +120,7 @@ def _schedule_problem(method: Method, schedule: AskedSchedule) -> Problem | None
     return next((Problem(message=text, hint=hint, path=("method", "schedule")) for text, hint in broken), None)
 
 
-def _clip_problems(method: Method, schedule: AskedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
+def _clip_problems(method: Method, schedule: RequestedSchedule, clip: ClipSpec | None) -> Iterator[Problem]:
     if clip is None or clip.scope != "global":
         return
     if clip.by == "value":

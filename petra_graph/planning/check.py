@@ -26,10 +26,10 @@ from petra_graph.program.placement import Partition
 from petra_graph.registry.building import expand, read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover
-from petra_graph.registry.trust import guarded, missing_module
+from petra_graph.registry.trust import missing_module, run_plugin_code
 from petra_graph.spec.load import LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
-from petra_graph.spec.model import AskedSchedule, InputSpec, NodeSpec
+from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule
 
 
 def check_spec(
@@ -149,7 +149,7 @@ class _Check:
         declaration = cast(DataSetDeclaration, data.plugin.declaration)
         failure = f"{data.plugin} cannot say what its samples are"
         problems = self.problems.at("data", "options")
-        return problems.attempt(guarded, lambda: declaration.facts(data.options), failure)
+        return problems.attempt(run_plugin_code, lambda: declaration.facts(data.options), failure)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""
@@ -196,7 +196,7 @@ class _Check:
                 hint = "leave out [graph] input: the data set says it"
                 self.problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
 
-    def method(self) -> tuple[Method, AskedSchedule] | None:
+    def method(self) -> tuple[Method, RequestedSchedule] | None:
         """Return the method and the schedule, where they go together with each other and with the clipping."""
         method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
         if method is None:
@@ -209,7 +209,7 @@ class _Check:
         if precision is not None:
             self.problems.attempt(check_precision, precision)
 
-    def stages(self, graph: NodeGraph | None, method: tuple[Method, AskedSchedule] | None) -> Partition | None:
+    def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""
         spec = self.loaded.spec
         if graph is None or spec is None or method is None or self.problems.wrong:

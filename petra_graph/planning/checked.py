@@ -15,7 +15,7 @@ from petra_graph.program.placement import Partition
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.load import LoadedSpec
-from petra_graph.spec.model import AskedName, AskedSchedule, MethodSpec, OptimizerSpec, Spec
+from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedSchedule, RequestedScheduleName, Spec
 
 
 @frozen(kw_only=True)
@@ -33,7 +33,7 @@ class CheckedNetwork:
     spec: Spec
     graph: NodeGraph
     method: Method
-    schedule: AskedSchedule
+    schedule: RequestedSchedule
     stages: Partition | None
     """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
 
@@ -64,7 +64,7 @@ class CheckedSpec(CheckedNetwork):
     """The "module:Class" blocks that were not imported, and so not checked."""
 
 
-def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Partition | None:
+def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
@@ -78,7 +78,7 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: AskedSchedule) -> Parti
     return given
 
 
-def with_method(table: MethodSpec, name: str, schedule: AskedName) -> MethodSpec:
+def with_method(table: MethodSpec, name: str, schedule: RequestedScheduleName) -> MethodSpec:
     """Return a table with another method and schedule, and without the keys that override a method's properties."""
     return evolve(table, name=name, schedule=schedule, reversible=None, buffered=None, backward=None, flush=None)
 

@@ -14,7 +14,7 @@ from petra_graph.planning.plan import Planner
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
-from petra_graph.spec.model import AskedName, Spec
+from petra_graph.spec.model import RequestedScheduleName, Spec
 
 _STAGES_WITH_MEMORY = 256
 """Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
@@ -44,14 +44,14 @@ def compare(planner: Planner) -> Document:
     return {"name": planner.spec.name, "micro_batch": planner.spec.data.batch, "rows": rows}
 
 
-def _methods() -> Iterator[tuple[str, AskedName]]:
+def _methods() -> Iterator[tuple[str, RequestedScheduleName]]:
     for method in METHODS.values():
         for schedule in method.schedules:
             if schedule != "sequential" or method.schedules == ("sequential",):
                 yield method.name, schedule
 
 
-def _row(planner: Planner, method: str, schedule: AskedName) -> dict[str, Any]:
+def _row(planner: Planner, method: str, schedule: RequestedScheduleName) -> dict[str, Any]:
     spec = planner.spec
     variant = evolve(
         spec, method=with_method(spec.method, method, schedule), optimizer=without_global_clip(spec.optimizer)

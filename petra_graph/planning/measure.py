@@ -23,7 +23,7 @@ from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import built, load
+from petra_graph.registry.building import build_plugin, load
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 
@@ -111,7 +111,7 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         shapes=shapes,
         costs=_node_costs(checked),
     )
-    _check_grid(network)
+    check_grid(network)
     return network
 
 
@@ -132,7 +132,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 sample_dtype=facts.dtype,
                 normalisation=Normalisation.of(facts),
                 precision=spec.precision,
-                loss=built(checked.loss.plugin, checked.loss.options),
+                loss=build_plugin(checked.loss.plugin, checked.loss.options),
                 build_optimizer=load(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
                 clip=spec.optimizer.clip,
@@ -143,7 +143,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
     return costs
 
 
-def _check_grid(network: MeasuredNetwork) -> None:
+def check_grid(network: MeasuredNetwork) -> None:
     """Check that streams on a grid make every reversible node exact.
 
     Raises:

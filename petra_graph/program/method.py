@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.spec.model import AskedName, AskedSchedule, BufferedKeeps, Flush, Keeps, Kind, Uses
+from petra_graph.spec.model import BufferedKeeps, Flush, Keeps, Kind, RequestedSchedule, RequestedScheduleName, Uses
 
 
 @frozen
@@ -24,7 +24,7 @@ class Method:
     """A training method."""
 
     name: str
-    schedules: tuple[AskedName, ...]
+    schedules: tuple[RequestedScheduleName, ...]
     """Schedules under which the method is itself; the first is the default."""
     reversible: Keeps
     """What reversible nodes keep."""
@@ -38,13 +38,13 @@ class Method:
         return self.reversible if kind == "reversible" else self.buffered
 
 
-def is_synchronous(schedule: AskedSchedule, flush: Flush) -> bool:
+def is_synchronous(schedule: RequestedSchedule, flush: Flush) -> bool:
     """Whether no parameter changes between a micro-batch's forward and its backward, in any stage."""
     depths_are_one = isinstance(schedule, tuple) and set(schedule) == {1}
     return schedule == "sequential" or depths_are_one or flush == "window"
 
 
-_DELAYED: tuple[AskedName, ...] = ("lockstep", "1f1b", "sequential", "auto")
+_DELAYED: tuple[RequestedScheduleName, ...] = ("lockstep", "1f1b", "sequential", "auto")
 
 METHODS = {
     method.name: method

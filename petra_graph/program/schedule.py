@@ -33,7 +33,7 @@ from typing import Literal
 from attrs import frozen
 
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import AskedSchedule, Flush, Schedule
+from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
 
 Verb = Literal["forward", "backward", "update"]
 
@@ -71,7 +71,7 @@ def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> t
             return schedule
 
 
-def schedule_text(schedule: AskedSchedule) -> str:
+def schedule_text(schedule: RequestedSchedule) -> str:
     """Return a schedule as users read it."""
     return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
 

@@ -1,4 +1,4 @@
-"""Observing a run: the calls that the session makes as the run goes on. Terminal output is one listener."""
+"""Observing a run: what a training calls as it goes on. Terminal output is one listener."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from petra_graph.errors import Path, Problem
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import Plugin
-from petra_graph.registry.trust import guarded
+from petra_graph.registry.trust import run_plugin_code
 from petra_graph.spec.model import NodeSpec
 from petra_graph.spec.structure import structure_as
 
@@ -27,17 +27,17 @@ def load(plugin: Plugin) -> Any:
     """
     target = plugin.declaration.build
     owner = f" of {plugin.distribution}" if plugin.distribution else ""
-    return guarded(lambda: pkgutil.resolve_name(target), f"{plugin}{owner} cannot be built from {target!r}")
+    return run_plugin_code(lambda: pkgutil.resolve_name(target), f"{plugin}{owner} cannot be built from {target!r}")
 
 
-def built(plugin: Plugin, *arguments: Any) -> Any:
+def build_plugin(plugin: Plugin, *arguments: Any) -> Any:
     """Return the object that the plugin's `build` makes of these arguments.
 
     Raises:
         PluginError: the plugin's code raised an exception that is not one of ours.
     """
     build = load(plugin)
-    return guarded(lambda: build(*arguments), f"{plugin} cannot be built")
+    return run_plugin_code(lambda: build(*arguments), f"{plugin} cannot be built")
 
 
 def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
@@ -55,4 +55,4 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
             raise TypeError("an architecture must return NodeSpec values")
         return nodes
 
-    return guarded(make, f"{plugin} cannot be written out as nodes")
+    return run_plugin_code(make, f"{plugin} cannot be written out as nodes")

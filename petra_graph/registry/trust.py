@@ -38,14 +38,14 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
         PluginError: the declaration cannot be loaded, or breaks the contract.
     """
     plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
-    declaration = guarded(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
+    declaration = run_plugin_code(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
     fault = find_fault(declaration, contract)
     if fault:
         raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", "report it to its author")
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
 
 
-def guarded(action: Callable[[], T], failure: str) -> T:
+def run_plugin_code(action: Callable[[], T], failure: str) -> T:
     """Return the result of a plugin's code.
 
     Args:
@@ -134,7 +134,7 @@ def resolve_local_block(name: str) -> BlockDeclaration:
     here = os.getcwd()  # noqa: PTH109  sys.path holds strings
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    cls = guarded(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
+    cls = run_plugin_code(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
     fault = "is not a class with a `kind`, as blocks are"
     if isinstance(cls, type) and hasattr(cls, "kind"):
         declaration = BlockDeclaration(

@@ -18,8 +18,8 @@ Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
 Schedule = ScheduleName | tuple[int, ...]
 """A schedule's name, or each stage's depth."""
-AskedName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
-AskedSchedule = AskedName | tuple[int, ...]
+RequestedScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain", "auto"]
+RequestedSchedule = RequestedScheduleName | tuple[int, ...]
 """A schedule in a specification; the placement, which has the stages' times, replaces "auto" by a list of depths."""
 Keeps = Literal["nothing", "input", "graph"]
 BufferedKeeps = Literal["input", "graph"]
@@ -73,7 +73,7 @@ class MethodSpec:
     """The computation of gradients."""
 
     name: str = key("petra", "training method")
-    schedule: AskedSchedule | None = key(
+    schedule: RequestedSchedule | None = key(
         None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: the method\'s own',

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from attrs import define
 
 from petra_graph.errors import (
-    FailedElsewhere,
+    FailedOnAnotherProcess,
     NoFeasiblePlan,
     PetraGraphError,
     PluginError,
@@ -65,7 +65,7 @@ class FailureHandling:
 
         Raises:
             PetraGraphError: this process reports the failure.
-            FailedElsewhere: another process does.
+            FailedOnAnotherProcess: another process does.
         """
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure(error))
         if failure.asks_about is not None:
@@ -114,7 +114,7 @@ class FailureHandling:
             asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
         )
 
-    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedElsewhere:
+    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess:
         """Report the failure if this process is to do so, else wait for the report.
 
         Args:
@@ -127,7 +127,7 @@ class FailureHandling:
                 directory = directory or store.get("directory")
             if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
                 _wait_for_report(store)
-                return FailedElsewhere(failure.exit_code)
+                return FailedOnAnotherProcess(failure.exit_code)
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
             error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
             if directory is not None and self.prepared is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from petra_graph.compiler.spec_checks import check_processes
-from petra_graph.errors import FailedElsewhere, Interrupted, SpecError
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.runtime.control.launch import launch
@@ -31,7 +31,7 @@ def run_on_processes(
     Raises:
         SpecError, PluginError: before anything is started.
         Interrupted: a request to stop has arrived.
-        FailedElsewhere: the run failed, and one of its processes has reported it.
+        FailedOnAnotherProcess: the run failed, and one of its processes has reported it.
         RunFailed: the run failed, and none of its processes could report it.
     """
     if rank_info_from(environment) is not None:
@@ -52,4 +52,4 @@ def run_on_processes(
     if code == Interrupted.exit_code:
         raise Interrupted
     if code:
-        raise FailedElsewhere(code)
+        raise FailedOnAnotherProcess(code)

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 from attrs import define, field, frozen
 
@@ -18,6 +17,7 @@ from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.diagnose import NotFinite
+from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 
 
@@ -182,35 +182,3 @@ class Trainer:
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:
             self.metrics.record(epoch=epoch, step=step, values=values)
-
-
-class Meters:
-    """Sums of the head's results, whose means are over samples; the loss is weighted by each batch's own size."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self._sums: dict[str, float] = {}
-
-    def add(self, result: HeadResult) -> None:
-        """Add one batch."""
-        self.samples += result.samples
-        self._add("loss", float(result.loss) * result.samples)
-        for name, value in result.metrics.items():
-            self._add(name, float(value))
-
-    def sums(self) -> Mapping[str, Any]:
-        """Return the sums as JSON holds them."""
-        return {"samples": self.samples, "sums": self._sums}
-
-    def merge(self, other: Mapping[str, Any]) -> None:
-        """Add the sums of another replica's meters."""
-        self.samples += other["samples"]
-        for name, value in other["sums"].items():
-            self._add(name, value)
-
-    def means(self) -> Mapping[str, float]:
-        """Return the mean of the loss, and of each metric as a fraction of the samples."""
-        return {name: total / self.samples for name, total in self._sums.items()} if self.samples else {}
-
-    def _add(self, name: str, value: float) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + value

@@ -25,7 +25,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import built, load
+from petra_graph.registry.building import build_plugin, load
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
@@ -218,7 +218,7 @@ class _OpenedData(NamedTuple):
 
 def _open_data(checked: CheckedSpec) -> _OpenedData:
     spec = checked.spec
-    data: DataSet = built(checked.data.plugin, checked.data.options)
+    data: DataSet = build_plugin(checked.data.plugin, checked.data.options)
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,
@@ -235,12 +235,12 @@ def _open_data(checked: CheckedSpec) -> _OpenedData:
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
     optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
-    loss = built(checked.loss.plugin, checked.loss.options)
+    loss = build_plugin(checked.loss.plugin, checked.loss.options)
     some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    built(optimizer.plugin, some_parameter, optimizer.options)
+    build_plugin(optimizer.plugin, some_parameter, optimizer.options)
     if length is None:
         return None
-    factor = built(lr_schedule.plugin, lr_schedule.options, length)
+    factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
     return Training(
         loss=loss,
         build_optimizer=load(optimizer.plugin),

@@ -41,7 +41,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> RunResult:
     Raises:
         SpecError, PluginError: before anything is written.
         RunFailed: afterwards; the run directory says why, and the error has its summary.
-        FailedElsewhere: another process raises one of these.
+        FailedOnAnotherProcess: another process raises one of these.
     """
     rank_info = rank_info_from(os.environ)
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
@@ -94,7 +94,7 @@ class OnlyProcess(Peers):
         return stop_requests(self._request, _stop_at_once)
 
     def _request(self, signal_name: str) -> None:
-        self.supervisor.asked = signal_name
+        self.supervisor.stop_signal = signal_name
 
     def join(self, prepared: Prepared) -> Prepared:
         """Return the run: this process reads all data."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.executor.segment_runners import HeadResult
-from petra_graph.training.loop import Meters
+from petra_graph.training.meters import Meters
 
 
 def result(losses: list[float], right: int) -> HeadResult:

@@ -95,11 +95,13 @@ _reversible = partial(_block, "reversible", 2)
 _downsampling = partial(_block, "buffered", 2)
 
 CONV_STEM = _one_stream(
-    "ends:ConvStem",
+    "stems_and_heads:ConvStem",
     ConvStemOptions,
     "Convolution, optional max-pooling, batch normalisation and ReLU, split into streams.",
 )
-LINEAR_STEM = _one_stream("ends:LinearStem", LinearStemOptions, "Flatten, linear layer and ReLU, split into streams.")
+LINEAR_STEM = _one_stream(
+    "stems_and_heads:LinearStem", LinearStemOptions, "Flatten, linear layer and ReLU, split into streams."
+)
 REV_BASIC = _reversible(
     "residual:RevBasic", RevBasicOptions, "RevNet's reversible basic block: additive coupling, two 3x3 convolutions."
 )
@@ -126,12 +128,16 @@ RES_BOTTLENECK = _one_stream(
     "ResNet's bottleneck block: 1x1, 3x3 and 1x1 convolutions and a shortcut.",
 )
 ADD = _block(
-    "buffered", None, "ends:Add", AddOptions, "Sum of its inputs, stream by stream: where skip edges and branches meet."
+    "buffered",
+    None,
+    "stems_and_heads:Add",
+    AddOptions,
+    "Sum of its inputs, stream by stream: where skip edges and branches meet.",
 )
 POOL_LINEAR = _block(
     "head",
     None,
-    "ends:PoolLinear",
+    "stems_and_heads:PoolLinear",
     PoolLinearOptions,
     "Head of a classifier: streams concatenated, averaged over space, one linear layer.",
 )

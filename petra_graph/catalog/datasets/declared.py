@@ -247,12 +247,12 @@ IMAGE_FOLDER = DataSetDeclaration(
 DIGITS = DataSetDeclaration(
     summary="Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.",
     options=DigitsOptions,
-    build=f"{_HERE}.made:digits",
+    build=f"{_HERE}.generated:digits",
     facts=_Images(channels=1, size=8, classes=10),
 )
 RANDOM = DataSetDeclaration(
     summary="Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it.",
     options=RandomOptions,
-    build=f"{_HERE}.made:noise",
+    build=f"{_HERE}.generated:noise",
     facts=_random_facts,
 )

@@ -55,7 +55,7 @@ class Watchdog:
         """The longest that one operation may take."""
         self.status: OperationStatus | None = None
         """Set by the scheduler, at every operation and wait."""
-        self.asked: str | None = None
+        self.stop_signal: str | None = None
         """The signal by which the user asked to stop, whichever process received it."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
@@ -94,13 +94,13 @@ class Watchdog:
 
     def ask(self, signal_name: str) -> None:
         """Ask all processes to stop between two micro-batches; may be called by a signal handler."""
-        self.asked = self.asked or signal_name
+        self.stop_signal = self.stop_signal or signal_name
 
     def stop_after(self, forwards: int) -> None:
         """Decide where all stages stop; only the process that hosts the first stage calls this."""
-        self.asked = self.asked or "SIGINT"
+        self.stop_signal = self.stop_signal or "SIGINT"
         self.stop_at = forwards
-        self._world.store.set("stop", [forwards, self.asked])
+        self._world.store.set("stop", [forwards, self.stop_signal])
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
@@ -182,13 +182,13 @@ class Watchdog:
             self._fail(self._suspect[1])
 
     def _exchange_requests(self) -> None:
-        if self.asked is not None and not self._published_request:
-            self.store.set("asked", self.asked)
+        if self.stop_signal is not None and not self._published_request:
+            self.store.set("asked", self.stop_signal)
             self._published_request = True
-        elif self.asked is None and (asked := self.store.get("asked")) is not None:
-            self.asked, self._published_request = asked, True
+        elif self.stop_signal is None and (asked := self.store.get("asked")) is not None:
+            self.stop_signal, self._published_request = asked, True
             self.waker.wake()
-        if self.stop_at is None and self.asked is not None and (stop := self.store.get("stop")) is not None:
+        if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
             self.waker.wake()
 

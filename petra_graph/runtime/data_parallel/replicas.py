@@ -83,9 +83,9 @@ class Replicas:
         """Whether a stage's all-reduces are done, so that its update would not wait."""
         return all(sums.done for sums in self._stages[stage].pending)
 
-    def asked(self, stage: int) -> bool:
+    def stop_requested(self, stage: int) -> bool:
         """Whether a request to stop had come when a stage's latest all-reduce began; all replicas get the same answer."""
-        return self._stages[stage].asked
+        return self._stages[stage].stop_requested
 
     @torch.no_grad()
     def average_statistics(self) -> None:
@@ -158,7 +158,7 @@ class _StageReducer(StageObserver):
     watchdog: Watchdog
     micro_batches: range = range(0)
     pending: list[_GradientSum] = field(factory=list)
-    asked: bool = False
+    stop_requested: bool = False
 
     def segment_backward(self, micro_batch: int, segment: Segment, found: Reversed) -> None:
         """Start the all-reduce of a segment's gradients, where this was the window's last backward."""
@@ -171,7 +171,9 @@ class _StageReducer(StageObserver):
         dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
-            parts.append(torch.full((1,), float(self.watchdog.asked is not None), device=self.executor.program.device))
+            parts.append(
+                torch.full((1,), float(self.watchdog.stop_signal is not None), device=self.executor.program.device)
+            )
         if not parts:
             return
         flat = torch.cat([part.to(dtype) for part in parts])
@@ -196,7 +198,7 @@ class _StageReducer(StageObserver):
             with _peers_answer(self.peers, self.watchdog, f"the gradients of stage {self.executor.program.index}"):
                 sums.work.wait()  # Returns at once, or raises what went wrong.
             if sums.carries_request:
-                self.asked = bool(sums.flat[-1] > 0)
+                self.stop_requested = bool(sums.flat[-1] > 0)
             sums.flat.div_(len(self.peers))
             end = 0
             for gradient in sums.gradients:

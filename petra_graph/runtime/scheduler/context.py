@@ -18,7 +18,7 @@ class Supervisor(Protocol):
 
     status: OperationStatus | None
     """What this process does or waits for; set by the scheduler."""
-    asked: str | None
+    stop_signal: str | None
     """The signal by which a user, anywhere, asked to stop."""
     stop_at: int | None
     """Forwards after which every stage stops."""
@@ -41,13 +41,13 @@ class SingleProcess:
     """The supervisor of a run in one process, which may stop between any two operations: no other one waits for it."""
 
     status: OperationStatus | None = None
-    asked: str | None = None
+    stop_signal: str | None = None
     stop_at: int | None = None
 
     def check(self) -> None:
         """Raise `Interrupted` if a request to stop has come."""
-        if self.asked is not None:
-            raise Interrupted(self.asked)
+        if self.stop_signal is not None:
+            raise Interrupted(self.stop_signal)
 
     def stop_after(self, forwards: int) -> None:
         """Stop all stages there."""

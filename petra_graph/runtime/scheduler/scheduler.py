@@ -115,7 +115,7 @@ class Scheduler:
                     self._operations.backward(cursor, action.micro_batch)
                 case "update":
                     cursor.executor.update()
-                    if replicas is not None and replicas.asked(cursor.index):
+                    if replicas is not None and replicas.stop_requested(cursor.index):
                         self._supervisor.stop_after(self._forwards[cursor.index])
 
         order = self._in_order(cursors, static_order(self._programs, micro_batches))
@@ -201,7 +201,7 @@ class Scheduler:
         pending = [(cursor, cursor.next) for cursor in cursors if cursor.next is not None]
         if all(self._halts(cursor, action) for cursor, action in pending):
             if pending:
-                raise Interrupted(self._supervisor.asked or "SIGINT")
+                raise Interrupted(self._supervisor.stop_signal or "SIGINT")
             return False
         if self._context.global_clip and all(action.verb == "update" for _, action in pending):
             self._status.waits(*pending[-1], "the norm of all stages", range(self._context.size))
@@ -230,7 +230,7 @@ class Scheduler:
 
     def _halts(self, cursor: StageCursor, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
-        if action.verb != "forward" or self._supervisor.asked is None:
+        if action.verb != "forward" or self._supervisor.stop_signal is None:
             return False
         forwards, replicas = self._forwards[cursor.index], self._context.replicas
         if self._supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.optimizers.built import adam, lars, sgd
+from petra_graph.catalog.optimizers.builders import adam, lars, sgd
 from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
 from petra_graph.registry.contracts import ParameterGroups
 
