@@ -17,7 +17,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.shapes import measure_shapes
-from petra_graph.planning.checked import given_stages
+from petra_graph.planning.checked_spec import given_stages
 from petra_graph.planning.devices import planned_devices
 from petra_graph.planning.measure import MeasuredNetwork, check_grid
 from petra_graph.planning.place import place

@@ -9,7 +9,7 @@ import click
 from petra_graph.cli.common import json_option, print_json, print_problems, problem_record, set_option
 from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.checked import CheckedSpec
+from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.registry import discover
 
 

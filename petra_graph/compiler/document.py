@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from petra_graph.compiler.durations import flops, node_flops, node_seconds
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.simulator.timing import staleness
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes

@@ -35,8 +35,8 @@ from petra_graph.executor.segment_runners import (
     Recompute,
     segment_runner,
 )
+from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
 from petra_graph.executor.update import Updater
-from petra_graph.executor.weight_versions import Parameters, ParameterVersions, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram

@@ -32,7 +32,7 @@ from petra_graph.blocks import Reversed, Streams
 from petra_graph.errors import RunFailed
 from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.weight_versions import Contributions, contributions
+from petra_graph.executor.stage_parameters import Contributions, contributions
 from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.clock import Clock, Versions

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.weight_versions import Parameters, copied_parameters
+from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.clock import Versions

@@ -19,7 +19,7 @@ from petra_graph.compiler.spec_checks import check_method, check_precision
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.planning.checked import CheckedSpec, ConfiguredPlugin, given_stages
+from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition

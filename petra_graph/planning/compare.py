@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from petra_graph.planning.checked import with_method, without_global_clip
+from petra_graph.planning.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan import Planner
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document

@@ -18,7 +18,7 @@ from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.shapes import NodeShapes, measure_shapes
-from petra_graph.planning.checked import CheckedNetwork, CheckedSpec
+from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from petra_graph.compiler.place import cut_and_place, place_stages, resolved_schedule, within_memory
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
 from petra_graph.planning.devices import planned_devices

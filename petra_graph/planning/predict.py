@@ -8,8 +8,8 @@ from functools import reduce
 from attrs import frozen
 
 from petra_graph.compiler.document import document
+from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import slower
-from petra_graph.compiler.prediction import Prediction
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.warnings import warnings

@@ -8,10 +8,10 @@ from math import ceil
 
 from attrs import evolve
 
+from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
-from petra_graph.compiler.partition import partition
-from petra_graph.compiler.place import resolved_schedule
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.placement_search import resolved_schedule
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown

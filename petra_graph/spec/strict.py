@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 import attrs
 
 from petra_graph.errors import Problem
-from petra_graph.spec.explain import RawValue, mismatch, missing_key, out_of_range, refused_table, unknown_key
+from petra_graph.spec.error_messages import RawValue, mismatch, missing_key, out_of_range, refused_table, unknown_key
 from petra_graph.spec.schema import describe, is_list, is_literal, is_mapping, is_union, item_types, limits, members
 
 

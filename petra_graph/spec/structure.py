@@ -14,7 +14,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
-from petra_graph.spec.explain import RawValue
+from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.merge import NAMED_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
 from petra_graph.spec.strict import Unreadable, read

@@ -5,10 +5,10 @@ is a function of its own as well, which takes a `Trial`.
 """
 
 from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
+from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.conformance import PROMISES, check_block, promises_of
 from petra_graph.testing.declarations import check_declaration, check_imports_no_torch
 from petra_graph.testing.evaluation import check_evaluation_mode, check_randomness, check_recomputation
-from petra_graph.testing.promise import BrokenPromise
 from petra_graph.testing.state import check_state_dict, check_statistics
 from petra_graph.testing.streams import check_meta_device, check_shapes, check_streams_untouched
 from petra_graph.testing.trial import Trial

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
+from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, name_of
 from petra_graph.testing.harness import Harness, gradients_for, recorded, residual_names
-from petra_graph.testing.promise import BrokenPromise, all_equal, expect_close, name_of
 from petra_graph.testing.trial import Trial
 
 

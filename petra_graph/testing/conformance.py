@@ -14,9 +14,9 @@ from petra_graph.blocks import AdditiveCoupling, Block, Reversible, TwoFunctionC
 from petra_graph.measure.shapes import listing
 from petra_graph.registry.contracts import BlockDeclaration
 from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
+from petra_graph.testing.broken_promise import BrokenPromise, author_line
 from petra_graph.testing.declarations import check_declaration
 from petra_graph.testing.evaluation import check_evaluation_mode, check_randomness, check_recomputation
-from petra_graph.testing.promise import BrokenPromise, author_line
 from petra_graph.testing.state import check_state_dict, check_statistics
 from petra_graph.testing.streams import check_meta_device, check_shapes, check_streams_untouched
 from petra_graph.testing.trial import Settings, Trial

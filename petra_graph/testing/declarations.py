@@ -10,7 +10,7 @@ import attrs
 from petra_graph.blocks import Buffered, Head, Reversible
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
 from petra_graph.registry.trust import find_fault
-from petra_graph.testing.promise import BrokenPromise
+from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.trial import Trial
 
 _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}

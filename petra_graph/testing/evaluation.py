@@ -10,8 +10,8 @@ import random
 import numpy as np
 import torch
 
+from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.harness import Harness, gradients_for
-from petra_graph.testing.promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.trial import Trial
 
 _DRAW = "draw with torch functions on the stream's own device and its default generator: dropout, torch.rand_like"

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
+from petra_graph.testing.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
-from petra_graph.testing.promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.trial import Trial
 
 _UNSEEN = 7

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
 from petra_graph.measure.shapes import listing
+from petra_graph.testing.broken_promise import BrokenPromise, author_line, largest_difference, name_of
 from petra_graph.testing.harness import Harness, gradients_for
-from petra_graph.testing.promise import BrokenPromise, author_line, largest_difference, name_of
 from petra_graph.testing.trial import Trial
 
 

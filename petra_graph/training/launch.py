@@ -12,7 +12,7 @@ from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.runtime.control.launch import launch
+from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
 
 

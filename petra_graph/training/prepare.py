@@ -16,7 +16,7 @@ from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import horizon, learning_rate
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.checked import CheckedSpec
+from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
 from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place, place_on_present, place_on_processes

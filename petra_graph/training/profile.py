@@ -24,7 +24,7 @@ from torch import Tensor
 
 from petra_graph.executor.observer import StageObserver
 from petra_graph.planning.check import check_spec
-from petra_graph.planning.checked import without_global_clip
+from petra_graph.planning.checked_spec import without_global_clip
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.costs import Operation, Profile
 from petra_graph.program.schedule import Verb

@@ -27,12 +27,12 @@ from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.runtime.transport.gather import gathered
-from petra_graph.training.agreement import agree
 from petra_graph.training.data_loading import Part
 from petra_graph.training.failure_handling import FailureHandling
 from petra_graph.training.loop import Peers, Progress
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.rank_agreement import agree
 from petra_graph.training.run_record import RunRecord
 
 _END_SECONDS = 60.0

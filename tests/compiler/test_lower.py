@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
-from petra_graph.compiler.partition import partition, per_block
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram

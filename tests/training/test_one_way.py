@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from petra_graph.compiler.partition import partition
+from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
 from petra_graph.measure.costs import measure_costs
 from petra_graph.measure.shapes import measure_shapes
@@ -26,7 +26,7 @@ WITH_PRECISION = f'{SPEC}\n[precision]\ncompute = "float32"\n'
 LISTED = "partition.stages=[['stem', 'rev.0'], ['rev.1', 'head']]"
 CUT = "partition.stages=2"
 TWO = ("partition.devices=2", "partition.device_type=cpu")
-IN_THE_SOLVER = ("petra_graph.compiler.flatten", "petra_graph.planning.warnings")
+IN_THE_SOLVER = ("petra_graph.compiler.partition_problem", "petra_graph.planning.warnings")
 """These cut stages of their own: one a node for the solver, and one a device to compare the plan with."""
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import click
 from network import prepared, save
 
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.memory.paper import paper_accounting
-from petra_graph.compiler.partition import partition, per_block
 from petra_graph.measure.costs import measure_costs
 from petra_graph.planning.check import check_spec
 from petra_graph.program.method import METHODS

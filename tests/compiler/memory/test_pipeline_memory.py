@@ -5,11 +5,11 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.memory.live_tensors import LiveTensors
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
-from petra_graph.compiler.partition import partition, per_block
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.costs import CostTable, NodeCost, Work
 from petra_graph.program.memory import StageBytes

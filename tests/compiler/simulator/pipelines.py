@@ -8,8 +8,8 @@ from itertools import permutations
 from attrs import evolve
 from hypothesis import strategies as st
 
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
-from petra_graph.compiler.partition import partition, per_block
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.flatten import partition_problem
+from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.compiler.partition import partition
+from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes

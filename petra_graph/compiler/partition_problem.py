@@ -1,7 +1,7 @@
 """The partition problem of a network: each node an item with its seconds and bytes, each edge with its messages' bytes.
 
 An item's bytes are those that do not depend on its stage. The memory model, which goes through the stages' own
-operations, has the last word (`compiler.place`).
+operations, has the last word (`compiler.placement_search`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from attrs import evolve
 
 from petra_graph.compiler.durations import OperationSeconds, backward_operations, forward_operations
-from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.partitioner.problem import (
     DepthRule,
     DeviceBudget,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.compiler.partition import partition, per_block
-from petra_graph.compiler.place import cut_and_place, place_stages
-from petra_graph.compiler.prediction import Prediction, sequential_seconds
+from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.memory_and_time import Prediction, sequential_seconds
+from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.devices import Link
 from tests.settings import setting

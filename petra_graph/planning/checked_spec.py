@@ -7,7 +7,7 @@ from typing import Any, Self
 import attrs
 from attrs import evolve, frozen
 
-from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.method import Method

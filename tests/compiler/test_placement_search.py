@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.compiler.partition import partition, per_block
-from petra_graph.compiler.place import cut_and_place, place_stages
-from petra_graph.compiler.prediction import Prediction
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from tests.costs import costs
 from tests.pipelines import BRANCHES, SKIP

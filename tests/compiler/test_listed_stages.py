@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.compiler.partition import partition, per_block
+from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.errors import Problem, SpecError
 from tests.graph.strategies import cuts, networks
 from tests.pipelines import BRANCHES, CHAIN, SKIP, built_graph
