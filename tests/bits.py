@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.errors import SpecError
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
-from petra_graph.executor.segment_runners import Recompute
+from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.training.run import run
 from tests.costs import encoded_bytes
 from tests.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error

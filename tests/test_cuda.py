@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.executor.activation_store import ActivationStore, HostCopy, restore
-from petra_graph.executor.segment_runners import Recompute
+from petra_graph.executor.reconstruct_recompute_stash import Recompute
+from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
 from tests.forks import SPEC
 from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
 from tests.runs import only_run, weights_bytes

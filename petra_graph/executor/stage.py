@@ -27,7 +27,7 @@ from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.observer import StageObserver
-from petra_graph.executor.segment_runners import (
+from petra_graph.executor.reconstruct_recompute_stash import (
     BodyRunner,
     HeadResult,
     HeadRunner,

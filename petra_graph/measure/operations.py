@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from petra_graph.blocks import Block, Head, Reversible, Streams, frozen_statistics
 from petra_graph.blocks.coupling import grid
 from petra_graph.executor.numerics import NumericsContext, largest_magnitude
-from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, SegmentRunner, StashGraph
+from petra_graph.executor.reconstruct_recompute_stash import (
+    HeadRunner,
+    Recompute,
+    Reconstruct,
+    SegmentRunner,
+    StashGraph,
+)
 from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
 from petra_graph.program.costs import Operation, Work
 from petra_graph.registry.contracts import Loss

@@ -33,7 +33,7 @@ from petra_graph.blocks import (
     leaf,
 )
 from petra_graph.blocks.randomness import random_key
-from petra_graph.executor.segment_runners import BodyRunner, HeadRunner, Recompute, Reconstruct
+from petra_graph.executor.reconstruct_recompute_stash import BodyRunner, HeadRunner, Recompute, Reconstruct
 from petra_graph.testing.trial import NODE, Compute, Trial, normal
 
 MICRO_BATCHES = 3

@@ -13,7 +13,7 @@ import torch
 from attrs import frozen
 
 from petra_graph.errors import Problem, RunFailed
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"

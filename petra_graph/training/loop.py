@@ -10,7 +10,7 @@ from contextlib import closing
 from attrs import define, field, frozen
 
 from petra_graph.errors import Interrupted
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.listener import EpochEnded, Listener

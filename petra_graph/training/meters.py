@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 
 
 class Meters:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.training.meters import Meters
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram

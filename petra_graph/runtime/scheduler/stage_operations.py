@@ -13,7 +13,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
-from petra_graph.executor.segment_runners import HeadResult
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import BackwardMessage, StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge

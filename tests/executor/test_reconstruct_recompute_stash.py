@@ -12,7 +12,7 @@ from torch import nn
 from petra_graph.blocks import Head, NoOptions
 from petra_graph.catalog.losses.declared import CROSS_ENTROPY
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.segment_runners import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import LOSSES
 from petra_graph.registry.registry import Plugin

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from petra_graph.executor.activation_store import ActivationStore, HostCopy, fetch, restore
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.segment_runners import Recompute
+from petra_graph.executor.reconstruct_recompute_stash import Recompute
+from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, fetch, restore
 from petra_graph.spec.model import PrecisionSpec
 from tests.pipelines import CHAIN, batches, pipeline
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
-from petra_graph.executor.activation_store import ActivationStore, StashedInput, fetch, restore
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
+from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
 from petra_graph.registry.contracts import Loss
