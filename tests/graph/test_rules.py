@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import Problem
-from petra_graph.graph import build
+from petra_graph.graph import rules
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.spec.model import NodeSpec
 from tests.graph.strategies import networks
@@ -27,10 +27,10 @@ HEAD = node("head", "pool-linear", outputs=5)
 def test_every_rule_is_applied():
     named = {
         name
-        for name, rule in vars(build).items()
+        for name, rule in vars(rules).items()
         if getattr(rule, "__annotations__", {}).get("return") == "Iterator[Problem]"
     }
-    assert {rule.__name__ for rule in (*build.WIRING, *build.GRAPH)} == named
+    assert {rule.__name__ for rule in (*rules.WIRING, *rules.GRAPH)} == named
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
