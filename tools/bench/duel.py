@@ -99,7 +99,7 @@ class Duel:
         self.world, self.spec, self.batch, self.updates = world, spec, batch, updates
         self.waker = Stopwatch()
         self.watchdog = Watchdog(world, self.waker)
-        self.facts = world.store
+        self.store = world.store
         self.ready = self.prepared(4)
         self.names = self.ready.network.graph.order
         generator = torch.Generator().manual_seed(0)
