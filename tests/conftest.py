@@ -77,7 +77,7 @@ def install(site):
 @pytest.fixture
 def shared_folder(here):
     """A folder with a specification for several processes, in which runs leave nothing but their directory."""
-    from tests.forks import ENDLESS, at_work_in, start_server, until
+    from tests.support.forks import ENDLESS, at_work_in, start_server, until
 
     start_server()
     (here / "shared.toml").write_text(ENDLESS)

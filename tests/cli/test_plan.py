@@ -7,14 +7,14 @@ import os
 import re
 import threading
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from petra_graph.cli import main as front
-from tests.runs import SPEC
+from tests.support import ROOT
+from tests.support.runs import SPEC
 
-QUICKSTART = str(Path("specs/quickstart.toml").resolve())
+QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
 TABLE_3 = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
 """GB; savings of the first: 2.0, 52.3, 54.3 %."""
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from petra_graph.cli.main import main
-from tests.runs import SPEC, only_run
+from tests.support.runs import SPEC, only_run
 
 
 @pytest.fixture

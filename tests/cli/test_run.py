@@ -17,7 +17,17 @@ import pytest
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from tests.runs import FILES, MICRO_BATCHES, SPEC, UPDATES, events, files_of, only_run, summary_of, weights_bytes
+from tests.support.runs import (
+    FILES,
+    MICRO_BATCHES,
+    SPEC,
+    UPDATES,
+    events,
+    files_of,
+    only_run,
+    summary_of,
+    weights_bytes,
+)
 
 PATIENCE_SECONDS = 120
 ENDLESS = SPEC.replace("epochs = 2", "epochs = 100000")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.errors import Problem, SpecError
-from tests.graph.strategies import cuts, networks
-from tests.pipelines import BRANCHES, CHAIN, SKIP, built_graph
+from tests.support.graph_strategies import cuts, networks
+from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph
 
 CPU = ("cpu",)
 

@@ -13,8 +13,8 @@ from petra_graph.compiler.lower import lower
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
-from tests.graph.strategies import cuts, networks
-from tests.pipelines import (
+from tests.support.graph_strategies import cuts, networks
+from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
     SKIP,

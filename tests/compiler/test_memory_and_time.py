@@ -9,7 +9,7 @@ from petra_graph.compiler.memory_and_time import Prediction, sequential_seconds
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.program.devices import Link
-from tests.settings import setting
+from tests.support.settings import setting
 
 
 def by_hand(used):

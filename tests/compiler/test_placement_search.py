@@ -10,9 +10,9 @@ from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_mem
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan, SpecError
-from tests.costs import costs
-from tests.pipelines import BRANCHES, SKIP
-from tests.settings import setting
+from tests.support.costs import costs
+from tests.support.pipelines import BRANCHES, SKIP
+from tests.support.settings import setting
 
 
 def predict(used, made, schedule):

@@ -8,7 +8,7 @@ from petra_graph.compiler.spec_checks import check_depths, check_method
 from petra_graph.errors import Problem, SpecError
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.spec.model import ClipSpec, MethodSpec
-from tests.pipelines import BRANCHES, built_graph, node
+from tests.support.pipelines import BRANCHES, built_graph, node
 
 
 def refused(spec: MethodSpec, clip: ClipSpec | None = None) -> list[Problem]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.executor.encoded_tensors import LEVELS, EncodedTensor, copied, decode, encode, payload, total
-from tests.costs import encoded_bytes
+from tests.support.costs import encoded_bytes
 
 STORED = ("float32", "bfloat16", "float16", "int8")
 OWN = (torch.float32, torch.float64)

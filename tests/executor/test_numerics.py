@@ -9,7 +9,7 @@ from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.runtime.transport.local import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
-from tests.pipelines import CHAIN, REVNET, batches, node, pipeline
+from tests.support.pipelines import CHAIN, REVNET, batches, node, pipeline
 
 CPU = torch.device("cpu")
 IMAGE = (3, 6, 6)

@@ -17,7 +17,7 @@ from petra_graph.registry.building import load
 from petra_graph.registry.contracts import LOSSES
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import PrecisionSpec
-from tests.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
+from tests.support.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
 
 DROPOUT = (
     node("stem", "linear-stem", features=6),

@@ -7,7 +7,7 @@ import torch
 
 from petra_graph.executor.stage import BackwardMessage
 from petra_graph.program.channels import Edge
-from tests.pipelines import CHAIN, SKIP, batches, pipeline
+from tests.support.pipelines import CHAIN, SKIP, batches, pipeline
 
 ROUNDING = 1e-12
 

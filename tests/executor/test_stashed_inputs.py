@@ -1,4 +1,4 @@
-"""Inputs that wait on a CPU stage; for CUDA see tests/test_cuda.py."""
+"""Inputs that wait on a CPU stage; for CUDA see tests/promises/test_cuda.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, fetch, restore
 from petra_graph.spec.model import PrecisionSpec
-from tests.pipelines import CHAIN, batches, pipeline
+from tests.support.pipelines import CHAIN, batches, pipeline
 
 
 def store(**precision) -> ActivationStore:

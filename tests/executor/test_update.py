@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from petra_graph.blocks import Buffered, NoOptions
 from petra_graph.executor.update import Updater, parameter_groups
 from petra_graph.spec.model import ClipSpec
-from tests.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
+from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
 
 ROUNDING = 1e-12
 TORCHS_NORM_GUARD = 1e-6

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.metrics import quantity_and_stage
-from tests.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
+from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 
 ROUNDING = 1e-12
 SYNCHRONOUS = {

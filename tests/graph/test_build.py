@@ -6,8 +6,8 @@ from hypothesis import given
 
 from petra_graph.graph.build import build_graph
 from petra_graph.spec.model import NodeSpec
-from tests.graph.strategies import networks
-from tests.pipelines import BRANCHES, CHAIN, SKIP, built_graph, node, node_inputs
+from tests.support.graph_strategies import networks
+from tests.support.pipelines import BRANCHES, CHAIN, SKIP, built_graph, node, node_inputs
 
 
 def repeated(name: str, times: int, **more) -> NodeSpec:

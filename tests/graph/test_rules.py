@@ -11,8 +11,8 @@ from petra_graph.errors import Problem
 from petra_graph.graph import rules
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.spec.model import NodeSpec
-from tests.graph.strategies import networks
-from tests.pipelines import BRANCHES, CHAIN, GRAPHS, built_graph, node, node_inputs
+from tests.support.graph_strategies import networks
+from tests.support.pipelines import BRANCHES, CHAIN, GRAPHS, built_graph, node, node_inputs
 
 
 def problems_of(*nodes: NodeSpec) -> list[Problem]:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import distances, growing_edges, stage_graph
-from tests.graph.strategies import cuts, networks
-from tests.pipelines import built_graph
+from tests.support.graph_strategies import cuts, networks
+from tests.support.pipelines import built_graph
 
 NODES = nx.DiGraph([("stem", "a"), ("a", "b"), ("b", "head"), ("stem", "c"), ("c", "head")])
 STAGES = (("stem",), ("a", "b"), ("c",), ("head",))

@@ -14,8 +14,8 @@ from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
 from petra_graph.registry.trust import resolve_local_block
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
-from tests.costs import UINT8, conditions, costs
-from tests.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
+from tests.support.costs import UINT8, conditions, costs
+from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
 
 IMAGE = (3, 12, 12)
 EVERY = (

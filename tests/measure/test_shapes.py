@@ -16,7 +16,7 @@ from petra_graph.measure.shapes import NodeShapes, measure_shapes
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, NoOptions
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
-from tests.pipelines import GRAPHS, REVNET, SHAPES, built_graph, node, node_inputs, pipeline
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, node, node_inputs, pipeline
 
 STEM = node("stem", "linear-stem", features=6)
 HEAD = node("head", "pool-linear", outputs=5)

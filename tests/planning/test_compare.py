@@ -10,7 +10,7 @@ from petra_graph.planning.compare import compare, device_counts, scale
 from petra_graph.planning.plan import Planner
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 
 FOUR = ("partition.devices=4", "partition.device_type=cpu")
 

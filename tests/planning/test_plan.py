@@ -14,7 +14,7 @@ from petra_graph.record.listener import Listener
 from petra_graph.report.plan.document import read_document
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord
-from tests.runs import SPEC, only_run, summary_of, weights_bytes
+from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
 STAGE_KEYS = {
     "index", "nodes", "kind", "device", "depth", "staleness", "parameters", "flops", "seconds", "bytes", "channel_bytes",

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from petra_graph.planning.schema import spec_schema
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import read_layers
+from tests.support import ROOT
 
-ROOT = Path(__file__).parents[2]
 FROZEN = ROOT / "specs" / "petra-graph.schema.json"
 SCHEMA = spec_schema(discover().only(["petra-graph"]))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.program.message_layout import encoded_dtype
-from tests.costs import encoded_bytes
+from tests.support.costs import encoded_bytes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import capacity
 from petra_graph.program.schedule import order, static_order
 from petra_graph.program.stage_program import StageProgram
-from tests.pipelines import GRAPHS, SHAPES, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, pipeline
 
 CASES = st.tuples(
     st.sampled_from(sorted(GRAPHS)), st.sampled_from(["lockstep", "1f1b", "sequential"]), st.integers(1, 4)

@@ -13,7 +13,7 @@ import pytest
 
 from petra_graph.errors import RunFailed
 from petra_graph.record.metrics import JsonLines, Metrics, TensorBoard, probe_metric, quantity_and_stage
-from tests.runs import small_files
+from tests.support.runs import small_files
 
 
 def lines(path: Path) -> list[dict]:

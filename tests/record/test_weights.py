@@ -12,7 +12,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.record import weights
 from petra_graph.record.weights import save_weights, weights_of
 from petra_graph.training.meters import Meters
-from tests.pipelines import REVNET, Batched, batches, pipeline
+from tests.support.pipelines import REVNET, Batched, batches, pipeline
 
 IMAGE = (3, 6, 6)
 CUTS = (("stem", "a0"), ("a1", "down", "b0"), ("head",))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 from tools.studies.fidelity import main
 
 ARGUMENTS = ["--epochs", "4", "--per-epoch", "2", "--schedule", "lockstep", "--schedule", "1f1b"]

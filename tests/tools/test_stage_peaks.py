@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from tests.costs import samples
-from tests.pipelines import CHAIN, pipeline
+from tests.support.costs import samples
+from tests.support.pipelines import CHAIN, pipeline
 from tools.bench.stage_peaks import StagePeaks
 
 SHAPE = (8,)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from petra_graph.cli.main import main as petra_graph
 from petra_graph.errors import SpecError
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 from tools.studies import figure4, seeds, study, table4
 from tools.studies.study import Case, Study
 

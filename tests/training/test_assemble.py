@@ -6,8 +6,8 @@ import torch
 
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.training.prepare import prepare
-from tests.pipelines import REVNET, pipeline
-from tests.runs import SPEC
+from tests.support.pipelines import REVNET, pipeline
+from tests.support.runs import SPEC
 
 IMAGE = (3, 6, 6)
 

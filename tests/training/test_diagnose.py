@@ -7,7 +7,7 @@ import torch
 
 from petra_graph.errors import RunFailed
 from petra_graph.training.diagnose import NotFinite
-from tests.pipelines import CHAIN, batches, pipeline
+from tests.support.pipelines import CHAIN, batches, pipeline
 
 NAN, INF = float("nan"), float("inf")
 

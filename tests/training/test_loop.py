@@ -5,7 +5,7 @@ from __future__ import annotations
 from petra_graph.record.listener import Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.run import run
-from tests.runs import MICRO_BATCHES, SPEC, events, only_run
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run
 
 
 def test_numbers_go_on_through_epochs_and_each_epoch_sees_its_own_order(write, monkeypatch):

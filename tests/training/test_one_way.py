@@ -17,7 +17,7 @@ from petra_graph.record.listener import Listener
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
 from petra_graph.training.run import run
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 
 STEPS = (
     load, discover, check_method, check_depths, check_precision, partition, measure_shapes, measure_costs, predict,

@@ -7,7 +7,7 @@ import torch
 
 from petra_graph.errors import SpecError
 from petra_graph.training.prepare import fix_arithmetic, outline, prepare
-from tests.runs import MICRO_BATCHES, SPEC, UPDATES
+from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
 
 
 @pytest.fixture

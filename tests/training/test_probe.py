@@ -9,7 +9,7 @@ from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes
 
 
 def probes(directory):

@@ -10,7 +10,7 @@ from petra_graph.errors import SpecError
 from petra_graph.planning.plan import plan
 from petra_graph.record.profile import read_profile, write_profile
 from petra_graph.training.profile import profile
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from petra_graph.spec.load import dump
 from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepare import prepare
 from petra_graph.training.resolve import resolved
-from tests.runs import SPEC
+from tests.support.runs import SPEC
 
 
 @pytest.fixture

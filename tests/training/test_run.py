@@ -19,7 +19,7 @@ from petra_graph.record.listener import Listener
 from petra_graph.registry import building
 from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.training.run import run
-from tests.runs import (
+from tests.support.runs import (
     FILES,
     MICRO_BATCHES,
     SPEC,

@@ -8,7 +8,7 @@ from petra_graph.catalog.architectures import ResNetOptions, RevNetOptions, node
 from petra_graph.errors import SpecError
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import DataSpec, MethodSpec, Spec
-from tests.pipelines import measured_network, programs_of
+from tests.support.pipelines import measured_network, programs_of
 
 CIFAR10 = DataFacts(shape=(3, 32, 32), classes=10)
 IMAGENET32 = DataFacts(shape=(3, 32, 32), classes=1000)

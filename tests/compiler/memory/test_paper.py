@@ -10,8 +10,8 @@ from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.measure.costs import measure_costs
 from petra_graph.planning.check import check_spec
 from petra_graph.program.method import METHODS
-from tests.costs import UINT8, conditions
-from tests.pipelines import message_types
+from tests.support.costs import UINT8, conditions
+from tests.support.pipelines import message_types
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
 SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}

@@ -14,7 +14,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.costs import CostTable, NodeCost, Work
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
-from tests.pipelines import REVNET, built_graph, message_types
+from tests.support.pipelines import REVNET, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
 # all copies of parameters.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from petra_graph.compiler.partitioner.costs import cut_costs
 from petra_graph.compiler.partitioner.known_stages import find_place
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget
-from tests.compiler.partitioner.problems import chain, plain_devices, problems
+from tests.support.partition_problems import chain, plain_devices, problems
 
 
 def devices_of(solution) -> list[int]:

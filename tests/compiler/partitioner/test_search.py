@@ -14,7 +14,7 @@ from petra_graph.compiler.partitioner.costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.errors import SpecError
-from tests.compiler.partitioner.problems import all_cuts, chain, plain_devices, problems
+from tests.support.partition_problems import all_cuts, chain, plain_devices, problems
 
 
 def rank(problem: PartitionProblem, costs: CutCosts) -> tuple[float, ...]:

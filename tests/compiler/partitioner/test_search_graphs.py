@@ -11,9 +11,9 @@ from petra_graph.compiler.partitioner.costs import cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.compiler.partitioner.topological_orders import has_one_order, orders
-from tests.compiler.partitioner.problems import all_cuts, all_orders, plain_devices, problems
-from tests.graph.strategies import networks
-from tests.pipelines import built_graph
+from tests.support.graph_strategies import networks
+from tests.support.partition_problems import all_cuts, all_orders, plain_devices, problems
+from tests.support.pipelines import built_graph
 
 
 def branches(devices: int, **problem) -> PartitionProblem:

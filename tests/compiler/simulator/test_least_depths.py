@@ -13,7 +13,7 @@ from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.errors import SpecError
 from petra_graph.program.devices import Link
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
+from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
 
 TIGHT = 1e-9
 

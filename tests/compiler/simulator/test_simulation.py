@@ -16,8 +16,8 @@ from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, Stag
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.devices import Link
 from petra_graph.program.schedule import Action, order
-from tests.compiler.simulator.drawing import drawn
-from tests.compiler.simulator.pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
+from tests.support.schedule_drawing import drawn
+from tests.support.simulated_pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
 
 COUNT = 9
 WAYS = ("forward", "backward")

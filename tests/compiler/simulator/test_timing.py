@@ -9,7 +9,7 @@ from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.timing import Staleness, timing
 from petra_graph.program.devices import Link
-from tests.compiler.simulator.pipelines import SHORT, UNITS, chain, chains, programs, timed
+from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, programs, timed
 
 
 def test_an_ideal_pipeline():

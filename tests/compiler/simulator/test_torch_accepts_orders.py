@@ -12,8 +12,8 @@ from petra_graph.compiler.simulator.outcome import Deadlock
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
-from tests.compiler.simulator.pipelines import SHORT, gaps_to_depths, graph_programs, programs, timed
-from tests.pipelines import GRAPHS
+from tests.support.pipelines import GRAPHS
+from tests.support.simulated_pipelines import SHORT, gaps_to_depths, graph_programs, programs, timed
 
 EVERY_METHOD = [
     (name, schedule) for name, method in METHODS.items() for schedule in method.schedules if schedule != "auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.report.plan.html import html
-from tests.report.plan import documents
+from tests.support import plan_documents as documents
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from petra_graph.errors import SpecError
 from petra_graph.report.plan.document import bytes_by_part, read_document, stage_edges
 from petra_graph.report.plan.terminal import plan_text
-from tests.report.plan.documents import branches, three_stages
+from tests.support.plan_documents import branches, three_stages
 
 HINT = "    help: save one with `petra-graph plan SPEC --format json`"
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from petra_graph.report.plan.formats import dot, mermaid
-from tests.report.plan.documents import branches, hostile, revnet50, three_stages
+from tests.support.plan_documents import branches, hostile, revnet50, three_stages
 
 PLANS = [three_stages, branches, revnet50, hostile]
 

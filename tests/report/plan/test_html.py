@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from petra_graph.report.plan.html import html
-from tests.report.plan.documents import branches, hostile, overlapped, revnet50, three_stages
+from tests.support.plan_documents import branches, hostile, overlapped, revnet50, three_stages
 
 PLANS = [three_stages, branches, revnet50, hostile, overlapped]
 VOID = {"meta"}

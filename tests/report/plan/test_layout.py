@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.report.plan.graph_svg import BOX_HEIGHT, BOX_WIDTH, COLUMNS, DummyNode, Position, layout
-from tests.report.plan.documents import branches, revnet50, three_stages
+from tests.support.plan_documents import branches, revnet50, three_stages
 
 
 @st.composite

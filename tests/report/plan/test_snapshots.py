@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.report.plan.snapshots import FOLDER, SNAPSHOTS
+from tests.support.plan_snapshots import FOLDER, SNAPSHOTS
 
 
 @pytest.mark.parametrize("name", SNAPSHOTS)

@@ -11,7 +11,7 @@ from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
 from petra_graph.report.plan.labels import graph_lines
 from petra_graph.report.plan.tables import bar
 from petra_graph.report.plan.terminal import plan_text
-from tests.report.plan.documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages
+from tests.support.plan_documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages
 
 WIDTHS = [80, 100, 120, 200]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

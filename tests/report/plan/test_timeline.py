@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.report.plan.document import by_stage, end_of, full_from, overlapping
-from tests.report.plan.documents import overlapped, three_stages
+from tests.support.plan_documents import overlapped, three_stages
 
 
 def block(stage: int, verb: str, start: float, end: float):

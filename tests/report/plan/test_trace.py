@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from petra_graph.report.plan.formats import trace, trace_document
-from tests.report.plan.documents import branches, hostile, overlapped, revnet50, three_stages
+from tests.support.plan_documents import branches, hostile, overlapped, revnet50, three_stages
 
 KEYS = {
     "M": {"name", "ph", "pid", "tid", "args"},

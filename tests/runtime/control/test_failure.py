@@ -7,7 +7,7 @@ import json
 import pytest
 
 from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
-from tests.pipelines import CHAIN, pipeline
+from tests.support.pipelines import CHAIN, pipeline
 
 
 @pytest.fixture

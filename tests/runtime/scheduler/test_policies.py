@@ -19,7 +19,7 @@ from petra_graph.runtime.transport.channels import ProcessChannels
 from petra_graph.runtime.transport.local import LocalChannel
 from petra_graph.runtime.transport.shared_memory import SharedMemoryReceiver, SharedMemorySender
 from petra_graph.spec.model import ClipSpec
-from tests.pipelines import GRAPHS, SHAPES, batches, pipeline
+from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 
 MICRO_BATCHES = 7
 BATCH = 4

@@ -1,4 +1,4 @@
-"""What every process of a run imports: `tests.forks` has it imported once, and forks."""
+"""What every process of a run imports: `tests.support.forks` has it imported once, and forks."""
 
 import os
 

@@ -8,11 +8,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 from torch._C._distributed_c10d import TCPStore
 
-ROOT = Path(__file__).parents[1]
+from tests.support import ROOT
 
 
 @contextmanager

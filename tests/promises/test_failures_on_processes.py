@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
-from tests.runs import only_run, summary_of
+from tests.support.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
+from tests.support.runs import only_run, summary_of
 
 FAULTY = """\
 import time

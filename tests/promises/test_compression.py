@@ -10,10 +10,10 @@ from petra_graph.errors import SpecError
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.training.run import run
-from tests.costs import encoded_bytes
-from tests.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
-from tests.runs import SPEC, FakeListener
-from tests.test_identities import recorded_gradients, run_by_clock
+from tests.support.costs import encoded_bytes
+from tests.support.lockstep import recorded_gradients, run_by_clock
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error
+from tests.support.runs import SPEC, FakeListener
 
 STEP = {
     "float32": torch.finfo(torch.float32).eps,

@@ -1,6 +1,6 @@
 """Processes and their timing change no bit: real processes, against the inline runtime.
 
-One launch for each number of processes goes through every case of `tests.bits`.
+One launch for each number of processes goes through every case of `tests.support.same_bits_cases`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from tests.bits import CASES, in_one_process
-from tests.processes import ended, started, store
+from tests.support.processes import ended, started, store
+from tests.support.same_bits_cases import CASES, in_one_process
 
 PATIENCE_SECONDS = 150
 
@@ -30,7 +30,10 @@ def inline(name: str) -> dict[str, str]:
 def shared(request, tmp_path_factory):
     """What all processes together hold at the end of each case."""
     output = tmp_path_factory.mktemp("bits")
-    with store() as meeting, started(meeting, request.param, "-m", "tests.bits", str(output)) as processes:
+    with (
+        store() as meeting,
+        started(meeting, request.param, "-m", "tests.support.same_bits_cases", str(output)) as processes,
+    ):
         for name in CASES:  # while the others are busy
             inline(name)
         ended(processes, PATIENCE_SECONDS)

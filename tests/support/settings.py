@@ -10,8 +10,8 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import RequestedSchedule
-from tests.costs import costs, messages_of
-from tests.pipelines import CHAIN, built_graph
+from tests.support.costs import costs, messages_of
+from tests.support.pipelines import CHAIN, built_graph
 
 UNITS = {
     "forward": 1.0,

@@ -17,8 +17,8 @@ from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import StageProgram
-from tests.graph.strategies import cuts, networks
-from tests.pipelines import built_graph, message_types
+from tests.support.graph_strategies import cuts, networks
+from tests.support.pipelines import built_graph, message_types
 
 UNITS = StageSeconds(forward=1, backward=3)
 """A reversible stage's 4 units; `SHORT` are those of a kept graph."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.fidelity.probe import Probe
-from tests.pipelines import BRANCHES, CLASSES, REVNET, batches, node, pipeline
+from tests.support.pipelines import BRANCHES, CLASSES, REVNET, batches, node, pipeline
 
 CASES = {
     f"{method}-{schedule}": (method, schedule, settings)

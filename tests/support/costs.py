@@ -16,7 +16,7 @@ from petra_graph.program.memory import StageBytes
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
+from tests.support.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
 
 UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))

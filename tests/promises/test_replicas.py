@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from tests.forks import ended, ranks, under_way, until
-from tests.runs import events, only_run, summary_of, weights_bytes
+from tests.support.forks import ended, ranks, under_way, until
+from tests.support.runs import events, only_run, summary_of, weights_bytes
 
 SHORT = ("--set", "run.epochs=3")
 EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')

@@ -12,7 +12,8 @@ import torch
 from attrs import evolve
 from torch.nn.functional import cross_entropy
 
-from tests.pipelines import (
+from tests.support.lockstep import recorded_gradients, run_by_clock
+from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
     GRAPHS,
@@ -144,27 +145,6 @@ def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(graph, del
             assert relative_error(found[executor.program.index][m], expected) < ONE_GRADIENT
 
 
-def recorded_gradients(executor):
-    """The gradient at each update of a stage, as it trains."""
-    seen: list[dict[str, torch.Tensor]] = []
-    step = executor.updater.step
-
-    def recording(norm=None):
-        executor.updater.average()
-        seen.append(
-            {
-                f"{name}/{key}": p.grad.clone()
-                for name, module in executor.modules.items()
-                for key, p in module.named_parameters()
-                if p.grad is not None
-            }
-        )
-        step(norm)
-
-    executor.updater.step = recording
-    return seen
-
-
 @pytest.mark.parametrize("accumulation", ACCUMULATIONS)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("delayed", DELAYED)
@@ -287,43 +267,6 @@ def test_lockstep_by_a_global_clock_is_lockstep_by_per_stage_order(graph, accumu
     run_by_clock(by_clock.executors, data, accumulation)
     expected, found = by_clock.parameters(), by_order.parameters()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
-
-
-def run_by_clock(executors, data, accumulation):
-    """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
-
-    A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
-    head and D the source's.
-    """
-    distance = [(executor.program.depth - 1) // 2 for executor in executors]
-    deepest = max(distance)
-    edges = {}
-    done = [0] * len(executors)
-    last = len(data) - 1
-    for tick in range(len(data) + 2 * deepest):
-        for executor, d in zip(executors, distance, strict=True):
-            m = tick - (deepest - d)
-            if not 0 <= m <= last:
-                continue
-            received = {
-                edge: (data[m][0],) if edge.producer == "input" else edges.pop(("forward", edge, m))
-                for edge in executor.program.receives
-            }
-            target = data[m][1] if executor.program.holds_head else None
-            for edge, streams in executor.forward(m, received, target).sent.items():
-                edges["forward", edge, m] = streams
-        for index in reversed(range(len(executors))):
-            executor, d = executors[index], distance[index]
-            m = tick - (deepest + d)
-            if not 0 <= m <= last:
-                continue
-            received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
-            for edge, message in executor.backward(m, received).items():
-                edges["backward", edge, m] = message
-            done[index] += 1
-            if done[index] % accumulation == 0 or m == last:
-                executor.update()
-    assert not edges
 
 
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])

@@ -1,16 +1,16 @@
-"""Whole outputs for small documents. After a change that is meant: `python -m tests.report.plan.snapshots`, then read the diff."""
+"""Whole outputs for small documents. After a change that is meant: `python -m tests.support.plan_snapshots`, then read the diff."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
 from petra_graph.report.plan.formats import dot, mermaid, trace
 from petra_graph.report.plan.terminal import plan_text
-from tests.report.plan.documents import branches, comparison, regrouped, revnet50, scaling, three_stages
+from tests.support import ROOT
+from tests.support.plan_documents import branches, comparison, regrouped, revnet50, scaling, three_stages
 
-FOLDER = Path(__file__).parent / "snapshots"
+FOLDER = ROOT / "tests" / "report" / "plan" / "snapshots"
 
 SNAPSHOTS: Mapping[str, Callable[[], str]] = {
     "small_80.txt": lambda: plan_text(three_stages(), width=80),

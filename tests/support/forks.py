@@ -20,6 +20,8 @@ from pathlib import Path
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
+from tests.support import ROOT
+
 PATIENCE_SECONDS = 90.0
 SPEC = """\
 name = "shared"
@@ -61,9 +63,8 @@ log_every = 4
 """
 ENDLESS = SPEC.replace("epochs = 2", "epochs = 1000000")
 RUN = ("run", "shared.toml")
-ROOT = Path(__file__).parents[1]
 _FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.preloaded"])
+_FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
 
 @frozen(kw_only=True)

@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, linear
 
-from tests.pipelines import CHAIN, batches, pipeline
+from tests.support.pipelines import CHAIN, batches, pipeline
 
 FIFTY_UPDATES = 1e-10
 REVERSIBLE = ("rev0", "rev1", "rev2")

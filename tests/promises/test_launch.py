@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, children, ended, free_port, under_way, until
-from tests.processes import environment
-from tests.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
+from tests.support.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, children, ended, free_port, under_way, until
+from tests.support.processes import environment
+from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
 
 SHORT = ("--set", "run.epochs=3")
 

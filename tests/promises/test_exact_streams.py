@@ -9,7 +9,7 @@ from petra_graph.blocks import Reversible
 from petra_graph.blocks.coupling import grid, grid_limit, on_grid, rounded
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import BlockDeclaration
-from tests.pipelines import BLOCKS, CLASSES, batches, node, pipeline
+from tests.support.pipelines import BLOCKS, CLASSES, batches, node, pipeline
 
 DEPTH = 32
 

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-PLUGIN = Path(__file__).parent.parent / "plugins" / "petra-graph-convnext"
+from tests.support import ROOT
+
+PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 BLOCK = "rev-convnext"
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.planning.check import check_spec
+from tests.support import ROOT
 
-ROOT = Path(__file__).parent.parent
 SPECS = sorted((ROOT / "specs").glob("*.toml"))
 PARAMETERS = {
     "revnet18_cifar10": 11_185_802,

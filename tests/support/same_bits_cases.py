@@ -1,6 +1,6 @@
 """What several processes must compute to the same bits as one: small trainings, and one process's part of all of them.
 
-`python -m tests.bits OUTPUT` is such a process; torchrun's variables say which one. It goes through all cases, so that one
+`python -m tests.support.same_bits_cases OUTPUT` is such a process; torchrun's variables say which one. It goes through all cases, so that one
 launch serves them all, and writes the digest of everything that its stages hold at the end of each.
 """
 
@@ -31,7 +31,7 @@ from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.spec.model import ClipSpec
-from tests.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
+from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
 EPOCHS = 3
 MICRO_BATCHES = 5

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.test_specs import ROOT, random_data
+from tests.promises.test_specs import random_data
+from tests.support import ROOT
 
 README = (ROOT / "README.md").read_text()
 SHELL = [line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
@@ -49,7 +50,7 @@ def test_command(command, monkeypatch, capsys):
 
 
 def what_torchrun_starts(arguments):
-    """What follows its own options; tests.test_launch runs two such agents for real."""
+    """What follows its own options; tests.promises.test_launch runs two such agents for real."""
     from torch.distributed.run import get_args_parser
 
     parsed = get_args_parser().parse_args(arguments)

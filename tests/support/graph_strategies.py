@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.spec.model import NodeSpec
-from tests.pipelines import CLASSES, node
+from tests.support.pipelines import CLASSES, node
 
 FEATURES = 3
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
-from tests.costs import predicted_and_measured
-from tests.pipelines import BRANCHES, CLASSES, REVNET, SHAPES, SKIP, node
+from tests.support.costs import predicted_and_measured
+from tests.support.pipelines import BRANCHES, CLASSES, REVNET, SHAPES, SKIP, node
 
 PROMISED = 0.05
 NEAR = 0.002

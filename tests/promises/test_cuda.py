@@ -8,9 +8,9 @@ import torch
 from petra_graph.cli.main import main
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
 from petra_graph.executor.stashed_inputs import ActivationStore, HostCopy, restore
-from tests.forks import SPEC
-from tests.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
-from tests.runs import only_run, weights_bytes
+from tests.support.forks import SPEC
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, batches, pipeline, relative_error
+from tests.support.runs import only_run, weights_bytes
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 

@@ -1,0 +1,6 @@
+"""What tests share; no test is in here."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+"""The repository: tests may run from any folder."""
