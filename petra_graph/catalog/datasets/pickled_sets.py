@@ -1,7 +1,7 @@
 """CIFAR-10, CIFAR-100 and downsampled ImageNet in their published pickled batches.
 
-Decision: the unpickler resolves numpy arrays and the basic containers alone. A plain `pickle.load` would run any code
-that a downloaded file names.
+Decision: the files are read without unpickling (`array_pickle`). A plain `pickle.load` would run any code that a
+downloaded file names.
 
 Decision: torchvision downloads CIFAR's files but does not read them. Its reader refuses any file whose checksum is not
 the published one, and a folder made from the same images (`tools/make_cifar10_batches.py`) is as good to train on.
@@ -16,15 +16,15 @@ https://image-net.org/download-images.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
 from petra_graph.catalog.datasets.declared import (
     CIFAR10,
     CIFAR100,
@@ -40,30 +40,6 @@ from petra_graph.registry.contracts import DataSet, DataSetDeclaration
 _SIDE = 32
 """Height and width in pixels."""
 _ROW = 3 * _SIDE**2
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler of numpy arrays, under the module names of numpy 1 and 2, that refuses every other name."""
-
-    allowed: ClassVar[frozenset[tuple[str, str]]] = frozenset(
-        {
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("multiarray", "_reconstruct"),
-            ("multiarray", "scalar"),
-            ("numeric", "_frombuffer"),
-            ("_codecs", "encode"),
-            ("builtins", "bytearray"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        short = module.removeprefix("numpy._core.").removeprefix("numpy.core.")
-        if (short, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, but only arrays are allowed")
-        if short in {"multiarray", "numeric"}:
-            module = f"numpy._core.{short}"
-        return super().find_class(module, name)
 
 
 @frozen(kw_only=True)
@@ -130,21 +106,20 @@ def read_batches(paths: Sequence[Path], published: PickledSet) -> tuple[NDArray[
 
 def _read(path: Path, published: PickledSet) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
-        with path.open("rb") as file:
-            # latin1: the published files are Python 2's, whose byte strings hold arrays.
-            entry = _ArraysOnly(file, encoding="latin1").load()
-    except Exception as error:  # damaged files raise anything: unknown codecs, MemoryError
+        entry = read_array_pickle(path)
+    except (ArrayPickleError, OSError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise file_error(f"{path} cannot be read as a pickled batch: {reason}", published.hint) from error
-    if not isinstance(entry, dict):
-        raise file_error(f"{path} must hold a dictionary (got {type(entry).__name__})", published.hint)
     key = published.label_key
     if key not in entry or "data" not in entry:
         raise file_error(f"{path} must hold 'data' and {key!r} (got {sorted(map(str, entry))})", published.hint)
     data, raw = entry["data"], entry[key]
-    if not isinstance(raw, list | np.ndarray) or not all(isinstance(label, int | np.integer) for label in raw):
-        raise file_error(f"{key!r} in {path} must be a list of whole numbers", published.hint)
-    labels = np.array(raw, np.int64) - published.first_label
+    try:
+        if not isinstance(raw, list | np.ndarray) or not all(isinstance(label, int | np.integer) for label in raw):
+            raise file_error(f"{key!r} in {path} must be a list of whole numbers", published.hint)
+        labels = np.array(raw, np.int64) - published.first_label
+    except OverflowError as error:
+        raise file_error(f"{key!r} in {path} has a number of more than 64 bits", published.hint) from error
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (len(labels), _ROW):
         got = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
         raise file_error(f"'data' in {path} must be uint8[{len(labels)}, {_ROW}] (got {got})", published.hint)
