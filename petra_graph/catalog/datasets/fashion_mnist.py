@@ -9,6 +9,7 @@ Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -32,6 +33,8 @@ _HINT = (
 )
 _UBYTE = 8
 """The idx format's number for unsigned bytes."""
+_MOST_BYTES = 2**28
+"""Of one file's values: five times those of the training images."""
 _CLASSES = 10
 
 
@@ -60,20 +63,24 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         SpecError: the file is no idx file, has another number of dimensions, or is cut short.
     """
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            head = file.read(4 + 4 * dimensions)
+            if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < 4 + 4 * dimensions:
+                raise file_error(
+                    f"{path} must be an idx file of unsigned bytes in {dimensions} dimensions (starts with {head[:4]!r})",
+                    _HINT,
+                )
+            shape = [int.from_bytes(head[at : at + 4]) for at in range(4, len(head), 4)]
+            length = math.prod(shape)
+            if length > _MOST_BYTES:
+                raise file_error(f"{path} claims a shape of {shape}: more than {_MOST_BYTES} bytes", _HINT)
+            content = file.read(length + 1)  # One more, to find a file that goes on.
     except (OSError, EOFError, zlib.error) as error:
         raise file_error(f"{path} cannot be read: {error}", _HINT) from error
-    start = 4 + 4 * dimensions
-    if content[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(content) < start:
-        message = (
-            f"{path} must be an idx file of unsigned bytes in {dimensions} dimensions (starts with {content[:4]!r})"
-        )
-        raise file_error(message, _HINT)
-    shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
-    if len(content) != start + shape.prod():
-        message = f"{path} must have {start + shape.prod()} bytes for its shape {shape.tolist()} (got {len(content)})"
-        raise file_error(message, _HINT)
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    if len(content) != length:
+        got = len(content) if len(content) < length else "more"
+        raise file_error(f"{path} must have {length} bytes after its head for its shape {shape} (got {got})", _HINT)
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def _split(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -28,6 +28,9 @@ def gzipped(folder, out):
     return out
 
 
+LABELS = "train-labels-idx1-ubyte"
+
+
 def refused(root):
     with pytest.raises(SpecError) as caught:
         opened(root)
@@ -58,10 +61,17 @@ def test_missing_files_are_named(fashion_root):
     ("message", "file", "content"),
     [
         ("must be an idx file of unsigned bytes in 3 dimensions", "train-images-idx3-ubyte", b"<html>"),
-        ("must be an idx file of unsigned bytes in 1 dimensions", "train-labels-idx1-ubyte", b"\0\0\x08\x03"),
-        ("must have 20 bytes for its shape [12] (got 11)", "train-labels-idx1-ubyte", b"\0\0\x08\1\0\0\0\x0c123"),
-        ("must have a label for each image (got 1 for 12)", "train-labels-idx1-ubyte", b"\0\0\x08\1\0\0\0\1\0"),
-        ("must lie in 0 .. 9 (got 10)", "train-labels-idx1-ubyte", b"\0\0\x08\1\0\0\0\x0c" + b"\x0a" * 12),
+        ("must be an idx file of unsigned bytes in 1 dimensions", LABELS, b"\0\0\x08\x03"),
+        ("must have 12 bytes after its head for its shape [12] (got 3)", LABELS, b"\0\0\x08\1\0\0\0\x0c123"),
+        ("must have 1 bytes after its head for its shape [1] (got more)", LABELS, b"\0\0\x08\1\0\0\0\x0123"),
+        ("must be an idx file of unsigned bytes in 3 dimensions", "train-images-idx3-ubyte", b"\0\0\x08\3\0\0\0\1"),
+        (
+            "claims a shape of [4294967295, 4294967295, 4294967295]",
+            "train-images-idx3-ubyte",
+            b"\0\0\x08\3" + b"\xff" * 12,
+        ),
+        ("must have a label for each image (got 1 for 12)", LABELS, b"\0\0\x08\1\0\0\0\1\0"),
+        ("must lie in 0 .. 9 (got 10)", LABELS, b"\0\0\x08\1\0\0\0\x0c" + b"\x0a" * 12),
     ],
 )
 def test_a_broken_file_is_refused(message, file, content, fashion_root):
@@ -77,3 +87,10 @@ def test_a_broken_archive_is_refused(fashion_root, tmp_path_factory):
     path = folder / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-20])
     assert refused(folder).startswith(f"{path} cannot be read: ")
+
+
+def test_an_archive_of_much_more_than_its_head_says_is_not_unpacked(fashion_root, tmp_path_factory):
+    folder = gzipped(fashion_root / "FashionMNIST" / "raw", tmp_path_factory.mktemp("flat"))
+    path = folder / f"{LABELS}.gz"
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()) + bytes(2**26)))
+    assert refused(folder).endswith("must have 12 bytes after its head for its shape [12] (got more)")
