@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import frozen
+from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import (
@@ -54,7 +55,7 @@ class Bar:
     limit: int | None = None
 
 
-def stage_bars(document: Document) -> str:
+def stage_bars(document: Document) -> Markup:
     """Draw each stage's memory; where every device holds one stage, against its limit."""
     alone = all(len(device["stages"]) == 1 for device in document["devices"])
     limits = {device["name"]: device["memory_bytes"] for device in document["devices"]} if alone else {}
@@ -66,7 +67,7 @@ def stage_bars(document: Document) -> str:
     )
 
 
-def device_bars(document: Document) -> str:
+def device_bars(document: Document) -> Markup:
     """Draw each device's memory against its limit."""
     rows = []
     for device in document["devices"]:
@@ -75,7 +76,7 @@ def device_bars(document: Document) -> str:
     return bars(rows)
 
 
-def bars(rows: Sequence[Bar]) -> str:
+def bars(rows: Sequence[Bar]) -> Markup:
     """Draw bars below each other."""
     height, size = (22.0, 12) if len(rows) <= _MANY else (15.0, 10)
     most = max(row.counts["total"] for row in rows) or 1
@@ -90,7 +91,7 @@ def bars(rows: Sequence[Bar]) -> str:
     return svg(parts, _NAMES + _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label=label)
 
 
-def _bar(row: Bar, top: float, height: float, span: float, size: float) -> Iterator[str]:
+def _bar(row: Bar, top: float, height: float, span: float, size: float) -> Iterator[Markup]:
     baseline, total = top + height / 2 + size * 0.36, row.counts["total"]
     yield row_name(row.name, _NAMES, baseline, size)
     counts = bytes_by_part(row.counts)
@@ -140,7 +141,7 @@ def too_thin(document: Document) -> bool:
     return bool(shortest * _WIDTH < _THINNEST * (end_of(blocks) or 1.0))
 
 
-def whole_timeline(document: Document) -> str:
+def whole_timeline(document: Document) -> Markup:
     """Draw everything that was simulated."""
     blocks = by_stage(document)
     row = 22.0 if len(blocks) <= _MANY else max(4.0, 900 / len(blocks))
@@ -148,20 +149,20 @@ def whole_timeline(document: Document) -> str:
     return _drawing(document, view, _presence if too_thin(document) else _blocks)
 
 
-def full_timeline(document: Document) -> str:
+def full_timeline(document: Document) -> Markup:
     """Draw several ticks from when every stage works."""
     blocks = by_stage(document)
     tick, start = document["timing"]["tick_seconds"], full_from(blocks)
     end = min(start + _DETAIL_TICKS * tick, end_of(blocks))
     if end <= start:
-        return ""
+        return Markup()
     width = max(1.0, _DETAIL_TICK_WIDTH * (end - start) / tick)
     row = 22.0 if len(blocks) <= _MANY else 16.0
     view = Viewport(start=start, end=end, width=width, row=row, halves=overlapping(blocks))
     return _drawing(document, view, _blocks)
 
 
-def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[str]]) -> str:
+def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[Markup]]) -> Markup:
     """Put the names beside the rows, so that they stay where they are when the rows are scrolled."""
     blocks, names = by_stage(document), []
     bottom = AXIS + view.row * len(blocks)
@@ -176,10 +177,10 @@ def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[st
     under = tag("rect", x=0, y=0, width=_NAMES, height=bottom + 4, class_="under")
     label = f"timeline from {seconds(view.start)} to {seconds(view.end)}"
     drawn = svg(rows, view.width + 60, bottom + 4, class_="time", role="img", aria_label=label)
-    return tag("div", svg([under, *names], _NAMES, bottom + 4, class_="names") + drawn, class_="beside")
+    return tag("div", svg([under, *names], _NAMES, bottom + 4, class_="names"), drawn, class_="beside")
 
 
-def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[str]:
+def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Markup]:
     """Draw each block, with its micro-batch where that fits."""
     for block in mine:
         if block["end"] <= view.start or block["start"] >= view.end:
@@ -192,13 +193,13 @@ def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[st
         y = top + gap + height * (view.halves and verb != "forward")
         label = block_label(block)
         fits = verb != "update" and height > _SIZE and text_width(label, _SIZE) < width - 2
-        text = words(label, x + width / 2, y + height / 2 + 3.5, class_="label") if fits else ""
+        text = words(label, x + width / 2, y + height / 2 + 3.5, class_="label") if fits else Markup()
         when = f"{seconds(block['start'])} to {seconds(block['end'])}: {seconds(block['end'] - block['start'])}"
         about = title(f"{verb} of {block['micro_batch']}, stage {block['stage']}\n{when}")
-        yield tag("g", about + tag("rect", x=x, y=y, width=width, height=height, class_=verb) + text)
+        yield tag("g", about, tag("rect", x=x, y=y, width=width, height=height, class_=verb), text)
 
 
-def _presence(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[str]:
+def _presence(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Markup]:
     """Draw the times of forwards and of backwards, each in its half of the row, neighbours joined."""
     for verb, part in (("forward", 0.0), ("backward", 0.5)):
         spans = [(view.x(block["start"]), view.x(block["end"])) for block in mine if block["verb"] == verb]

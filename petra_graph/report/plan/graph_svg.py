@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import networkx as nx
 from attrs import frozen
+from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import device_colours
@@ -136,14 +137,14 @@ def _positions(graph: nx.DiGraph, paths: Mapping[tuple[str, str], Sequence[Item]
     return positions
 
 
-def graph_svg(document: Document) -> str:
+def graph_svg(document: Document) -> Markup:
     """Draw the graph."""
     placed = layout(document)
     parts = [*_grounds(document, placed), *_edges(document, placed), *_boxes(document, placed)]
     return svg(parts, placed.width, placed.height, class_="graph", role="img", aria_label="graph of nodes and stages")
 
 
-def _grounds(document: Document, placed: Layout) -> Iterator[str]:
+def _grounds(document: Document, placed: Layout) -> Iterator[Markup]:
     """Draw the grounds below a stage's boxes: one ground for neighbours in a row."""
     for stage in document["stages"]:
         positions = (placed.positions[name] for name in stage["nodes"])
@@ -154,10 +155,10 @@ def _grounds(document: Document, placed: Layout) -> Iterator[str]:
             ground = tag("rect", x=x - _PAD, y=top, width=width, height=height, rx=6, class_="ground")
             label = fitted(f"stage {stage['index']}, depth {stage['depth']}", width - 4, _SMALL)
             text = words(label, x - _PAD + 3, y - 5, class_="small")
-            yield tag("g", f"{title(_about_stage(stage))}{ground}{text}")
+            yield tag("g", title(_about_stage(stage)), ground, text)
 
 
-def _boxes(document: Document, placed: Layout) -> Iterator[str]:
+def _boxes(document: Document, placed: Layout) -> Iterator[Markup]:
     colours = device_colours(document)
     devices = {stage["index"]: stage["device"] for stage in document["stages"]}
     for node in document["nodes"]:
@@ -172,10 +173,10 @@ def _boxes(document: Document, placed: Layout) -> Iterator[str]:
         box = tag("rect", x=x, y=y, width=BOX_WIDTH, height=BOX_HEIGHT, **look)
         name = words(fitted(node["name"], BOX_WIDTH - 8, _BOLD * _NAME), middle, y + 17, class_="name")
         where = words(fitted(device, BOX_WIDTH - 12, _SMALL), middle, y + 31, class_="where")
-        yield tag("g", f"{title(_about_node(node, device))}{box}{name}{where}")
+        yield tag("g", title(_about_node(node, device)), box, name, where)
 
 
-def _edges(document: Document, placed: Layout) -> Iterator[str]:
+def _edges(document: Document, placed: Layout) -> Iterator[Markup]:
     tracks: dict[int, int] = {}
     widest = max((edge["forward_bytes"] for edge in document["edges"]), default=0) or 1
     for edge in document["edges"]:
@@ -185,7 +186,7 @@ def _edges(document: Document, placed: Layout) -> Iterator[str]:
         line = tag("path", d=drawn, stroke_width=width, class_="edge cut" if edge["cut"] else "edge")
         x, y = placed.corner(path[-1])[0], placed.middle(path[-1])
         arrow = tag("path", d=f"M{x:g} {y:g}l-7 -3.5v7z", class_="arrow")
-        yield tag("g", title(_about_edge(edge)) + line + arrow + _carried(edge, path, placed))
+        yield tag("g", title(_about_edge(edge)), line, arrow, _carried(edge, path, placed))
 
 
 def _route(path: Sequence[Position], placed: Layout, tracks: dict[int, int]) -> Iterator[str]:
@@ -208,10 +209,10 @@ def _route(path: Sequence[Position], placed: Layout, tracks: dict[int, int]) -> 
             yield f"H{x + BOX_WIDTH:g}"
 
 
-def _carried(edge: Document, path: Sequence[Position], placed: Layout) -> str:
+def _carried(edge: Document, path: Sequence[Position], placed: Layout) -> Markup:
     """Write the bytes that an edge between stages carries into the gap before its consumer."""
     if not edge["cut"] or (path[-2].band, path[-2].row) != (path[-1].band, path[-1].row):
-        return ""
+        return Markup()
     gap = _PITCH_X - BOX_WIDTH
     text = fitted(memory(edge["forward_bytes"]), gap - 2 * _PAD + 8, _SMALLEST)
     return words(text, placed.corner(path[-1])[0] - gap / 2, placed.middle(path[-1]) - 5, class_="carries")

@@ -1,14 +1,20 @@
-"""Drawings' axes: round values at even steps."""
+"""Elements are escaped; axes have round values at even steps."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.plan.svg import axis_values
+from petra_graph.report.plan.svg import axis_values, tag
 from petra_graph.report.plan.units import BINARY, SECONDS
 
 MIB = 2**20
+
+
+def test_texts_and_attributes_are_escaped_and_elements_are_not():
+    inner = tag("b", "<i>", title='"x" & y')
+    assert inner == '<b title="&#34;x&#34; &amp; y">&lt;i&gt;</b>'
+    assert tag("g", inner, "&", stroke_width=1.5, class_="a") == f'<g stroke-width="1.5" class="a">{inner}&amp;</g>'
 
 
 @given(st.integers(1, 2**50))
