@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,11 @@ import click
 
 from petra_graph.errors import Problem, suggestion
 from petra_graph.registry.registry import SHORT_GROUPS
+
+_ANY_WIDTH = 100_000
+"""Characters of a line that nothing breaks."""
+_LAST_COLUMN = 24
+"""Characters that the last column of a table needs to be broken within a terminal."""
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
@@ -30,13 +37,26 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def print_table(rows: Sequence[Sequence[str]], indent: str = "") -> None:
-    """Print rows in aligned columns; empty columns are left out."""
+def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
+    """Print rows in aligned columns; empty columns are left out.
+
+    A terminal breaks the last column's cells within their column; in a pipe, a row is a line.
+    """
+    from rich.padding import Padding
+    from rich.table import Table
+
+    from petra_graph.report.plan.tables import render
+
     columns = [column for column in zip(*rows, strict=True) if any(column)]
-    widths = [max(map(len, column)) for column in columns]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for last in range(1 - len(columns), 1):
+        grid.add_column(no_wrap=last < 0)
     for row in zip(*columns, strict=True):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(f"{indent}{line.rstrip()}")
+        grid.add_row(*row)
+    before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_WIDTH
+    width = width if before_last + _LAST_COLUMN <= width else _ANY_WIDTH
+    click.echo(render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False), nl=False)
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:

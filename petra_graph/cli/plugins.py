@@ -38,7 +38,7 @@ def list_plugins(group: str | None, as_json: bool) -> None:
             click.echo()
         if not group:
             click.echo(name)
-        print_table([_summary_row(plugin) for plugin in plugins], indent="" if group else "  ")
+        print_table([_summary_row(plugin) for plugin in plugins], indent=0 if group else 2)
 
 
 def _summary_row(plugin: PluginSummary) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def show(plugin: str, as_json: bool) -> None:
     if about and about != found.declaration.summary:
         click.echo(f"\n{about}")
     click.echo("\noptions" if options else "\nno options")
-    print_table([_option_row(option) for option in options], indent="  ")
+    print_table([_option_row(option) for option in options], indent=2)
     click.echo(f"\n{textwrap.indent(snippet(found), '    ')}")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from petra_graph.cli.common import print_table
 from tools.studies.drawing import COLOURS, DASHES, figure_of
 from tools.studies.study import Case, Study, study_options, write_results
 
@@ -52,9 +53,8 @@ def main(
         )
     write_results(output, "figure4", {**study.facts(), "seeds": seeds, "curves": curves})
     _draw(curves, values, output / "figure4.png")
-    click.echo("k" + "".join(f"{k:>9}" for k in values))
-    for curve in curves:
-        click.echo("  ".join(f"{value:6.2f} %" for value in curve["mean"]) + f"   {curve['curve']}")
+    rows = [(curve["curve"], *(f"{value:.2f} %" for value in curve["mean"])) for curve in curves]
+    print_table([("k", *map(str, values)), *rows])
 
 
 def _numbers(text: str) -> list[int]:

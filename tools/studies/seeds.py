@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from petra_graph.cli.common import print_table
 from tools.studies.study import Case, Study, write_results
 
 
@@ -38,8 +39,7 @@ def main(spec: str, seeds: int, variants: tuple[str, ...], overrides: tuple[str,
         for variant in variants
     }
     write_results(output, "seeds", {**study.facts(), "test accuracy, %": spreads})
-    for variant, spread in spreads.items():
-        click.echo(f"{variant}: {spread['mean']:.2f} %, each {spread['each']}")
+    print_table([(name, f"{spread['mean']:.2f} %", f"each {spread['each']}") for name, spread in spreads.items()])
 
 
 def _case(variant: str, seed: int) -> Case:

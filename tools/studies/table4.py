@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from petra_graph.cli.common import print_table
 from tools.studies.drawing import figure_of
 from tools.studies.study import Case, Done, Study, study_options, write_results
 
@@ -40,9 +41,8 @@ def main(size: str, spec: str | None, overrides: tuple[str, ...], seeds: int, jo
     rows = [_row(method, [done[cases[method, seed].name] for seed in range(seeds)]) for method in ROWS]
     write_results(output, "table4", {**study.facts(), "accumulation": 1, "seeds": seeds, "rows": rows})
     _draw(rows, output / "table4.png")
-    for row in rows:
-        spread = "" if row["standard deviation"] is None else f" (sd {row['standard deviation']:.2f})"
-        click.echo(f"{row['method']:22} {row['mean']:6.2f} %{spread}")
+    spreads = ["" if row["standard deviation"] is None else f"sd {row['standard deviation']:.2f}" for row in rows]
+    print_table([(row["method"], f"{row['mean']:.2f} %", sd) for row, sd in zip(rows, spreads, strict=True)])
 
 
 def _case(method: str, seed: int) -> Case:

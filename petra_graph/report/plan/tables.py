@@ -3,6 +3,9 @@
 A table that is too wide is cut into several below each other; a long one leaves out its middle and says so. Columns come
 in groups, such as all of memory. A table takes as many groups as the terminal is wide; the next table starts again with
 the columns that name the row.
+
+Decision: rich lays out each table; `packed` decides what a table holds, since rich would cut or break the cells of a table
+that is too wide, and has no columns that stay together.
 """
 
 from __future__ import annotations
