@@ -4,7 +4,8 @@ Decision: images are decoded at every fetch or once into memory (`cache`). Both 
 `cache` changes time and memory, but no pixel.
 
 Decision: each training sample of ImageNet has a generator of its own, seeded with (seed, epoch, index): the workers
-that decode a million samples share no state, and a generator costs little beside the decoding of a JPEG.
+that decode a million samples share no state, and a generator costs little beside the decoding of a JPEG. The boxes of
+random crops are therefore drawn here: torchvision's RandomResizedCrop draws from torch's global generator.
 
 Source of ImageNet's views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385,
 section 3.4), with torchvision's constants.
@@ -20,6 +21,7 @@ import torch
 from attrs import define, evolve
 from numpy.typing import NDArray
 from PIL import Image
+from torchvision.transforms.v2.functional import resized_crop
 
 from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.files import expanded
@@ -76,8 +78,9 @@ _ATTEMPTS = 10
 
 def random_view(image: Image.Image, options: ImageNetOptions, generator: np.random.Generator) -> NDArray[np.uint8]:
     """Return a random crop, resized and mirrored with probability 1/2: [size, size, 3]."""
-    box = random_box(image.width, image.height, options.least_area, generator)
-    pixels = np.asarray(image.crop(box).resize((options.size, options.size), Image.Resampling.BILINEAR))
+    left, top, right, bottom = random_box(image.width, image.height, options.least_area, generator)
+    size = [options.size, options.size]
+    pixels = np.asarray(resized_crop(image, top, left, bottom - top, right - left, size))
     return pixels[:, ::-1] if options.flip and generator.random() < 0.5 else pixels  # noqa: PLR2004  a fair coin
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 from PIL import Image
+from torchvision.transforms.v2.functional import center_crop, resize
 
 from petra_graph.catalog.datasets.files import ROOT, file_error, listed
 from petra_graph.errors import Problem, RunFailed
@@ -92,19 +93,8 @@ def open_rgb(file: str) -> Image.Image:
 
 
 def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:
-    """Return an image resized by its shorter side to `shorter` (default: `size`), cropped at the centre: [size, size, 3].
-
-    The pixels are those of torchvision's Resize and CenterCrop, roundings included.
-    """
-    shorter = shorter or size
-    side = min(image.size)
-    if side != shorter:
-        width, height = (shorter * length // side for length in image.size)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = round((image.width - size) / 2), round((image.height - size) / 2)
-    if image.size != (size, size):
-        image = image.crop((left, top, left + size, top + size))
-    return np.asarray(image)
+    """Return an image resized by its shorter side to `shorter` (default: `size`), cropped at the centre: [size, size, 3]."""
+    return np.asarray(center_crop(resize(image, [shorter or size]), [size]))
 
 
 def decoded(
