@@ -67,9 +67,14 @@ class NumericsContext:
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
-        """Set autocast to bfloat16, and the grid of sums, as the precision says."""
+        """Set autocast to bfloat16, and the grid of sums, as the precision says.
+
+        Autocast keeps no cast parameters: torch before 2.10 hands those cast by an inverse, which have no graph, to the
+        forward that is differentiated after it, and parameters then get no gradient.
+        """
         mixed = self.precision.compute == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed), grid(self.grid_bits):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=False)
+        with autocast, grid(self.grid_bits):
             yield
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from petra_graph.blocks import NoOptions, Reversible
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.runtime.transport.local import LocalChannel
@@ -162,6 +163,32 @@ def test_bfloat16_reconstructs_what_float32_does_to_its_own_precision():
     found = runner.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
     for one, other in zip(found.inputs, inputs, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=8 * torch.finfo(torch.float32).eps)
+
+
+class InvertedBySubtraction(Reversible):
+    """A block with the default backward: the weight is cast by the inverse, and again by the forward after it."""
+
+    streams = 2
+
+    def __init__(self) -> None:
+        super().__init__(((6,), (6,)), NoOptions())
+        self.linear = torch.nn.Linear(6, 6)
+
+    def forward(self, x, t):
+        return t + self.linear(x), x
+
+    def inverse(self, y, s):
+        return s, y - self.linear(s)
+
+
+def test_parameters_get_gradients_after_an_inverse_in_bfloat16():
+    """Autocast on torch before 2.10 kept the weight that the inverse had cast without a graph: its gradient was None."""
+    block = InvertedBySubtraction()
+    with numerics("bfloat16").node("a", 0):
+        assert not torch.is_autocast_cache_enabled(), "a newer torch is right with it, an older one is not"
+        block.reverse_vjp((torch.randn(4, 6), torch.randn(4, 6)), (torch.ones(4, 6), torch.ones(4, 6)))
+    assert block.linear.weight.grad is not None
+    assert block.linear.weight.grad.any()
 
 
 def test_the_key_of_a_node_depends_on_seed_node_micro_batch_and_replica():
