@@ -1,6 +1,9 @@
 """The identities of the method that one process can show, in float64.
 
 One gradient may differ by 1e-12, fifty updates by 1e-10: rounding alone. Where an identity is exact, bits are compared.
+
+An identity of all methods runs on every distinct computation once (`tests.support.method_cases`), as far as needed for
+every pair of method, schedule, settings, graph, stages and accumulation: so each of them is swept in full.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from attrs import evolve
 from torch.nn.functional import cross_entropy
 
 from tests.support.lockstep import recorded_gradients, run_by_clock
+from tests.support.method_cases import POINTS, cases, chosen
+from tests.support.pairwise import pairwise_product
 from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
@@ -62,72 +67,31 @@ def plain_training(built, data, accumulation, *, lr=0.05, momentum=0.9, weight_d
     return state(modules)
 
 
-def label(method, schedule, settings):
-    return "-".join([method, *([schedule] if schedule else []), *settings.values()])
-
-
-RECONSTRUCTING = {"reversible": "nothing", "buffered": "input"}
-EXACT = {
-    label(*case): case
-    for case in [
-        ("backprop", None, {}),
-        ("reversible-backprop", None, {}),
-        ("gpipe", None, {}),
-        ("gpipe", None, RECONSTRUCTING),
-        ("1f1b-flush", None, {}),
-        ("1f1b-flush", None, RECONSTRUCTING),
-        ("1f1b-flush", None, {"reversible": "input", "buffered": "input"}),
-        ("pipedream", "sequential", {}),
-        ("dsp", "sequential", {}),
-        ("delayed-reconstructed", "sequential", {}),
-        ("petra", "sequential", {}),
-        ("petra", "sequential", {"last_stage": "keep-graph"}),
-    ]
-}
+EXACT = cases(lambda point: point.synchronous, accumulations=ACCUMULATIONS)
 """Methods whose gradients are exact, since nothing is updated between forward and backward."""
-DELAYED = {
-    label(*case): case
-    for schedule in ("lockstep", "1f1b", "sequential")
-    for case in [
-        ("pipedream", schedule, {}),
-        ("pipedream", schedule, {"reversible": "graph", "buffered": "graph"}),
-        ("dsp", schedule, {}),
-        ("delayed-reconstructed", schedule, {}),
-        ("petra", schedule, {}),
-        ("petra", schedule, {"last_stage": "keep-graph"}),
-    ]
-}
+DRAINED = cases(lambda point: point.method.flush == "drain")
+"""Methods that may have a delay; one that flushes has none, and is in `EXACT`."""
+IN_ONE_STAGE = cases(lambda _: True, stages=("one",), accumulations=ACCUMULATIONS)
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("exact", EXACT)
-def test_without_delay_every_method_is_plain_backpropagation(graph, exact, accumulation):
-    method, schedule, settings = EXACT[exact]
-    updates = 50 if exact in ("petra-sequential", "backprop") else 8
-    data = batches(SHAPES[graph], updates * accumulation - (accumulation > 1))
-    built = pipeline(
-        GRAPHS[graph],
-        SHAPES[graph],
-        method=method,
-        schedule=schedule,
-        settings=settings,
-        accumulation=accumulation,
-        weight_decay=1e-3,
-    )
-    expected = plain_training(built, data, accumulation)
+def every(some):
+    return pytest.mark.parametrize("case", some, ids=str)
+
+
+@every(chosen(EXACT))
+def test_without_delay_every_method_is_plain_backpropagation(case):
+    updates = 50 if {"petra", "backprop"} & set(case.point.names) else 8
+    data = batches(SHAPES[case.graph], updates * case.accumulation - (case.accumulation > 1))
+    built = case.built(weight_decay=1e-3)
+    expected = plain_training(built, data, case.accumulation)
     built.train(data)
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("delayed", DELAYED)
-def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(graph, delayed):
-    method, schedule, settings = DELAYED[delayed]
-    data = batches(SHAPES[graph], 12)
-    built = pipeline(
-        GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, settings=settings, rate=lambda _: 0.0
-    )
+@every(chosen(DRAINED))
+def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(case):
+    data = batches(SHAPES[case.graph], 12)
+    built = case.built(rate=lambda _: 0.0)
     modules, forward = plain_network(built)
     found = {executor.program.index: recorded_gradients(executor) for executor in built.executors}
     built.train(data)
@@ -145,31 +109,29 @@ def test_with_learning_rate_zero_every_delay_gives_the_plain_gradient(graph, del
             assert relative_error(found[executor.program.index][m], expected) < ONE_GRADIENT
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("delayed", DELAYED)
-def test_one_stage_is_plain_backpropagation(graph, delayed, accumulation):
-    method, schedule, settings = DELAYED[delayed]
-    data = batches(SHAPES[graph], 8 * accumulation)
-    whole = (tuple(table.name for table in GRAPHS[graph]),)
-    built = pipeline(
-        GRAPHS[graph],
-        SHAPES[graph],
-        method=method,
-        schedule=schedule,
-        settings=settings,
-        accumulation=accumulation,
-        stages=whole,
-        weight_decay=1e-3,
-    )
-    expected = plain_training(built, data, accumulation)
+@every(chosen(IN_ONE_STAGE))
+def test_one_stage_is_plain_backpropagation(case):
+    data = batches(SHAPES[case.graph], 8 * case.accumulation)
+    built = case.built(weight_decay=1e-3)
+    expected = plain_training(built, data, case.accumulation)
     built.train(data)
     assert relative_error(built.parameters(), expected) < FIFTY_UPDATES
 
 
-@pytest.mark.parametrize("accumulation", ACCUMULATIONS)
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("schedule", ["lockstep", "1f1b"])
+def test_without_delay_petra_is_reversible_backpropagation():
+    """They are the same programs, so no training could tell them apart."""
+    (same,) = (
+        point
+        for point in POINTS
+        if "petra" in point.names and point.synchronous and point.spec.last_stage == "as-others"
+    )
+    assert set(same.names) == {"petra", "reversible-backprop"}
+
+
+@pytest.mark.parametrize(
+    ("graph", "schedule", "accumulation"),
+    pairwise_product(graph=[*GRAPHS], schedule=["lockstep", "1f1b"], accumulation=ACCUMULATIONS),
+)
 def test_a_graph_of_buffered_nodes_under_petra_is_dsp(graph, schedule, accumulation):
     data = batches(SHAPES[graph], 16)
     buffered = [evolve(table, kind="buffered") if "rev-" in table.block else table for table in GRAPHS[graph]]

@@ -1,0 +1,225 @@
+"""The points of the method space, each computation once: the cases of tests that hold for every method.
+
+A point is a method's properties under a schedule: what nodes keep, which parameters the backward uses, when the pipeline
+flushes, whether the last stage keeps its graph. `POINTS` has every combination of a method, one of its schedules, and
+settings of `reversible`, `buffered` and `last_stage` that `check_method` accepts. The list comes from `METHODS` and from
+the literal types of the specification, so that a new method or a new value is a case without a change here.
+
+Points that compute the same are one case. `computation` is a value: the operations of every stage in their order, and the
+segments with all that their runners read. Depth, flush and accumulation have no other effect than that order, and channels
+have none. `cases` keeps the first of the points with equal computations on a graph and its stages, and `pairwise` chooses
+among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import Any, Literal, get_args
+
+import torch
+from attrs import evolve, field, frozen
+
+from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.spec_checks import check_method
+from petra_graph.errors import SpecError
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.measure.shapes import measure_shapes
+from petra_graph.program.method import METHODS, Method, is_synchronous
+from petra_graph.program.schedule import order
+from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.spec.model import BufferedKeeps, Keeps, MethodSpec, ScheduleName
+from tests.support.pairwise import pairwise
+from tests.support.pipelines import GRAPHS, SHAPES, Pipeline, built_graph, message_types, pipeline
+
+Cuts = tuple[tuple[str, ...], ...]
+Stages = Literal["one a node", "one a pair", "one"]
+"""The stages of a graph. `last_stage` makes a difference where the last one holds more than the head."""
+
+
+def cuts_of(graph: str, stages: Stages) -> Cuts:
+    """Return the nodes of every stage."""
+    names = tuple(table.name for table in GRAPHS[graph])
+    if stages == "one":
+        return (names,)
+    if stages == "one a node":
+        return tuple((name,) for name in names)
+    odd = len(names) % 2
+    return (*[names[:1]] * odd, *(names[first : first + 2] for first in range(odd, len(names), 2)))
+
+
+@frozen(kw_only=True)
+class Point:
+    """A method under a schedule, with what its nodes keep."""
+
+    spec: MethodSpec
+    """As a specification would give it; the first of those that mean this point."""
+    method: Method
+    """With the specification's settings; without a name, since it may be several methods' default."""
+    names: tuple[str, ...] = field(eq=False)
+    """Methods whose nodes keep these tensors by default."""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether no parameter changes between a micro-batch's forward and its backward."""
+        assert self.spec.schedule is not None
+        return is_synchronous(self.spec.schedule, self.method.flush)
+
+    @property
+    def factors(self) -> dict[str, Hashable]:
+        """The properties of which `pairwise` covers all pairs."""
+        return {
+            "method": self.names or "other settings",
+            "schedule": self.spec.schedule,
+            "reversible": self.method.reversible,
+            "buffered": self.method.buffered,
+            "backward": self.method.backward,
+            "last_stage": self.spec.last_stage,
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As `pipeline` takes them."""
+        keys = ("reversible", "buffered", "last_stage")
+        return {
+            "method": self.spec.name,
+            "schedule": self.spec.schedule,
+            "settings": {key: value for key in keys if (value := getattr(self.spec, key)) is not None},
+        }
+
+    def __str__(self) -> str:
+        """Write for the name of a test."""
+        name = "=".join(self.names) or f"{self.spec.name} keeping {self.method.reversible}, {self.method.buffered}"
+        last = ", last stage keeps its graph" if self.spec.last_stage == "keep-graph" else ""
+        return f"{name} {self.spec.schedule}{last}"
+
+
+def _points() -> Iterator[Point]:
+    found: dict[Hashable, Point] = {}
+    own: list[tuple[Keeps | None, BufferedKeeps | None]] = [(None, None)]
+    keeps = [*own, *product(get_args(Keeps), get_args(BufferedKeeps))]
+    for name, last_stage in product(METHODS, ("as-others", "keep-graph")):
+        for schedule, (reversible, buffered) in product(METHODS[name].schedules, keeps):
+            if schedule not in get_args(ScheduleName):
+                continue  # "auto" chooses depths, of which these schedules are examples.
+            spec = MethodSpec(
+                name=name, schedule=schedule, reversible=reversible, buffered=buffered, last_stage=last_stage
+            )
+            try:
+                method, _ = check_method(spec, None)
+            except SpecError:
+                continue
+            method = evolve(method, name="", schedules=())
+            names = (name,) if reversible is None else ()
+            key = (method, schedule, last_stage)
+            if key in found:
+                found[key] = evolve(found[key], names=(*found[key].names, *names))
+            else:
+                found[key] = Point(spec=spec, method=method, names=names)
+    return iter(found.values())
+
+
+POINTS = tuple(_points())
+
+
+@frozen(kw_only=True)
+class MethodCase:
+    """A point on one of the test pipelines' graphs."""
+
+    point: Point
+    graph: str
+    stages: Stages
+    accumulation: int
+
+    @property
+    def factors(self) -> dict[str, Hashable]:
+        """The point's, and its own."""
+        return {
+            **self.point.factors,
+            "graph": self.graph,
+            "stages": self.stages,
+            "accumulation": self.accumulation,
+        }
+
+    @property
+    def cuts(self) -> Cuts:
+        """The nodes of every stage."""
+        return cuts_of(self.graph, self.stages)
+
+    def __str__(self) -> str:
+        """Write for the name of a test."""
+        return f"{self.graph}, stages {self.stages}, k={self.accumulation}, {self.point}"
+
+    def built(self, **settings: Any) -> Pipeline:
+        """Return the case's pipeline."""
+        return pipeline(
+            GRAPHS[self.graph],
+            SHAPES[self.graph],
+            accumulation=self.accumulation,
+            stages=self.cuts,
+            **self.point.settings,
+            **settings,
+        )
+
+
+def cases(
+    allowed: Callable[[Point], bool],
+    *,
+    stages: Sequence[Stages] = ("one a node", "one a pair"),
+    accumulations: Sequence[int] = (1,),
+) -> list[MethodCase]:
+    """Return a case for each distinct computation of the allowed points on all graphs, stages and accumulations."""
+    found: dict[Hashable, MethodCase] = {}
+    for graph, cut, accumulation, point in product(GRAPHS, stages, accumulations, filter(allowed, POINTS)):
+        case = MethodCase(point=point, graph=graph, stages=cut, accumulation=accumulation)
+        found.setdefault((graph, cut, accumulation, computation(programs(case))), case)
+    return list(found.values())
+
+
+def chosen(all_cases: Sequence[MethodCase]) -> list[MethodCase]:
+    """Choose cases with every pair of factors."""
+    return pairwise(all_cases, lambda case: case.factors)
+
+
+def programs(case: MethodCase) -> tuple[StageProgram, ...]:
+    """Return the stages' programs of a case, without building anything that runs."""
+    network, messages = _network(case.graph)
+    schedule = case.point.spec.schedule
+    assert schedule is not None
+    assert schedule != "auto"
+    return lower(
+        network,
+        partition(network, case.cuts, ("cpu",)),
+        method=case.point.method,
+        schedule=schedule,
+        accumulation=case.accumulation,
+        messages=messages,
+        last_stage_keeps_graph=case.point.spec.last_stage == "keep-graph",
+    )
+
+
+def computation(stages: Sequence[StageProgram]) -> Hashable:
+    """Return what decides the numbers that stages compute, as a value."""
+    return tuple((_operations(stage), tuple(map(_of_segment, stage.segments))) for stage in stages)
+
+
+def _operations(stage: StageProgram) -> tuple[str, ...]:
+    """Return a stage's operations over three windows of which the last is short, and at least its depth."""
+    count = max(3 * stage.accumulation - 1, stage.depth + 2)
+    return tuple(map(str, order(stage.depth, range(count), stage.accumulation, stage.flush)))
+
+
+def _of_segment(segment: Segment) -> Segment:
+    """Return a segment without what its runner does not read: a head always differentiates at once."""
+    return evolve(segment, keeps="nothing", backward="current") if segment.kind == "head" else segment
+
+
+@cache
+def _network(graph: str) -> tuple[NodeGraph, MessageTypes]:
+    network = built_graph(GRAPHS[graph])
+    streams: Mapping[str, int] = {
+        name: len(shapes.outputs) for name, shapes in measure_shapes(network, SHAPES[graph], torch.float32).items()
+    }
+    return network, message_types(streams)

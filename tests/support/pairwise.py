@@ -1,0 +1,47 @@
+"""Fewer cases than a product: every pair of values that the product has occurs at least once.
+
+Decision: no library. A product of methods and settings has forbidden combinations, and libraries for pairwise coverage
+filter them while they build rows, which may leave out an allowed pair. This choice starts from the allowed cases, so
+every pair of theirs is covered by construction, and the same cases always give the same choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import combinations, product
+from typing import TypeVar
+
+Factors = Mapping[str, Hashable]
+"""By factor, the value that a case has."""
+Pair = frozenset[tuple[str, Hashable]]
+Case = TypeVar("Case")
+
+
+def pairs(factors: Factors) -> frozenset[Pair]:
+    """Return all pairs of values, each value with the name of its factor."""
+    return frozenset(map(frozenset, combinations(factors.items(), 2)))
+
+
+def pairwise(cases: Sequence[Case], factors: Callable[[Case], Factors]) -> list[Case]:
+    """Choose cases, in their order, that have every pair that occurs in `cases`.
+
+    The choice is greedy: the next case is the first one with the most pairs that no chosen case has.
+
+    Args:
+        cases: all that are allowed.
+        factors: of a case.
+    """
+    missing = {index: pairs(factors(case)) for index, case in enumerate(cases)}
+    chosen: list[int] = []
+    while missing:
+        best = max(missing, key=lambda index: len(missing[index]))
+        chosen.append(best)
+        found = missing[best]
+        missing = {index: left for index, held in missing.items() if (left := held - found)}
+    return [cases[index] for index in sorted(chosen)]
+
+
+def pairwise_product(**factors: Sequence[Hashable]) -> list[tuple[Hashable, ...]]:
+    """Choose rows of a product in which every combination is allowed; values in the order of the factors."""
+    rows = list(product(*factors.values()))
+    return pairwise(rows, lambda row: dict(zip(factors, row, strict=True)))
