@@ -33,13 +33,7 @@ def create_run_directory(parent: str, name: str) -> Path:
     Raises:
         RunFailed: it cannot be created.
     """
-    try:
-        root = Path(os.path.expandvars(parent)).expanduser()
-    except RuntimeError as error:
-        raise RunFailed(
-            f"cannot create a run directory: no home directory is known for {parent!r}",
-            hint="set run.directory to another folder, or set HOME",
-        ) from error
+    root = _folder(parent)
     while True:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         directory = root / f"{stamp}-{name}-{secrets.token_hex(3)}"
@@ -57,6 +51,25 @@ def create_run_directory(parent: str, name: str) -> Path:
             ) from error
         else:
             return directory
+
+
+def run_directory(parent: str, name: str) -> Path | None:
+    """Return the directory that another process has created below `parent`; None where `name` is more than a name.
+
+    Raises:
+        RunFailed: no home directory is known for `parent`.
+    """
+    return _folder(parent) / name if name not in {"", ".", ".."} and Path(name).name == name else None
+
+
+def _folder(parent: str) -> Path:
+    try:
+        return Path(os.path.expandvars(parent)).expanduser()
+    except RuntimeError as error:
+        raise RunFailed(
+            f"cannot create a run directory: no home directory is known for {parent!r}",
+            hint="set run.directory to another folder, or set HOME",
+        ) from error
 
 
 def cannot_write(path: Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:

@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
@@ -28,6 +27,7 @@ from petra_graph.errors import (
     SpecError,
 )
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
@@ -122,16 +122,18 @@ class FailureHandling:
             store: a connection that no other thread waits on; it may be broken.
         """
         try:
-            directory = None if self.record is None else str(self.record.directory)
-            with suppress(RuntimeError):
-                directory = directory or store.get("directory")
+            directory = None if self.record is None else self.record.directory
+            if directory is None and self.prepared is not None:
+                with suppress(RuntimeError, RunFailed):
+                    name = store.get("directory")
+                    directory = name and run_directory(self.prepared.spec.run.directory, name)
             if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
                 _wait_for_report(store)
                 return FailedOnAnotherProcess(failure.exit_code)
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
             error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
             if directory is not None and self.prepared is not None:
-                record = self.record or RunRecord.of(Path(directory), self.prepared, self.world.size)
+                record = self.record or RunRecord.of(directory, self.prepared, self.world.size)
                 statuses: list[Any] = []
                 with suppress(RuntimeError):
                     record.published = Progress(**(store.get("progress") or {}))

@@ -92,7 +92,7 @@ class Worker(Peers):
         if not self._hosts_head or self.replica > 0:
             return None
         record = self.failures.record = RunRecord.create(prepared, self.size)
-        self.world.store.set("directory", str(record.directory))
+        self.world.store.set("directory", record.directory.name)
         return record
 
     def scheduler(self, prepared: Prepared) -> Scheduler:

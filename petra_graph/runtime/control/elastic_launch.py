@@ -1,6 +1,9 @@
 """The launch of a run's processes on this machine, by torch's elastic launcher in this process.
 
-Decision: the launcher makes the store for the rendezvous, on a port that the system chooses, so no port can be in use.
+Decision: the launcher makes the store for the rendezvous, on a port that the system chooses, so no port can be in use. The
+store and gloo listen for processes of this machine alone, and the processes sign what they write with a secret that the
+launcher draws.
+
 A request to stop goes through the store, and the processes end by themselves: a forwarded signal would reach each of
 them at another moment, and the launcher would kill those that are not done in time.
 """
@@ -13,16 +16,16 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import token_hex
 from uuid import uuid4
 
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.runtime.control.rank_info import attempt_name
+from petra_graph.runtime.control.rank_info import SECRET, attempt_name
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.store import RunStore
-
-_HERE = "127.0.0.1"
+from petra_graph.runtime.control.world import HERE, listen_here
 
 
 def launch(arguments: Sequence[str], processes: int) -> int:
@@ -35,7 +38,11 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    server = TCPStore(_HERE, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+    listening = listen_here(0)
+    port = listening.getsockname()[1]
+    server = TCPStore(
+        HERE[0], port, is_master=True, wait_for_workers=False, multi_tenant=True, master_listen_fd=listening.detach()
+    )
     name = uuid4().hex
     config = LaunchConfig(
         min_nodes=1,
@@ -43,13 +50,14 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         nproc_per_node=processes,
         run_id=name,
         rdzv_backend="static",
-        rdzv_endpoint=f"{_HERE}:{server.port}",
+        rdzv_endpoint=f"{HERE[0]}:{port}",
         rdzv_configs={"rank": 0},
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
         signals_to_handle="SIGHUP,SIGQUIT",
     )
-    store = RunStore(PrefixStore(attempt_name(name, "0"), server))
+    secret = os.environ.setdefault(SECRET, token_hex())
+    store = RunStore(server, attempt_name(name, "0"), secret)
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
     requests = stop_requests(
         lambda name: store.set("asked", name), lambda: os._exit(Interrupted.exit_code), insistent=(signal.SIGINT,)

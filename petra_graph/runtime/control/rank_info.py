@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.errors import SpecError
 
+SECRET = "PETRA_GRAPH_SECRET"  # noqa: S105  the name of a variable
+"""The environment variable with the text that all processes of a run know, and nobody else."""
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -24,6 +26,8 @@ class RankInfo:
     """A launcher keeps the store; otherwise rank 0 does."""
     attempt: str
     """Sets this run's store apart from another's in the same store."""
+    secret: str = field(repr=False)
+    """Signs what this run's processes write to the store; "" where none was given."""
 
 
 def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
@@ -59,6 +63,7 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         attempt=attempt_name(run, restart),
+        secret=environment.get(SECRET, ""),
     )
 
 

@@ -1,7 +1,13 @@
-"""A store of small JSON values by name, which all processes of a run share; bulk goes through channels."""
+"""A store of small JSON values by name, which all processes of a run share; bulk goes through channels.
+
+Decision: every value carries an HMAC over the run, the name and the value, keyed with the run's secret. Torch's store asks
+nobody for a password, so whoever reaches its port can write to it; a value without the secret is as if it were not
+there. Reading is open to everybody who reaches the port, and so is filling or breaking the store.
+"""
 
 from __future__ import annotations
 
+import hmac
 import json
 from datetime import timedelta
 from typing import Any
@@ -10,43 +16,70 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from petra_graph.errors import RunFailed
+from petra_graph.runtime.control.rank_info import SECRET
 
 
 class RunStore:
     """JSON values by name."""
 
-    def __init__(self, store: Store) -> None:
-        self._torch_store = store
+    def __init__(self, store: Store, run: str, secret: str) -> None:
+        """Take a part of torch's store.
+
+        Args:
+            store: holds this run's values, and perhaps others.
+            run: its name, which sets its values apart from another run's in the same store.
+            secret: known to the run's processes alone; "" signs with nothing.
+        """
+        self._torch_store = PrefixStore(run, store)
+        self._run = run
+        self._secret = secret
 
     def within(self, name: str) -> RunStore:
         """Return a part of the store whose names are apart from all others."""
-        return RunStore(PrefixStore(name, self._torch_store))
+        return RunStore(self._torch_store, f"{self._run}/{name}", self._secret)
 
     def set(self, name: str, value: Any) -> None:
         """Set a value."""
-        self._torch_store.set(name, json.dumps(value))
+        self._torch_store.set(name, self._signed(name, value))
 
     def set_default(self, name: str, value: Any) -> Any:
         """Set a value unless one is there; return the one that holds."""
-        return json.loads(self._torch_store.compare_set(name, "", json.dumps(value)))
+        holds = self._opened(name, self._torch_store.compare_set(name, "", self._signed(name, value)))
+        return value if holds is None else holds
 
     def get(self, name: str) -> Any | None:
         """Return a value, None where there is none."""
-        return json.loads(self._torch_store.get(name)) if self._torch_store.check([name]) else None
+        return self._opened(name, self._torch_store.get(name)) if self._torch_store.check([name]) else None
 
     def wait(self, name: str, seconds: float, otherwise: str) -> Any:
         """Wait for a value.
 
         Raises:
-            RunFailed: `otherwise`, since no process has set the value in time.
+            RunFailed: `otherwise`, since no process has set the value in time; or the value has another secret.
         """
         try:
             self._torch_store.wait([name], timedelta(seconds=seconds))
         except (dist.DistStoreError, dist.DistNetworkError) as error:
             message = f"{otherwise} within {seconds:g} s"
             raise RunFailed(message, hint="see whether all processes were started, and what they say") from error
-        return json.loads(self._torch_store.get(name))
+        found = self._opened(name, self._torch_store.get(name))
+        if found is None:
+            raise RunFailed(
+                f"{name} in the run's store was not written with this process's {SECRET}",
+                hint=f"set {SECRET} to the same text for all processes; or another program writes to the store",
+            )
+        return found
 
-    def add(self, name: str) -> int:
-        """Add one to a counter, which begins at 0, and return it."""
-        return int(self._torch_store.add(name, 1))
+    def _signed(self, name: str, value: Any) -> str:
+        text = json.dumps(value)
+        return f"{self._signature(name, text)} {text}"
+
+    def _opened(self, name: str, content: bytes) -> Any | None:
+        signature, _, text = content.decode("utf-8", "replace").partition(" ")
+        # compare_digest takes texts of ASCII characters alone.
+        genuine = signature.isascii() and hmac.compare_digest(signature, self._signature(name, text))
+        return json.loads(text) if genuine else None
+
+    def _signature(self, name: str, text: str) -> str:
+        message = json.dumps([self._run, name, text]).encode()
+        return hmac.new(self._secret.encode(), message, "sha256").hexdigest()

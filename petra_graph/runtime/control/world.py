@@ -22,6 +22,10 @@ from petra_graph.runtime.control.store import RunStore
 _JOIN_SECONDS = 300.0
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
+HERE = ("127.0.0.1", "localhost")
+"""Addresses that only this machine's processes reach."""
+_LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+"""The network interface of these addresses, on which gloo listens then."""
 NEVER = timedelta(days=365)
 """Waits on channels have no limit of their own: the watchdog decides."""
 
@@ -43,7 +47,7 @@ class World:
     def __init__(self, rank_info: RankInfo) -> None:
         self.rank_info = rank_info
         self._server = _store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
-        self.store = RunStore(PrefixStore(rank_info.attempt, self._server))
+        self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
         self.neighbours: tuple[ProcessInfo, ...] = ()
 
     @property
@@ -63,7 +67,8 @@ class World:
 
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
-        return RunStore(PrefixStore(self.rank_info.attempt, _store(self.rank_info, serves=False)))
+        server = _store(self.rank_info, serves=False)
+        return RunStore(server, self.rank_info.attempt, self.rank_info.secret)
 
     def rendezvous(self) -> None:
         """Wait for all processes, and read where each one runs.
@@ -84,6 +89,8 @@ class World:
 
     def connect(self) -> None:
         """Build the process group, for channels between machines and a few collectives."""
+        if self.rank_info.address in HERE:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)
         store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
 
@@ -93,9 +100,11 @@ class World:
         Raises:
             RunFailed: some have not come in time.
         """
-        if self.store.add(f"arrived/{where}") == self.size:
-            self.store.set(f"all/{where}", True)
-        self.store.wait(f"all/{where}", seconds, f"not all ranks have come to the end of: {where}")
+        self.store.set(f"arrived/{where}/{self.rank}", True)
+        end = time.monotonic() + seconds
+        for rank in range(self.size):
+            otherwise = f"rank {rank} has not come to the end of: {where}"
+            self.store.wait(f"arrived/{where}/{rank}", max(_LOOK_SECONDS, end - time.monotonic()), otherwise)
 
     def shutdown(self, store: RunStore, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
         """Leave the run; the process that keeps the store, where no launcher does, leaves last.
@@ -109,23 +118,27 @@ class World:
             return
         with suppress(dist.DistError, RuntimeError):
             if self.rank != 0:
-                store.add("left")
+                store.set(f"left/{self.rank}", True)
                 return
             end = time.monotonic() + seconds
-            while (store.get("left") or 0) < self.size - 1 - missing and time.monotonic() < end:
+            staying = set(range(1, self.size))
+            while len(staying) > missing and time.monotonic() < end:
+                staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
                 time.sleep(_LOOK_SECONDS)
 
 
 def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
     try:
+        listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
         return TCPStore(
             rank_info.address,
             rank_info.port,
             is_master=serves,
             timeout=timedelta(seconds=_JOIN_SECONDS),
             wait_for_workers=False,
+            master_listen_fd=None if listening is None else listening.detach(),
         )
-    except (dist.DistNetworkError, RuntimeError, ValueError) as error:
+    except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
         where = f"{rank_info.address}:{rank_info.port}"
         if serves:
             problem = Problem(
@@ -138,6 +151,16 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
                 hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
             )
         raise SpecError(problem) from error
+
+
+def listen_here(port: int) -> socket.socket:
+    """Return a socket that listens for processes of this machine alone; port 0: the system chooses.
+
+    Raises:
+        OSError: another program uses the port.
+    """
+    # The queue of connections that torch's store asks for; all ranks of a machine come at once.
+    return socket.create_server((HERE[0], port), backlog=2048)
 
 
 def _first_line(error: Exception) -> str:

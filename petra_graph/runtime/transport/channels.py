@@ -159,6 +159,8 @@ def open_channels(
     for name, channel in attaching:
         receiver = channels.ends(channel)[1]
         address = world.store.wait(name, _ATTACH_SECONDS, f"{channel}: rank {receiver} is not ready")
+        if address["process"] != world.neighbours[receiver].process:
+            raise RunFailed(f"{channel}: the address in the run's store is not of rank {receiver}'s process")
         try:
             channels.senders[channel.key] = SharedMemorySender(address, waker)
         except OSError as error:
