@@ -19,10 +19,9 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import ge, gt, lt
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.registry.contracts import ArchitectureDeclaration, DataFacts, option
+from petra_graph.registry.contracts import ArchitectureDeclaration, AtLeast, DataFacts, GreaterThan, LessThan, option
 from petra_graph.spec.model import NodeSpec
 
 Depth = Literal[18, 34, 50, 101]
@@ -39,7 +38,7 @@ IMAGENET_SIDE = 64
 class NetworkOptions:
     """The options of every residual network."""
 
-    width: float = option("multiplier of every layer's channels", default=1.0, validator=gt(0))
+    width: float = option("multiplier of every layer's channels", default=1.0, validator=GreaterThan(0))
     classes: int | None = option("outputs of the head; default: the data set's classes", default=None)
     stem: Literal["auto", "cifar", "imagenet"] = option(
         'a 3x3 convolution ("cifar"), or 7x7 at stride 2 with 2x2 max-pooling ("imagenet"); "auto": by image size',
@@ -52,7 +51,9 @@ class RevNetOptions(NetworkOptions):
     """Depth, width, classes, stem and dropout of a RevNet."""
 
     depth: Depth = option("depth of the ResNet that it corresponds to")
-    dropout: float = option("dropout probability inside reversible blocks", default=0.0, validator=[ge(0), lt(1)])
+    dropout: float = option(
+        "dropout probability inside reversible blocks", default=0.0, validator=[AtLeast(0), LessThan(1)]
+    )
 
 
 @frozen(kw_only=True)

@@ -9,14 +9,22 @@ from math import ceil, cos, pi
 from typing import Any
 
 from attrs import Attribute, frozen
-from attrs.validators import and_, deep_iterable, ge, gt, le
 
-from petra_graph.registry.contracts import Horizon, LrScheduleDeclaration, NoOptions, option
+from petra_graph.registry.contracts import (
+    AtLeast,
+    AtMost,
+    Each,
+    GreaterThan,
+    Horizon,
+    LrScheduleDeclaration,
+    NoOptions,
+    option,
+)
 
 
 def _final() -> Any:
     """Return the key `final`, the factor at the run's end."""
-    return option("share of the base learning rate at the run's end", default=0.0, validator=and_(ge(0), le(1)))
+    return option("share of the base learning rate at the run's end", default=0.0, validator=[AtLeast(0), AtMost(1)])
 
 
 def _falling(curve: Callable[[float], float], final: float, horizon: Horizon) -> Callable[[int], float]:
@@ -47,7 +55,7 @@ CONSTANT = LrScheduleDeclaration(summary="The base learning rate throughout.", b
 
 def _increasing(_: Any, __: Attribute[Any], value: tuple[float, ...]) -> None:
     if any(later <= earlier for earlier, later in pairwise(value)):
-        raise ValueError(f"milestones must increase (got {list(value)})")
+        raise ValueError(f"must increase (got {list(value)})")
 
 
 @frozen(kw_only=True)
@@ -57,9 +65,9 @@ class StepOptions:
     milestones: tuple[float, ...] = option(
         "epochs of the drops, counted from the run's start, warm-up included; fractions are allowed",
         unit="epochs",
-        validator=[deep_iterable(gt(0)), _increasing],
+        validator=[Each(GreaterThan(0)), _increasing],
     )
-    gamma: float = option("factor of the learning rate at each milestone", default=0.1, validator=gt(0))
+    gamma: float = option("factor of the learning rate at each milestone", default=0.1, validator=GreaterThan(0))
 
 
 def step(options: StepOptions, horizon: Horizon) -> Callable[[int], float]:
@@ -99,7 +107,7 @@ COSINE = LrScheduleDeclaration(
 class PolynomialOptions:
     """The exponent and the end of the curve."""
 
-    power: float = option("exponent; 1 is a straight line", default=2.0, validator=gt(0))
+    power: float = option("exponent; 1 is a straight line", default=2.0, validator=GreaterThan(0))
     final: float = _final()
 
 

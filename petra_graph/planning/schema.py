@@ -13,8 +13,9 @@ from petra_graph.errors import PetraGraphError
 from petra_graph.program.method import METHODS
 from petra_graph.registry.contracts import BLOCKS, NoOptions
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry
+from petra_graph.spec.bound import Schema
 from petra_graph.spec.model import Spec
-from petra_graph.spec.schema import Schema, class_schema
+from petra_graph.spec.schema import class_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -14,12 +14,46 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import attrs
 from attrs import frozen
 
+from petra_graph.spec.bound import Bound
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf
 from petra_graph.spec.keys import key
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+__all__ = [
+    "ARCHITECTURES",
+    "BLOCKS",
+    "DATASETS",
+    "LOSSES",
+    "LR_SCHEDULES",
+    "OPTIMIZERS",
+    "ArchitectureDeclaration",
+    "AtLeast",
+    "AtMost",
+    "BlockDeclaration",
+    "Bound",
+    "BuildOptimizer",
+    "DataFacts",
+    "DataSet",
+    "DataSetDeclaration",
+    "Declaration",
+    "Each",
+    "GreaterThan",
+    "Horizon",
+    "Length",
+    "LessThan",
+    "Loss",
+    "LossDeclaration",
+    "LrScheduleDeclaration",
+    "NoOptions",
+    "OneOf",
+    "OptimizerDeclaration",
+    "ParameterGroups",
+    "Split",
+    "option",
+]
 
 BLOCKS = "petra_graph.blocks"
 ARCHITECTURES = "petra_graph.architectures"
@@ -35,7 +69,16 @@ class NoOptions:
 
 
 def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None) -> Any:
-    """Return one option of a plugin's `Options` class: its meaning, unit and validator; required without a default."""
+    """Return one option of a plugin's `Options` class; required without a default.
+
+    Args:
+        text: its meaning.
+        default: its default.
+        unit: of its value.
+        validator: bounds, exported here beside `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
+            messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
+            they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
+    """
     return key(default, text, unit=unit, validator=validator)
 
 

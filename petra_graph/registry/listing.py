@@ -12,8 +12,8 @@ from petra_graph.errors import PetraGraphError, shown
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
 from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, Plugin, Registry
+from petra_graph.spec.bound import Bound
 from petra_graph.spec.schema import (
-    COMPARISONS,
     as_mapping,
     describe,
     is_list,
@@ -21,7 +21,6 @@ from petra_graph.spec.schema import (
     is_mapping,
     is_union,
     item_types,
-    limits,
     members,
 )
 
@@ -67,7 +66,7 @@ class Option:
     type: str
     """For example "an integer"."""
     limits: str
-    """What the validator demands, for example ">= 0, < 1"; "" where there are none."""
+    """Its bounds, for example ">= 0, < 1"; "" where there are none, or the validator is not one of our bounds."""
     required: bool
     default: Any
     """The TOML value; None where the option is required or unset."""
@@ -81,7 +80,7 @@ def list_options(plugin: Plugin) -> tuple[Option, ...]:
         Option(
             name=attribute.name,
             type=describe(attribute.type),
-            limits=_limits(attribute),
+            limits=attribute.validator.brief if isinstance(attribute.validator, Bound) else "",
             required=attribute.default is attrs.NOTHING,
             default=_default(attribute),
             unit=attribute.metadata.get("unit", ""),
@@ -99,16 +98,6 @@ def _default(attribute: attrs.Attribute[Any]) -> Any:
     if factory is not None:
         default = None if getattr(default, "takes_self", False) else factory()
     return as_mapping(default)
-
-
-def _limits(attribute: attrs.Attribute[Any]) -> str:
-    schema = limits(attribute)
-    parts = [f"{comparison} {schema[key]}" for comparison, key in COMPARISONS.items() if key in schema]
-    if "enum" in schema:
-        parts.append(" | ".join(shown(value) for value in schema["enum"]))
-    if schema.get("minItems", schema.get("minLength", 0)):
-        parts.append("not empty")
-    return ", ".join(parts)
 
 
 LIKELY: dict[Any, tuple[Any, ...]] = {

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
+from petra_graph.spec.bound import Fault
 
 LONGEST_SHOWN = 60
-BOUNDS = {">=": "at least", ">": "greater than", "<=": "at most", "<": "less than"}
 WITHOUT_QUOTES = {
     "an integer": r"[+-]?\d+",
     "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
@@ -62,10 +63,23 @@ def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Proble
     return Problem(message=message, hint=_hint(value, expected, allowed), path=value.path)
 
 
-def out_of_range(value: RawValue, error: Exception) -> Problem:
-    """Return the problem of a value that its field's validator refuses."""
+def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
+    """Return the problem of a value, or of an item inside it, that breaks a bound."""
+    at = reduce(RawValue.item, fault.path, value)
+    empty = isinstance(at.raw, str | list) and not at.raw
+    message = f"{at.name()} {fault.rule}" if empty else f"{at.name()} {fault.rule} (got {_brief(at.raw)})"
+    return Problem(message=message, hint=_hint(at, "", fault.allowed), path=at.path)
+
+
+def refused_value(value: RawValue, error: Exception) -> Problem:
+    """Return the problem of a value that a validator other than our bounds refuses, in the validator's own words.
+
+    A message that begins with "must" goes on with the sentence that the value's name begins.
+    """
     reason = str(error.args[0]) if error.args else repr(error)
-    return Problem(message=f"{value.name()} {_range(reason, value.raw)}", path=value.path)
+    rule = reason if reason.startswith("must ") else f"is refused: {reason}"
+    got = "" if "(got " in rule else f" (got {_brief(value.raw)})"
+    return Problem(message=f"{value.name()} {rule}{got}", path=value.path)
 
 
 def refused_table(table: RawValue, error: Exception) -> Problem:
@@ -114,24 +128,6 @@ def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> str:  # n
     if expected == "a table" and example and isinstance(raw, str):
         return f"for example [{dotted}] with name = {shown(raw)}"
     return ""
-
-
-def _range(reason: str, value: Any) -> str:
-    """Rephrase the message of one of attrs' validators."""
-    got = f"(got {_brief(value)})"
-    bound = re.fullmatch(r"(Length of )?'\w+' must be (>=|>|<=|<) (.*?): .*", reason, re.DOTALL)
-    if bound:
-        length, comparison, limit = bound.groups()
-        if not length:
-            return f"must be {BOUNDS[comparison]} {limit} {got}"
-        if (comparison, limit) == (">=", "1"):
-            return "must not be empty"
-        return f"must have {BOUNDS[comparison]} {limit} {'characters' if isinstance(value, str) else 'items'} {got}"
-    rule = re.sub(r"^'\w+' (?=must )", "", reason)
-    rule = re.sub(r"(must match regex .*) \(.* doesn't\)$", r"\1", rule, flags=re.DOTALL)
-    if not rule.startswith("must "):
-        rule = f"is refused: {rule}"
-    return rule if "(got " in rule else f"{rule} {got}"
 
 
 def _brief(value: Any) -> str:

@@ -12,12 +12,14 @@ import attrs
 from attrs import field
 
 from petra_graph.errors import shown
+from petra_graph.spec.bounds import All
 from petra_graph.spec.sizes import byte_count
 
 
 def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit and an attrs validator of its range."""
-    return field(default=default, validator=validator, metadata={"help": text, "unit": unit})
+    """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them."""
+    checked = All(*validator) if isinstance(validator, list | tuple) else validator
+    return field(default=default, validator=checked, metadata={"help": text, "unit": unit})
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
@@ -33,18 +35,6 @@ def table(cls: type) -> Any:
 def options(owner: str) -> Any:
     """Return the key `options`, which only the plugin's own class checks."""
     return field(factory=dict, metadata={"help": f"the {owner}'s own options"})
-
-
-def some_device(_: object, __: object, value: int | tuple[str, ...]) -> None:
-    """Refuse a number of devices, or a list of them, below 1."""
-    if (value if isinstance(value, int) else len(value)) < 1:
-        raise ValueError(f"at least one is needed (got {list(value) if isinstance(value, tuple) else value})")
-
-
-def some_stage(_: object, __: object, value: str | int | tuple[tuple[str, ...], ...]) -> None:
-    """Refuse a number of stages below 1."""
-    if isinstance(value, int) and value < 1:
-        raise ValueError(f"at least one is needed (got {value})")
 
 
 def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import and_, ge, gt, instance_of, le, min_len, optional
+from attrs.validators import instance_of
 
-from petra_graph.spec.keys import file_name, key, options, required, sizes, some_device, some_stage, table
+from petra_graph.spec.bounds import AtLeast, AtMost, GreaterThan, Length
+from petra_graph.spec.keys import file_name, key, options, required, sizes, table
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -44,7 +45,7 @@ class PluginSpec:
 class InputSpec:
     """Shape and type of a sample that enters the graph."""
 
-    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", validator=min_len(1))
+    shape: tuple[int, ...] = required("shape of one sample, without the batch dimension", validator=Length(at_least=1))
     dtype: Dtype = key("uint8", "element type of the data set's samples")
 
 
@@ -52,11 +53,11 @@ class InputSpec:
 class NodeSpec:
     """One node of the graph, or `repeat` of them in a row."""
 
-    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=and_(min_len(1), file_name))
+    name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=[Length(at_least=1), file_name])
     block: str = required('a block plugin, or "module:Class"')
     kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
-    repeat: int = key(1, "number of copies in a row", validator=ge(1))
+    repeat: int = key(1, "number of copies in a row", validator=AtLeast(1))
     options: Mapping[str, Any] = options("block")
 
 
@@ -65,7 +66,7 @@ class GraphSpec:
     """The network, node by node."""
 
     input: InputSpec | None = key(None, "one sample; default: the data set's")
-    node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=min_len(1))
+    node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=Length(at_least=1))
 
 
 @frozen(kw_only=True)
@@ -78,7 +79,7 @@ class MethodSpec:
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: the method\'s own',
     )
-    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=ge(1))
+    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=AtLeast(1))
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
     buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
     backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")
@@ -98,7 +99,7 @@ class PartitionSpec:
     stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
         "per-block",
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names',
-        validator=some_stage,
+        validator=AtLeast(1),
     )
     strategy: Literal["balanced", "memory"] = key(
         "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
@@ -106,9 +107,11 @@ class PartitionSpec:
     profile: str | None = key(
         None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
     )
-    devices: int | tuple[str, ...] = key(1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=some_device)
+    devices: int | tuple[str, ...] = key(
+        1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), Length(at_least=1)]
+    )
     replicas: int = key(
-        1, "copies of the pipeline, each with processes and rows of a micro-batch of its own", validator=ge(1)
+        1, "copies of the pipeline, each with processes and rows of a micro-batch of its own", validator=AtLeast(1)
     )
     sync_batch_norm: bool = key(
         False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
@@ -123,13 +126,13 @@ class PartitionSpec:
         None,
         "latency between devices, for plans; default: the device type's",
         unit="seconds",
-        validator=optional(ge(0)),
+        validator=AtLeast(0),
     )
     link_bandwidth: float | None = key(
         None,
         "bandwidth between devices, for plans; default: the device type's",
         unit="bytes a second",
-        validator=optional(gt(0)),
+        validator=GreaterThan(0),
     )
 
 
@@ -138,7 +141,7 @@ class ClipSpec:
     """Gradient clipping."""
 
     by: Literal["norm", "value"] = key("norm", "clip the gradient's norm, or each of its values")
-    limit: float = required("largest norm or absolute value", validator=gt(0))
+    limit: float = required("largest norm or absolute value", validator=GreaterThan(0))
     scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
 
 
@@ -155,7 +158,7 @@ class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
     name: str = key("constant", "learning-rate schedule plugin")
-    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", validator=ge(0))
+    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", validator=AtLeast(0))
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
     )
@@ -178,7 +181,9 @@ class PrecisionSpec:
     streams: Literal["float", "grid"] = key(
         "float", '"grid" rounds streams to multiples of 2^-grid_bits: additive couplings then reconstruct to the bit'
     )
-    grid_bits: int = key(16, "streams must stay below 2^(24 - grid_bits) in float32", validator=and_(ge(1), le(22)))
+    grid_bits: int = key(
+        16, "streams must stay below 2^(24 - grid_bits) in float32", validator=[AtLeast(1), AtMost(22)]
+    )
     memory_format: Literal["channels-last", "contiguous"] = key("channels-last", "layout of 4-d tensors")
     buffer_dtype: StoredDtype = key(
         "as-streams", "type of the inputs stored until their backward, where it is smaller; int8: one scale a tensor"
@@ -196,28 +201,28 @@ class DataSpec(PluginSpec):
     """The data set and its batches."""
 
     name: str = required("data set plugin")
-    batch: int = key(64, "samples in a micro-batch, of one replica", validator=ge(1))
-    evaluation_batch: int | None = key(
-        None, "samples of an evaluation batch; default: batch", validator=optional(ge(1))
-    )
-    workers: int = key(0, "loader processes; the samples do not depend on their number", validator=ge(0))
+    batch: int = key(64, "samples in a micro-batch, of one replica", validator=AtLeast(1))
+    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", validator=AtLeast(1))
+    workers: int = key(0, "loader processes; the samples do not depend on their number", validator=AtLeast(0))
 
 
 @frozen(kw_only=True)
 class RunSpec:
     """Length, seed, processes and directory of a run."""
 
-    epochs: int = key(1, "passes over the training data", validator=ge(1))
-    seed: int = key(0, "seed of every random number", validator=ge(0))
-    threads: int = key(1, "CPU threads of a stage executor; the last bits of results depend on it", validator=ge(1))
-    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=ge(1))
-    log_every: int = key(50, "record the training loss every n micro-batches", validator=ge(1))
-    directory: str = key("runs", "parent of the run directories", validator=and_(instance_of(str), min_len(1)))
+    epochs: int = key(1, "passes over the training data", validator=AtLeast(1))
+    seed: int = key(0, "seed of every random number", validator=AtLeast(0))
+    threads: int = key(
+        1, "CPU threads of a stage executor; the last bits of results depend on it", validator=AtLeast(1)
+    )
+    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=AtLeast(1))
+    log_every: int = key(50, "record the training loss every n micro-batches", validator=AtLeast(1))
+    directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
         unit="seconds",
-        validator=gt(0),
+        validator=GreaterThan(0),
     )
     transport: Transport = key(
         "auto",
@@ -237,7 +242,7 @@ class ProbeSpec:
     per_epoch: int = required(
         "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
         "network for each stage, and one more",
-        validator=ge(1),
+        validator=AtLeast(1),
     )
 
 
@@ -245,7 +250,9 @@ class ProbeSpec:
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
-    name: str = key("run", "names the run directory; default: the file's name", validator=and_(min_len(1), file_name))
+    name: str = key(
+        "run", "names the run directory; default: the file's name", validator=[Length(at_least=1), file_name]
+    )
     graph: GraphSpec | None = key(None, "the network, node by node")
     architecture: PluginSpec | None = key(None, "the network by name, instead of `graph`")
     loss: LossSpec = table(LossSpec)

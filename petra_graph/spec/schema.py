@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 
 from petra_graph.errors import shown
+from petra_graph.spec.bound import Bound, Schema
 
 SINGULAR = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Any: "anything"}
 PLURAL = {int: "integers", float: "numbers", str: "strings", bool: "booleans", Any: "values"}
@@ -92,10 +93,7 @@ def _plural(kind: Any) -> str:
     return f"values, each {describe(kind)}"
 
 
-Schema = dict[str, Any]
-
 SIMPLE: dict[Any, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
-COMPARISONS = {">=": "minimum", ">": "exclusiveMinimum", "<=": "maximum", "<": "exclusiveMaximum"}
 
 
 def class_schema(cls: type, *, complete: bool) -> Schema:
@@ -143,14 +141,10 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
     raise TypeError(f"{kind!r} cannot be read from TOML")
 
 
-def limits(field: attrs.Attribute[Any]) -> Schema:
-    """Return the limits that a field's validator adds to its type, as far as a schema can express them."""
-    return _limits(field.validator, type_schema(field.type, complete=True).get("type"))
-
-
 def _field_schema(field: attrs.Attribute[Any], *, complete: bool) -> Schema:
     schema = type_schema(field.type, complete=complete)
-    schema |= limits(field)
+    if isinstance(field.validator, Bound):
+        schema = field.validator.narrow(schema)
     text = field.metadata.get("help", "")
     unit = field.metadata.get("unit", "")
     if text or unit:
@@ -167,21 +161,6 @@ def _list_schema(kind: Any) -> Schema:
         items = [type_schema(item, complete=True) for item in arguments]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     return {"type": "array", "items": type_schema(arguments[0], complete=True)}
-
-
-def _limits(validator: Any, kind: str | None) -> Schema:
-    name = type(validator).__name__
-    if name == "_AndValidator":
-        return {key: value for part in validator._validators for key, value in _limits(part, kind).items()}  # noqa: SLF001  attrs has no public access
-    if name == "_OptionalValidator":
-        return _limits(validator.validator, kind)
-    if name == "_NumberValidator" and kind in ("integer", "number"):
-        return {COMPARISONS[validator.compare_op]: validator.bound}
-    if name == "_MinLengthValidator" and kind in ("array", "string"):
-        return {"minItems" if kind == "array" else "minLength": validator.min_length}
-    if name == "_InValidator" and kind in ("integer", "number", "string"):
-        return {"enum": list(validator.options)}
-    return {}
 
 
 def as_mapping(value: Any) -> Any:

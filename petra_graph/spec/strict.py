@@ -12,13 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
 import attrs
 
 from petra_graph.errors import Problem
-from petra_graph.spec.error_messages import RawValue, mismatch, missing_key, out_of_range, refused_table, unknown_key
-from petra_graph.spec.schema import describe, is_list, is_literal, is_mapping, is_union, item_types, limits, members
+from petra_graph.spec.bound import OutOfBounds
+from petra_graph.spec.error_messages import (
+    RawValue,
+    mismatch,
+    missing_key,
+    out_of_bounds,
+    refused_table,
+    refused_value,
+    unknown_key,
+)
+from petra_graph.spec.schema import describe, is_list, is_literal, is_mapping, is_union, item_types, members
 
 
 class Unreadable(Exception):
@@ -150,11 +159,10 @@ def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:
             attribute.validator(_UNBUILT, attribute, result)
         except _NeedsInstanceError:
             pass  # The validator compares fields, and runs when the table is built.
-        except Exception as error:
-            allowed = tuple(limits(attribute).get("enum", ()))
-            if allowed and result not in allowed:
-                raise Mismatch(value, describe(Literal[allowed]), allowed) from error
-            raise Unreadable([out_of_range(value, error)]) from error
+        except OutOfBounds as error:
+            raise Unreadable(out_of_bounds(value, fault) for fault in error.faults) from error
+        except Exception as error:  # any function may be a validator
+            raise Unreadable([refused_value(value, error)]) from error
     return result
 
 

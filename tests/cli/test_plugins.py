@@ -8,8 +8,7 @@ from petra_graph.cli.main import main
 
 DECLARED = """
 from attrs import frozen
-from attrs.validators import ge
-from petra_graph.registry.contracts import BlockDeclaration, LossDeclaration, option
+from petra_graph.registry.contracts import AtLeast, BlockDeclaration, LossDeclaration, option
 
 @frozen(kw_only=True)
 class Options:
@@ -17,7 +16,7 @@ class Options:
 
     And a second line.
     \"\"\"
-    size: int = option("side of the window", unit="pixels", validator=ge(1))
+    size: int = option("side of the window", unit="pixels", validator=AtLeast(1))
     share: float = option("what is kept", default=0.5)
     note: str | None = option("whatever", default=None)
 

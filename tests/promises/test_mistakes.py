@@ -400,7 +400,7 @@ def test_no_device(validate):
     assert validate(SPEC + "\n[partition]\ndevices = 0\n") == (
         2,
         """\
-a.toml:30:11: devices in [partition] is refused: at least one is needed (got 0)
+a.toml:30:11: devices in [partition] must be at least 1 (got 0)
     devices = 0
 """,
     )

@@ -54,14 +54,13 @@ def test_options_are_frozen_and_by_keyword(group, name):
 
 PLUGIN = """\
 from attrs import frozen
-from attrs.validators import ge, in_
-from petra_graph.registry.contracts import LossDeclaration, option
+from petra_graph.registry.contracts import AtLeast, LossDeclaration, OneOf, option
 
 @frozen(kw_only=True)
 class Options:
-    share: float = option("how much", unit="per cent", validator=ge(0))
+    share: float = option("how much", unit="per cent", validator=AtLeast(0))
     words: tuple[str, ...] = option("which", default=("a", "b"))
-    mode: str = option("how", default="x", validator=in_(("x", "y")))
+    mode: str = option("how", default="x", validator=OneOf("x", "y"))
     rest: int | None = option("what is left", default=None)
 
 LOSS = LossDeclaration(summary="A loss.", options=Options, build="a:b")

@@ -5,32 +5,33 @@ from typing import Any, Literal
 
 import pytest
 from attrs import field, frozen
-from attrs.validators import ge, in_, matches_re, max_len, min_len, optional
+from attrs.validators import matches_re
 
+from petra_graph.spec.bounds import AtLeast, Length, OneOf
 from petra_graph.spec.schema import class_schema
 from petra_graph.spec.structure import structure_as
 
 
 @frozen(kw_only=True)
 class Inner:
-    size: int = field(validator=ge(1))
+    size: int = field(validator=AtLeast(1))
     word: Literal["one", "two"] = "one"
 
 
 @frozen(kw_only=True)
 class Outer:
     count: int = 1
-    rate: float = field(default=0.5, validator=[ge(0)])
+    rate: float = field(default=0.5, validator=[AtLeast(0)])
     flag: bool = False
-    text: str = field(default="x", validator=min_len(1))
-    word: str = field(default="a", validator=in_(("a", "b")))
+    text: str = field(default="x", validator=Length(at_least=1))
+    word: str = field(default="a", validator=OneOf("a", "b"))
     mail: str = field(default="a@b", validator=matches_re(".+@.+"))
     pair: tuple[int, int] = (1, 2)
-    names: tuple[str, ...] = field(default=(), validator=max_len(2))
+    names: tuple[str, ...] = field(default=(), validator=Length(at_most=2))
     numbers: list[float] = field(factory=list)
     stages: Literal["per-block"] | tuple[tuple[str, ...], ...] = "per-block"
     devices: int | tuple[str, ...] = 1
-    limit: int | None = field(default=None, validator=optional(ge(1)))
+    limit: int | None = field(default=None, validator=AtLeast(1))
     free: Mapping[str, Any] = field(factory=dict)
     sizes: Mapping[str, int] = field(factory=dict)
     inner: Inner | None = None
@@ -89,7 +90,10 @@ def test_accepted_values(given, expected):
         ({"text": 1}, "table.text: text in [table] must be a string (got 1)"),
         ({"text": ""}, "table.text: text in [table] must not be empty"),
         ({"word": "c"}, 'table.word: word in [table] must be one of "a", "b" (got "c")'),
-        ({"mail": "c"}, "table.mail: mail in [table] must match regex '.+@.+' (got \"c\")"),
+        (
+            {"mail": "c"},
+            "table.mail: mail in [table] is refused: 'mail' must match regex '.+@.+' ('c' doesn't) (got \"c\")",
+        ),
         ({"pair": [1]}, "table.pair: pair in [table] must be a list of 2 integers (got [1])"),
         ({"pair": [1, "2"]}, 'table.pair.1: pair[1] in [table] must be an integer (got "2")'),
         ({"names": "ab"}, 'table.names: names in [table] must be a list of strings (got "ab")'),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from attrs import frozen
-from attrs.validators import ge, gt, in_, lt
 
-from petra_graph.registry.contracts import BlockDeclaration, option
+from petra_graph.registry.contracts import AtLeast, BlockDeclaration, GreaterThan, LessThan, OneOf, option
 from petra_graph.spec.model import Kind
 
 
@@ -15,74 +14,78 @@ from petra_graph.spec.model import Kind
 class ConvStemOptions:
     """Convolution, optional max-pooling, batch normalisation and ReLU; the first node of an image network."""
 
-    channels: int = option("channels of each output stream", validator=ge(1))
-    kernel: int = option("side of the square kernel", default=3, unit="pixels", validator=ge(1))
-    stride: int = option("stride of the convolution", default=1, unit="pixels", validator=ge(1))
-    pool: int = option("side and stride of a max-pooling after the convolution; 1 for none", default=1, validator=ge(1))
-    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=in_((1, 2)))
+    channels: int = option("channels of each output stream", validator=AtLeast(1))
+    kernel: int = option("side of the square kernel", default=3, unit="pixels", validator=AtLeast(1))
+    stride: int = option("stride of the convolution", default=1, unit="pixels", validator=AtLeast(1))
+    pool: int = option(
+        "side and stride of a max-pooling after the convolution; 1 for none", default=1, validator=AtLeast(1)
+    )
+    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=OneOf(1, 2))
 
 
 @frozen(kw_only=True)
 class LinearStemOptions:
     """Flatten, linear layer and ReLU; the first node of a fully connected network."""
 
-    features: int = option("features of each output stream", validator=ge(1))
-    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=in_((1, 2)))
+    features: int = option("features of each output stream", validator=AtLeast(1))
+    streams: int = option("output streams: 2 for reversible networks, 1 for others", default=2, validator=OneOf(1, 2))
 
 
 @frozen(kw_only=True)
 class RevBasicOptions:
     """Residual function of two 3x3 convolutions, each with batch normalisation and ReLU."""
 
-    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[ge(0), lt(1)])
+    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[AtLeast(0), LessThan(1)])
 
 
 @frozen(kw_only=True)
 class RevBottleneckOptions:
     """Residual function of 1x1, 3x3 and 1x1 convolutions, each with batch normalisation and ReLU."""
 
-    hidden: int = option("channels of the 3x3 convolution", validator=ge(1))
-    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[ge(0), lt(1)])
+    hidden: int = option("channels of the 3x3 convolution", validator=AtLeast(1))
+    dropout: float = option("probability of dropping an element of F", default=0.0, validator=[AtLeast(0), LessThan(1)])
 
 
 @frozen(kw_only=True)
 class RevMlpOptions:
     """Residual function of a hidden layer: linear, activation, dropout, linear."""
 
-    hidden: int = option("features of the hidden layer", validator=ge(1))
-    activation: str = option("activation function", default="relu", validator=in_(("relu", "tanh", "gelu")))
-    dropout: float = option("probability of dropping a hidden feature", default=0.0, validator=[ge(0), lt(1)])
+    hidden: int = option("features of the hidden layer", validator=AtLeast(1))
+    activation: str = option("activation function", default="relu", validator=OneOf("relu", "tanh", "gelu"))
+    dropout: float = option(
+        "probability of dropping a hidden feature", default=0.0, validator=[AtLeast(0), LessThan(1)]
+    )
 
 
 @frozen(kw_only=True)
 class BasicOptions:
     """Two 3x3 convolutions."""
 
-    channels: int = option("channels of each output stream", validator=ge(1))
-    stride: int = option("stride of the first convolution", default=1, unit="pixels", validator=ge(1))
+    channels: int = option("channels of each output stream", validator=AtLeast(1))
+    stride: int = option("stride of the first convolution", default=1, unit="pixels", validator=AtLeast(1))
 
 
 @frozen(kw_only=True)
 class BottleneckOptions:
     """1x1, 3x3 and 1x1 convolutions."""
 
-    channels: int = option("channels of each output stream", validator=ge(1))
-    hidden: int = option("channels of the 3x3 convolution", validator=ge(1))
-    stride: int = option("stride of the 3x3 convolution", default=1, unit="pixels", validator=ge(1))
+    channels: int = option("channels of each output stream", validator=AtLeast(1))
+    hidden: int = option("channels of the 3x3 convolution", validator=AtLeast(1))
+    stride: int = option("stride of the 3x3 convolution", default=1, unit="pixels", validator=AtLeast(1))
 
 
 @frozen(kw_only=True)
 class AddOptions:
     """The number of streams of each input."""
 
-    streams: int = option("streams of each input and of the output", default=2, validator=ge(1))
+    streams: int = option("streams of each input and of the output", default=2, validator=AtLeast(1))
 
 
 @frozen(kw_only=True)
 class PoolLinearOptions:
     """Concatenated streams, global average pooling, one linear layer."""
 
-    outputs: int = option("outputs of the linear layer: the number of classes", validator=gt(0))
+    outputs: int = option("outputs of the linear layer: the number of classes", validator=GreaterThan(0))
 
 
 def _block(kind: Kind, streams: int | None, code: str, options: type, summary: str) -> BlockDeclaration:

@@ -12,14 +12,23 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from attrs import frozen
-from attrs.validators import and_, deep_iterable, ge, gt, le, lt, max_len, min_len, optional
 
-from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, option
+from petra_graph.registry.contracts import (
+    AtLeast,
+    AtMost,
+    DataFacts,
+    DataSetDeclaration,
+    Each,
+    GreaterThan,
+    Length,
+    LessThan,
+    option,
+)
 
 
 def _root(layout: str) -> Any:
     """Return the required key `root`, the folder of the files."""
-    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=min_len(1))
+    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=Length(at_least=1))
 
 
 def _download() -> Any:
@@ -33,7 +42,7 @@ def _crop_padding(default: int) -> Any:
         "black border around training images, out of which the original size is cropped at random; 0: no crop",
         default=default,
         unit="pixels",
-        validator=ge(0),
+        validator=AtLeast(0),
     )
 
 
@@ -45,20 +54,20 @@ def _flip() -> Any:
 def _mean(*default: float) -> Any:
     """Return the key `mean`, of as many channels as its default."""
     length = len(default)
-    valid: Any = and_(min_len(length), max_len(length), deep_iterable(and_(ge(0), le(1))))
+    valid: Any = [Length(length), Each(AtLeast(0), AtMost(1))]
     return option("mean of each channel, in [0, 1]", default=default, validator=valid)
 
 
 def _std(*default: float) -> Any:
     """Return the key `std`, of as many channels as its default."""
     length = len(default)
-    valid: Any = and_(min_len(length), max_len(length), deep_iterable(gt(0)))
+    valid: Any = [Length(length), Each(GreaterThan(0))]
     return option("standard deviation of each channel, in [0, 1]", default=default, validator=valid)
 
 
 def _classes(default: int | None) -> Any:
     """Return the key `classes` of folders; None: any number."""
-    return option("number of class folders that must be there", default=default, validator=optional(ge(2)))
+    return option("number of class folders that must be there", default=default, validator=AtLeast(2))
 
 
 @frozen(kw_only=True)
@@ -113,17 +122,20 @@ class ImageNetOptions:
     """Folders of ImageNet, and the crops of its images from their full size."""
 
     root: str = _root("the folders of training and test images, each with a folder a class")
-    train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
-    test: str = option("folder of the test images, below root", default="val", validator=min_len(1))
+    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
+    test: str = option("folder of the test images, below root", default="val", validator=Length(at_least=1))
     classes: int = _classes(1000)
-    size: int = option("height and width of an image", default=224, unit="pixels", validator=ge(1))
+    size: int = option("height and width of an image", default=224, unit="pixels", validator=AtLeast(1))
     resize: int = option(
-        "shorter side that test images get before the centre is cropped", default=256, unit="pixels", validator=ge(1)
+        "shorter side that test images get before the centre is cropped",
+        default=256,
+        unit="pixels",
+        validator=AtLeast(1),
     )
     least_area: float = option(
         "smallest share of a training image that a random crop keeps; 1: the largest crop",
         default=0.08,
-        validator=and_(gt(0), le(1)),
+        validator=[GreaterThan(0), AtMost(1)],
     )
     flip: bool = _flip()
     mean: tuple[float, ...] = _mean(0.485, 0.456, 0.406)
@@ -139,12 +151,12 @@ class ImageFolderOptions:
     """Folders of images, the one size of all, augmentation and normalisation."""
 
     root: str = _root("the folders of training and test images, each with a folder a class")
-    train: str = option("folder of the training images, below root", default="train", validator=min_len(1))
-    test: str = option("folder of the test images, below root", default="test", validator=min_len(1))
+    train: str = option("folder of the training images, below root", default="train", validator=Length(at_least=1))
+    test: str = option("folder of the test images, below root", default="test", validator=Length(at_least=1))
     size: int = option(
         "height and width of an image; others are resized by their shorter side, then cropped at the centre",
         unit="pixels",
-        validator=ge(1),
+        validator=AtLeast(1),
     )
     cache: bool = option("decode all images once, into memory (size * size * 3 bytes an image)", default=False)
     classes: int | None = _classes(None)
@@ -161,7 +173,7 @@ class DigitsOptions:
     test_share: float = option(
         "share of each class that is kept for the test; the run's seed does not change the choice",
         default=0.2,
-        validator=and_(gt(0), lt(1)),
+        validator=[GreaterThan(0), LessThan(1)],
     )
     crop_padding: int = _crop_padding(0)
     mean: tuple[float, ...] = _mean(0.3053)
@@ -173,15 +185,15 @@ class RandomOptions:
     """The shape, type and number of the samples; no augmentation and no files."""
 
     shape: tuple[int, ...] = option(
-        "shape of one sample", default=(3, 32, 32), validator=and_(min_len(1), deep_iterable(ge(1)))
+        "shape of one sample", default=(3, 32, 32), validator=[Length(at_least=1), Each(AtLeast(1))]
     )
     dtype: Literal["uint8", "int64", "float32", "float64"] = option(
         "element type; floats are standard normal", default="uint8"
     )
-    levels: int = option("integer samples lie in 0 .. levels - 1", default=256, validator=ge(1))
-    classes: int = option("targets lie in 0 .. classes - 1", default=10, validator=ge(1))
-    train: int = option("training samples", default=4096, unit="samples", validator=ge(1))
-    test: int = option("test samples", default=512, unit="samples", validator=ge(1))
+    levels: int = option("integer samples lie in 0 .. levels - 1", default=256, validator=AtLeast(1))
+    classes: int = option("targets lie in 0 .. classes - 1", default=10, validator=AtLeast(1))
+    train: int = option("training samples", default=4096, unit="samples", validator=AtLeast(1))
+    test: int = option("test samples", default=512, unit="samples", validator=AtLeast(1))
 
     def __attrs_post_init__(self) -> None:
         if self.dtype == "uint8" and self.levels > 256:  # noqa: PLR2004  the values of uint8

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from attrs import frozen
-from attrs.validators import and_, ge, lt
 
-from petra_graph.registry.contracts import LossDeclaration, option
+from petra_graph.registry.contracts import AtLeast, LessThan, LossDeclaration, option
 
 
 @frozen(kw_only=True)
@@ -13,7 +12,7 @@ class CrossEntropyOptions:
     """The smoothing of the targets."""
 
     label_smoothing: float = option(
-        "share of the target that is spread evenly over all classes", default=0.0, validator=and_(ge(0), lt(1))
+        "share of the target that is spread evenly over all classes", default=0.0, validator=[AtLeast(0), LessThan(1)]
     )
 
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import frozen
-from attrs.validators import and_, deep_iterable, ge, gt, lt, max_len, min_len
 
-from petra_graph.registry.contracts import OptimizerDeclaration, option
+from petra_graph.registry.contracts import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, option
 
 
 def _lr(default: float) -> Any:
-    return option("base learning rate; schedule and scaling multiply it", default=default, validator=ge(0))
+    return option("base learning rate; schedule and scaling multiply it", default=default, validator=AtLeast(0))
 
 
 def _momentum() -> Any:
-    return option("share of the last step that is kept", default=0.9, validator=and_(ge(0), lt(1)))
+    return option("share of the last step that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
 
 
 def _weight_decay(default: float) -> Any:
-    return option("weight decay, none on normalisation and biases", default=default, validator=ge(0))
+    return option("weight decay, none on normalisation and biases", default=default, validator=AtLeast(0))
 
 
 @frozen(kw_only=True)
@@ -47,9 +46,9 @@ class AdamOptions:
     betas: tuple[float, ...] = option(
         "share of the mean gradient, and of its mean square, that is kept",
         default=(0.9, 0.999),
-        validator=and_(min_len(2), max_len(2), deep_iterable(and_(ge(0), lt(1)))),
+        validator=[Length(2), Each(AtLeast(0), LessThan(1))],
     )
-    eps: float = option("added to the root of the mean square", default=1e-8, validator=gt(0))
+    eps: float = option("added to the root of the mean square", default=1e-8, validator=GreaterThan(0))
     weight_decay: float = _weight_decay(0.0)
 
 
@@ -67,7 +66,7 @@ class LarsOptions:
     lr: float = _lr(1.0)
     momentum: float = _momentum()
     trust: float = option(
-        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=gt(0)
+        "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
     )
     weight_decay: float = _weight_decay(0.0)
 

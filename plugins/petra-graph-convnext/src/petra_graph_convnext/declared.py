@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from attrs import Attribute, frozen
-from attrs.validators import ge, lt
 
-from petra_graph.registry.contracts import BlockDeclaration, option
+from petra_graph.registry.contracts import AtLeast, BlockDeclaration, LessThan, option
 
 
-def _odd(_options: object, attribute: Attribute[int], value: int) -> None:
+def _odd(_options: object, _attribute: Attribute[int], value: int) -> None:
     if value % 2 == 0:
-        raise ValueError(
-            f"{attribute.name!r} must be odd, so that the convolution keeps the image's size (got {value})"
-        )
+        raise ValueError(f"must be odd, so that the convolution keeps the image's size (got {value})")
 
 
 @frozen(kw_only=True)
@@ -23,10 +20,10 @@ class RevConvNextOptions:
     """
 
     kernel: int = option(
-        "side of the depthwise convolution's kernel", default=7, unit="pixels", validator=[ge(1), _odd]
+        "side of the depthwise convolution's kernel", default=7, unit="pixels", validator=[AtLeast(1), _odd]
     )
-    expansion: int = option("hidden channels as a multiple of the stream's", default=4, validator=ge(1))
-    dropout: float = option("probability of dropping a hidden value", default=0.0, validator=[ge(0), lt(1)])
+    expansion: int = option("hidden channels as a multiple of the stream's", default=4, validator=AtLeast(1))
+    dropout: float = option("probability of dropping a hidden value", default=0.0, validator=[AtLeast(0), LessThan(1)])
 
 
 REV_CONVNEXT = BlockDeclaration(

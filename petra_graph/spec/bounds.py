@@ -1,0 +1,246 @@
+"""The bounds of keys: of numbers, of lengths, of each item, and one of a few values.
+
+    lr: float = option("base learning rate", validator=AtLeast(0))
+    momentum: float = option("share that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
+    betas: tuple[float, ...] = option("shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
+
+A bound applies to the values of its own kind, numbers or lists and texts, and lets all others pass: the type of the key
+says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
+
+Decision: validators of our own. attrs' carry their bounds in private classes and their words in English that would have
+to be parsed; annotated-types carries bounds alone, without check, words and schema, and attrs would not run it where
+Python code makes the class.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, ClassVar
+
+import attrs
+from attrs import evolve, field, frozen
+
+from petra_graph.errors import shown
+from petra_graph.spec.bound import Bound, Fault, Schema, Validator
+
+_NUMBERS = ("integer", "number")
+
+
+@frozen
+class _Comparison(Bound):
+    """A number compared with a limit."""
+
+    limit: float
+
+    _words: ClassVar[str]
+    _sign: ClassVar[str]
+    _keyword: ClassVar[str]
+
+    @property
+    def brief(self) -> str:
+        """The sign and the limit."""
+        return f"{self._sign} {self.limit}"
+
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield the number, where it is beyond the limit."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not self._holds(value):
+            yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
+
+    def keywords(self, schema: Schema) -> Schema:
+        """Return the limit of a number."""
+        return {self._keyword: self.limit} if schema.get("type") in _NUMBERS else {}
+
+    @abstractmethod
+    def _holds(self, value: float) -> bool:
+        """Return whether a number is within the limit."""
+
+
+@frozen
+class AtLeast(_Comparison):
+    """A number of at least `limit`."""
+
+    _words, _sign, _keyword = "at least", ">=", "minimum"
+
+    def _holds(self, value: float) -> bool:
+        return value >= self.limit
+
+
+@frozen
+class GreaterThan(_Comparison):
+    """A number greater than `limit`."""
+
+    _words, _sign, _keyword = "greater than", ">", "exclusiveMinimum"
+
+    def _holds(self, value: float) -> bool:
+        return value > self.limit
+
+
+@frozen
+class AtMost(_Comparison):
+    """A number of at most `limit`."""
+
+    _words, _sign, _keyword = "at most", "<=", "maximum"
+
+    def _holds(self, value: float) -> bool:
+        return value <= self.limit
+
+
+@frozen
+class LessThan(_Comparison):
+    """A number less than `limit`."""
+
+    _words, _sign, _keyword = "less than", "<", "exclusiveMaximum"
+
+    def _holds(self, value: float) -> bool:
+        return value < self.limit
+
+
+@frozen
+class Length(Bound):
+    """The length of a list or a text: exactly `exactly`, or `at_least` .. `at_most`."""
+
+    exactly: int | None = None
+    at_least: int = field(kw_only=True, default=0)
+    at_most: int | None = field(kw_only=True, default=None)
+
+    @property
+    def brief(self) -> str:
+        """The length in words."""
+        least, most = self._range
+        if least == most:
+            return f"length {least}"
+        words = {0: "", 1: "not empty"}.get(least, f"length >= {least}")
+        return ", ".join(filter(None, (words, "" if most is None else f"length <= {most}")))
+
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield the value, where it is too short or too long."""
+        least, most = self._range
+        if not isinstance(value, str | list | tuple):
+            return
+        things = "character" if isinstance(value, str) else "item"
+        if len(value) < least:
+            words = f"have {'' if least == most else 'at least '}{_counted(least, things)}"
+            yield Fault(rule=f"must {words if least > 1 else 'not be empty'}", value=value)
+        elif most is not None and len(value) > most:
+            words = f"{'' if least == most else 'at most '}{_counted(most, things)}"
+            yield Fault(rule=f"must have {words}", value=value)
+
+    def keywords(self, schema: Schema) -> Schema:
+        """Return the length of a list or a text."""
+        names = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
+        if names is None:
+            return {}
+        return {key: limit for key, limit in zip(names, self._range, strict=True) if limit}
+
+    @property
+    def _range(self) -> tuple[int, int | None]:
+        return (self.at_least, self.at_most) if self.exactly is None else (self.exactly, self.exactly)
+
+
+@frozen(init=False)
+class OneOf(Bound):
+    """One of a few numbers or texts; where a key has no other use for its type, `Literal` says the same."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: float | str) -> None:
+        self.__attrs_init__(values)
+
+    @property
+    def brief(self) -> str:
+        """The values."""
+        return " | ".join(shown(value) for value in self.values)
+
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield the value, where it is none of them."""
+        if value is not None and value not in self.values:
+            listed = ", ".join(shown(item) for item in self.values)
+            yield Fault(rule=f"must be one of {listed}", value=value, allowed=self.values)
+
+    def keywords(self, schema: Schema) -> Schema:
+        """Return the values."""
+        return {"enum": list(self.values)} if schema.get("type") in {*_NUMBERS, "string"} else {}
+
+
+@frozen(init=False)
+class Each(Bound):
+    """Bounds of each item of a list."""
+
+    bounds: tuple[Bound, ...]
+
+    def __init__(self, *bounds: Bound) -> None:
+        self.__attrs_init__(bounds)
+
+    @property
+    def brief(self) -> str:
+        """The items' bounds."""
+        return f"each {_brief(self.bounds)}"
+
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield the faults of the items."""
+        for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
+            for bound in self.bounds:
+                yield from (evolve(fault, path=(index, *fault.path)) for fault in bound.faults(item))
+
+    def keywords(self, schema: Schema) -> Schema:
+        """Return the schema of the items with their bounds."""
+        narrowed: Schema = {}
+        if "prefixItems" in schema:
+            narrowed["prefixItems"] = [_narrow(self.bounds, item) for item in schema["prefixItems"]]
+        if "items" in schema:
+            narrowed["items"] = _narrow(self.bounds, schema["items"])
+        return narrowed
+
+
+@frozen(init=False)
+class All(Bound):
+    """Several bounds of one value; other validators may stand among them, and run after them."""
+
+    parts: tuple[Validator, ...]
+
+    def __init__(self, *parts: Validator) -> None:
+        self.__attrs_init__(parts)
+
+    def __call__(self, instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        """Check a value.
+
+        Raises:
+            OutOfBounds: the value breaks a bound.
+        """
+        super().__call__(instance, attribute, value)
+        for part in self.parts:
+            if not isinstance(part, Bound):
+                part(instance, attribute, value)
+
+    @property
+    def _bounds(self) -> tuple[Bound, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Bound))
+
+    @property
+    def brief(self) -> str:
+        """The bounds, separated by commas."""
+        return _brief(self._bounds)
+
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield the faults of all bounds."""
+        for bound in self._bounds:
+            yield from bound.faults(value)
+
+    def keywords(self, schema: Schema) -> Schema:
+        """Return what all bounds add."""
+        return _narrow(self._bounds, schema)
+
+
+def _counted(many: int, thing: str) -> str:
+    return f"{many} {thing}{'s' * (many != 1)}"
+
+
+def _brief(bounds: tuple[Bound, ...]) -> str:
+    return ", ".join(bound.brief for bound in bounds if bound.brief)
+
+
+def _narrow(bounds: tuple[Bound, ...], schema: Schema) -> Schema:
+    return reduce(lambda narrowed, bound: bound.narrow(narrowed), bounds, schema)
