@@ -58,10 +58,10 @@ def test_the_residual_function_is_convnexts() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": 4}, "'kernel' must be odd, so that the convolution keeps the image's size \\(got 4\\)"),
-        ({"kernel": -1}, "'kernel' must be >= 1"),
-        ({"expansion": 0}, "'expansion' must be >= 1"),
-        ({"dropout": 1.0}, "'dropout' must be < 1"),
+        ({"kernel": 4}, "must be odd, so that the convolution keeps the image's size \\(got 4\\)"),
+        ({"kernel": -1}, "kernel must be at least 1"),
+        ({"expansion": 0}, "expansion must be at least 1"),
+        ({"dropout": 1.0}, "dropout must be less than 1"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
