@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from functools import wraps
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.program.method import METHODS
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
@@ -30,7 +31,8 @@ from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
-from petra_graph.spec.model import ClipSpec
+from petra_graph.spec.model import ClipSpec, Transport
+from tests.support.pairwise import Factors, pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline
 
 EPOCHS = 3
@@ -91,41 +93,65 @@ class Case:
     def name(self) -> str:
         return " ".join([self.computation, self.sharing, self.transport, self.policy, *["delayed"] * self.delayed])
 
+    def factors(self) -> Factors:
+        """Return the properties of which all pairs are covered."""
+        settings = {key: str(value) for key, value in self.settings.items()}
+        return {
+            "stages": "per-block",
+            **settings,
+            "sharing": self.sharing,
+            "transport": self.transport,
+            "policy": self.policy,
+            "delayed": self.delayed,
+        }
+
     def built(self) -> Pipeline:
         usual = {"compute": "float32", "momentum": 0.9, "batch": BATCH, "evaluation_batch": EVALUATION_BATCH}
         return pipeline(self.nodes, self.shape, policy=self.policy, **{**usual, **self.settings})
 
 
 def cases() -> Iterator[Case]:
-    delayed = ("petra", "dsp", "pipedream", "delayed-reconstructed")
-    points = [
-        *product(delayed, ("lockstep", "1f1b", "sequential"), (1, 4)),
-        *product(("backprop", "reversible-backprop", "gpipe", "1f1b-flush"), (None,), (1, 4)),
+    """Every pair of method, schedule, accumulation, stages, sharing, policy, transport and delay; then other settings.
+
+    PETRA's own schedules are in shared memory under both policies, whatever the choice of pairs is.
+    """
+    transports = get_args(Transport)
+    methods = [(name, schedule) for name, method in METHODS.items() for schedule in method.schedules]
+    rows = [
+        Case(
+            settings={
+                "method": method,
+                "schedule": schedule,
+                "accumulation": accumulation,
+                **({"stages": CUTS} if cut else {}),
+            },
+            sharing=sharing,
+            policy=policy,
+            transport=transport,
+            delayed=delayed,
+        )
+        for (method, schedule), accumulation, cut, sharing, policy, transport, delayed in product(
+            methods, (1, 4), (False, True), ("even", "balanced"), ("arrival", "static"), transports, (False, True)
+        )
+        if schedule != "auto"  # It only chooses depths, and every method runs under those of other schedules.
     ]
-    for number, (method, schedule, accumulation) in enumerate(points):
-        settings = {"method": method, "schedule": schedule, "accumulation": accumulation}
-        per_block, cut = Case(settings=settings), Case(settings={**settings, "stages": CUTS})
-        yield per_block
-        yield evolve(per_block, sharing="balanced", delayed=True, policy="static")
-        if method == "petra" or number % 2:
-            yield evolve(cut, delayed=number % 4 > 1)
+    yield from pairwise(rows, Case.factors)
+    for schedule, policy in product(("lockstep", "1f1b"), ("arrival", "static")):
+        settings = {"method": "petra", "schedule": schedule, "accumulation": 4}
+        yield Case(settings=settings, sharing="balanced", policy=policy, delayed=True)
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
     yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS})
     yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"})
     yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
-    for wire in ("bfloat16", "int8"):
-        yield Case(
-            settings={"schedule": "1f1b", "precision": {"channel_dtype": wire, "buffer_dtype": wire}}, delayed=True
-        )
+    for stored, transport in zip(("bfloat16", "int8"), transports, strict=True):
+        precision = {"channel_dtype": stored, "buffer_dtype": stored}
+        yield Case(settings={"schedule": "1f1b", "precision": precision}, transport=transport, delayed=True)
+    yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}})
     clip = ClipSpec(by="norm", limit=0.1, scope="global")
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
     yield Case(settings={"method": "gpipe", "clip": clip, "accumulation": 2}, sharing="balanced", policy="static")
-    # The process group, which stands in where memory cannot be shared.
-    yield Case(settings={"schedule": "1f1b", "accumulation": 4}, transport="process-group", delayed=True)
-    yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}}, transport="process-group")
-    yield Case(settings={"method": "gpipe", "accumulation": 4}, transport="process-group", sharing="balanced")
 
 
 CASES = {case.name: case for case in cases()}
