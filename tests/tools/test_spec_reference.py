@@ -1,0 +1,49 @@
+"""The tables of specs/README.md are those that the schema and the specs give, and the generator notices what differs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.planning.schema import spec_schema
+from petra_graph.registry.registry import discover
+from tools.spec_reference import PAGE, generated
+
+PAGE_TEXT = PAGE.read_text()
+
+
+def test_the_page_is_current():
+    assert generated(PAGE_TEXT) == PAGE_TEXT, "run `python -m tools.spec_reference --write`"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("| `epochs` | integer ≥ 1 |", "| `epochs` | integer |"), ("62,314", "62,315")]
+)
+def test_a_changed_cell_is_put_right(old, new):
+    assert PAGE_TEXT.count(old) == 1
+    assert generated(PAGE_TEXT.replace(old, new)) == PAGE_TEXT
+
+
+def test_every_key_and_every_option_has_a_row():
+    rows = {line.split("`")[1] for line in PAGE_TEXT.splitlines() if line.startswith("| `")}
+    assert set(keys_of(json.loads(json.dumps(spec_schema(discover().only(["petra-graph"])))))) <= rows
+
+
+def keys_of(schema):
+    """Every name under `properties` of a schema but those of tables, which are sections."""
+    match schema:
+        case dict():
+            for key, value in schema.items():
+                if key == "properties":
+                    yield from (name for name, inner in value.items() if is_key(inner))
+                if key != "if":
+                    yield from keys_of(value)
+        case list():
+            for value in schema:
+                yield from keys_of(value)
+
+
+def is_key(schema):
+    """Whether a property is a key with a type of its own; conditions on plugins repeat `options` as tables."""
+    return bool(schema.keys() & {"type", "enum", "anyOf"}) and "properties" not in schema

@@ -1,0 +1,204 @@
+"""The tables of specs/README.md, generated: every spec of the folder, and every key and option with its type and default.
+
+    python -m tools.spec_reference            # exit code 1 where the page differs from what would be generated
+    python -m tools.spec_reference --write
+
+Decision: the tables come from the JSON schema, as editors get it, so that the page, the editors and the checks of a
+specification have one source. Each table stands between two comments that name it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from petra_graph.errors import shown
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.measure import measure
+from petra_graph.planning.schema import spec_schema
+from petra_graph.program.schedule import schedule_text
+from petra_graph.registry.contracts import BlockDeclaration, NoOptions
+from petra_graph.registry.registry import Plugin, Registry, discover
+from petra_graph.spec.model import Spec
+from petra_graph.spec.schema import class_schema
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "specs" / "README.md"
+GROUPS = {
+    "blocks": "Options of blocks",
+    "architectures": "Options of architectures",
+    "optimizers": "Options of optimizers",
+    "lr_schedules": "Options of learning-rate schedules",
+    "losses": "Options of losses",
+    "datasets": "Options of data sets",
+}
+BOUNDS = {
+    "minimum": "≥ {}",
+    "exclusiveMinimum": "> {}",
+    "maximum": "≤ {}",
+    "exclusiveMaximum": "< {}",
+}
+Schema = Mapping[str, Any]
+
+
+@click.command()
+@click.option("--write", is_flag=True, help="Write the tables into the page.")
+def main(write: bool) -> None:
+    """Compare the tables of specs/README.md with what is generated, or write them."""
+    page = PAGE.read_text(encoding="utf-8")
+    current = generated(page)
+    if write:
+        PAGE.write_text(current, encoding="utf-8")
+    elif current != page:
+        raise click.ClickException("specs/README.md is out of date: run `python -m tools.spec_reference --write`")
+
+
+def generated(page: str) -> str:
+    """Return the page with its tables generated anew."""
+    registry = discover().only(["petra-graph"])
+    for name, lines in (("specs", specs()), ("keys", keys(registry)), ("options", options(registry))):
+        page = _replaced(page, name, "\n".join(lines))
+    return page
+
+
+def specs() -> Iterator[str]:
+    """Yield the table of the folder's specs."""
+    yield "| spec | network | data | method, schedule, k | micro-batch | epochs | parameters | stages |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for path in sorted((ROOT / "specs").glob("*.toml")):
+        network = measure(check_spec(str(path)))
+        spec = network.spec
+        assert network.stages is not None
+        named = spec.architecture
+        model = "nodes listed in the file"
+        if named is not None:
+            given = ", ".join(f"{key} {value}" for key, value in named.options.items())
+            model = f"`{named.name}`, {given}"
+        method = f"`{spec.method.name}`, `{schedule_text(network.schedule)}`, {spec.method.accumulation}"
+        yield (
+            f"| [{path.stem}]({path.name}) | {model} | `{spec.data.name}` | {method} | {spec.data.batch} | "
+            f"{spec.run.epochs} | {network.parameters:,} | {len(network.stages.stages)} |"
+        )
+
+
+def keys(registry: Registry) -> Iterator[str]:
+    """Yield a section for every table of a specification; the keys above all tables come first."""
+    whole = spec_schema(registry)["properties"]
+    required = class_schema(Spec, complete=True)
+    simple = {key: schema for key, schema in whole.items() if not _tables({key: schema})}
+    yield from _section("Keys above all tables", simple, required)
+    yield from _tables_of(whole, required, ())
+
+
+def options(registry: Registry) -> Iterator[str]:
+    """Yield a section for every group of plugins, with the options of each."""
+    for group, title in GROUPS.items():
+        yield f"### {title}"
+        yield ""
+        for name in registry.names(f"petra_graph.{group}"):
+            yield from _plugin(registry.resolve(f"petra_graph.{group}", name))
+
+
+def _plugin(plugin: Plugin) -> Iterator[str]:
+    declaration = plugin.declaration
+    kind = f" ({declaration.kind})" if isinstance(declaration, BlockDeclaration) else ""
+    none = " It has no options." if declaration.options is NoOptions else ""
+    yield f"**`{plugin.name}`**{kind}: {declaration.summary}{none}"
+    yield ""
+    if not none:
+        schema = class_schema(declaration.options, complete=True)
+        yield from _rows("option", schema["properties"], schema)
+        yield ""
+
+
+def _tables_of(properties: Schema, complete: Schema, above: tuple[str, ...]) -> Iterator[str]:
+    for name, (schema, is_list) in _tables(properties).items():
+        path = (*above, name)
+        dotted = ".".join(path)
+        full = complete["properties"][name]
+        full = full.get("items", full)
+        title = f"`[[{dotted}]]`" if is_list else f"`[{dotted}]`"
+        yield from _section(title, schema["properties"], full, schema.get("description", ""))
+        yield from _tables_of(schema["properties"], full, path)
+
+
+def _tables(properties: Schema) -> dict[str, tuple[Schema, bool]]:
+    """Return the keys whose value is a table with keys of its own, or a list of them; plugins' options are neither."""
+    items = {key: (schema.get("items", schema), "items" in schema) for key, schema in properties.items()}
+    return {key: item for key, item in items.items() if "properties" in item[0]}
+
+
+def _section(title: str, properties: Schema, complete: Schema, text: str = "") -> Iterator[str]:
+    yield f"### {title}"
+    yield ""
+    if text:
+        yield text[0].upper() + text[1:].removesuffix(".") + "."
+        yield ""
+    yield from _rows("key", properties, complete)
+    yield ""
+
+
+def _rows(word: str, properties: Schema, complete: Schema) -> Iterator[str]:
+    yield f"| {word} | type and range | default | meaning (unit) |"
+    yield "|---|---|---|---|"
+    for key, schema in properties.items():
+        text = schema.get("description", "").replace("|", "\\|")
+        if _tables({key: schema}):
+            text = f"{text.removesuffix('.')}; a table of its own, below"
+        default = "*required*" if key in complete.get("required", ()) else _default(schema)
+        yield f"| `{key}` | {_type(schema)} | {default} | {text} |"
+
+
+def _default(schema: Schema) -> str:
+    return f"`{shown(schema['default'])}`" if "default" in schema else ""
+
+
+def _type(schema: Schema) -> str:
+    bounds = ", ".join(text.format(schema[bound]) for bound, text in BOUNDS.items() if bound in schema)
+    return f"{_kind(schema)} {bounds}".strip() + _length(schema)
+
+
+def _length(schema: Schema) -> str:
+    least, most = schema.get("minItems"), schema.get("maxItems")
+    if least is None and most is None:
+        return ""
+    if least == most:
+        return f", {least} of them"
+    return f", at least {least}" if most is None else f", {least or 0} to {most} of them"
+
+
+def _kind(schema: Schema) -> str:
+    kind = str(schema.get("type", "any value"))
+    match schema:
+        case {"anyOf": [{"enum": _}, {"pattern": ":"}]}:
+            kind = "name of a plugin"
+        case {"anyOf": members}:
+            kind = " or ".join(map(_type, members))
+        case {"enum": values}:
+            kind = ", ".join(f"`{shown(value)}`" for value in values)
+        case {"type": "array"}:
+            kind = f"list of {_plural(schema.get('items') or schema['prefixItems'][0])}"
+        case {"type": "object"}:
+            kind = "table"
+    return kind
+
+
+def _plural(schema: Schema) -> str:
+    first, _, rest = _kind(schema).partition(" ")
+    return f"{first}s {rest}".rstrip()
+
+
+def _replaced(page: str, name: str, text: str) -> str:
+    begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    found = pattern.findall(page)
+    assert len(found) == 1, f"specs/README.md must have one section between {begin} and {end}"
+    return pattern.sub(lambda _: f"{begin}\n\n{text.rstrip()}\n\n{end}", page)
+
+
+if __name__ == "__main__":
+    main()
