@@ -1,56 +1,22 @@
-"""A block from outside: its distribution is built, installed where it was not, and trained with.
-
-The environment is a virtual one of its own that sees this one's packages behind its own, so that nothing is downloaded.
-"""
+"""A block from outside: its distribution is built, installed where it was not, and trained with."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import sysconfig
-import venv
-from pathlib import Path
 
 import pytest
-from attrs import frozen
 
 from tests.support import ROOT
+from tests.support.environments import environment
 
 PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 BLOCK = "rev-convnext"
 
 
-@frozen(kw_only=True)
-class Environment:
-    """An interpreter, and where it is called."""
-
-    python: Path
-    folder: Path
-
-    def __call__(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-        variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        return subprocess.run(
-            [self.python, *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=cwd or self.folder,
-            # Building wants a home that can be written, and installing would heed what the user's own asks of pip.
-            env=variables | {"OMP_NUM_THREADS": "1", "HOME": str(self.folder)},
-        )
-
-    def petra_graph(self, *arguments: str) -> str:
-        done = self("-m", "petra_graph", *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """The plugin's folder, copied: building leaves files behind."""
+    """The plugin's folder, copied: a spec is written beside its own."""
     left_behind = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
     return shutil.copytree(PLUGIN, tmp_path_factory.mktemp("source") / PLUGIN.name, ignore=left_behind)
 
@@ -58,26 +24,15 @@ def source(tmp_path_factory):
 @pytest.fixture(scope="module")
 def without(tmp_path_factory):
     """An environment without the plugin."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder / "venv", with_pip=False, symlinks=os.name == "posix")
-    paths = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
-    site = Path(sysconfig.get_path("purelib", "venv", paths))
-    ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    lines = [f"import site; site.addsitedir({path!r})" for path in sorted(ours)]  # their .pth files count as well
-    (site / "parent.pth").write_text("\n".join(lines) + "\n")
-    return Environment(python=Path(sysconfig.get_path("scripts", "venv", paths)) / "python", folder=folder)
+    return environment(tmp_path_factory.mktemp("without"), editable=True)
 
 
 @pytest.fixture(scope="module")
-def installed(without, source, tmp_path_factory):
-    """The same environment, copied and with the plugin."""
-    folder = tmp_path_factory.mktemp("installed")
-    shutil.copytree(without.folder / "venv", folder / "venv", symlinks=True)
-    python = folder / "venv" / without.python.relative_to(without.folder / "venv")
-    install = ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", str(source)]
-    done = Environment(python=Path(sys.executable), folder=folder)("-m", "pip", "--python", str(python), *install)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Environment(python=python, folder=folder)
+def installed(source, tmp_path_factory):
+    """An environment with the plugin."""
+    made = environment(tmp_path_factory.mktemp("installed"), editable=True)
+    made.install(source)
+    return made
 
 
 def test_it_is_listed_and_shown(installed):

@@ -1,0 +1,139 @@
+"""The package as others get it: an sdist, the wheel that is built from it, and the quickstart outside of the repository."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tomllib
+from configparser import ConfigParser
+from email import message_from_bytes
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from petra_graph import __version__
+from tests.support import ROOT
+from tests.support.environments import Environment, environment, pip
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
+STEM = f"petra_graph-{__version__}"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """The sdist, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = ("-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder))
+    done = Environment(python=Path(sys.executable), folder=folder)(*build, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(folder / f"{STEM}.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / STEM
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory):
+    """The wheel, built from the sdist."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", str(sdist), home=folder)
+    return folder / f"{STEM}-py3-none-any.whl"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """An environment with the wheel, which sees the dependencies of this one and not its petra_graph."""
+    made = environment(tmp_path_factory.mktemp("installed"), editable=False)
+    made.install(wheel)
+    return made
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    with ZipFile(wheel) as archive:
+        return message_from_bytes(archive.read(f"{STEM}.dist-info/METADATA"))
+
+
+def files_under(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder.parent).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_the_sdist_holds_what_is_needed_to_build_to_test_and_to_run(sdist):
+    found = {path.name for path in sdist.iterdir()}
+    assert {"LICENSE", "Makefile", "README.md", "pyproject.toml"} <= found
+    assert not {".git", ".venv", "build", "dist", "runs"} & found
+    for folder in (ROOT / "petra_graph", ROOT / "specs", ROOT / "tests"):
+        assert files_under(sdist / folder.name) == files_under(folder)
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    """A template or a style sheet that is left out fails only for those who installed the package."""
+    with ZipFile(wheel) as archive:
+        found = set(archive.namelist())
+    described = {name for name in found if name.startswith(f"{STEM}.dist-info/")}
+    assert found - described == files_under(ROOT / "petra_graph")
+    assert "petra_graph/py.typed" in found
+
+
+def test_the_wheel_is_described(metadata):
+    assert metadata["Name"] == "petra-graph"
+    assert metadata["Version"] == __version__
+    assert metadata["License-Expression"] == "MIT"
+    assert metadata["Requires-Python"] == PROJECT["requires-python"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(metadata.get_all("Classifier")) == set(PROJECT["classifiers"])
+    assert set(metadata.get_all("Provides-Extra")) == set(PROJECT["optional-dependencies"])
+    needed = [requirement for requirement in metadata.get_all("Requires-Dist") if "extra ==" not in requirement]
+    assert len(needed) == len(PROJECT["dependencies"])
+
+
+def test_the_wheel_holds_the_licence_and_every_entry_point(wheel):
+    entry_points = ConfigParser(delimiters="=")
+    entry_points.optionxform = str
+    with ZipFile(wheel) as archive:
+        assert archive.read(f"{STEM}.dist-info/licenses/LICENSE").decode() == (ROOT / "LICENSE").read_text()
+        entry_points.read_string(archive.read(f"{STEM}.dist-info/entry_points.txt").decode())
+    found = {group: dict(entry_points[group]) for group in entry_points.sections()}
+    assert found == {"console_scripts": PROJECT["scripts"], **PROJECT["entry-points"]}
+
+
+def test_the_plugin_has_the_same_licence_and_the_same_bounds():
+    """A distribution holds no file from outside its folder, so the licence is there twice."""
+    plugin = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
+    assert (PLUGIN / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert plugin["license"] == PROJECT["license"]
+    assert plugin["requires-python"] == PROJECT["requires-python"]
+    shared = {line for line in plugin["dependencies"] if not line.startswith("petra-graph")}
+    assert shared <= set(PROJECT["dependencies"])
+
+
+def test_the_installed_package_is_the_wheels(installed):
+    done = installed("-c", "import petra_graph; print(petra_graph.__file__)")
+    assert Path(done.stdout.strip()).is_relative_to(installed.folder), done.stderr
+
+
+def test_every_plugin_is_listed_without_a_fault(installed):
+    listed = json.loads(installed.petra_graph("list", "--json"))
+    assert not [plugin for plugin in listed if plugin["fault"]]
+    ours = {(plugin["group"], plugin["name"]) for plugin in listed if plugin["distribution"] == "petra-graph"}
+    declared = PROJECT["entry-points"]
+    assert ours == {(group.removeprefix("petra_graph."), name) for group in declared for name in declared[group]}
+
+
+def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(installed, sdist):
+    spec = str(sdist / "specs" / "quickstart.toml")
+    assert "<svg" in installed.petra_graph("plan", spec, "--format", "html")
+    done = installed.script("petra-graph", "run", spec, "--set", "run.epochs=1", "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["status"] == "done"
+    assert summary["train"]["top1"] > 0.3
+    assert (installed.folder / summary["directory"] / "resolved.toml").exists()
