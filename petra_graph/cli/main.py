@@ -11,11 +11,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 
 import click
 
 from petra_graph import __version__
+from petra_graph.cli.streams import prepare_streams
+from petra_graph.runtime.control.start_up import end_at_signals, end_with_parent, ignore_signals
 
 VERBS = {
     "run": "Train a spec.",
@@ -84,22 +85,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         the exit code.
     """
-    if isinstance(sys.stdout, TextIOWrapper):
-        # As stderr does of itself: where the locale lacks an arrow of a plan, its code appears.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if arguments is not None:
+        return _run(list(arguments))
+    prepare_streams()
+    end_at_signals()
+    if "RANK" in os.environ:
+        end_with_parent()
     try:
-        given = None if arguments is None else list(arguments)
-        code = cli.main(args=given, prog_name="petra-graph", standalone_mode=False)
+        return _run(None)
+    finally:
+        ignore_signals()
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort:
         return 130
-    except BrokenPipeError:
-        # The reader of the output has ended; the interpreter must not complain when it closes the output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -49,24 +49,25 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> RunResult:
         prepared = process.join(prepare(path, overrides, process.size))
         fix_arithmetic(prepared)
         keep_freed_memory()
-        record = process.create_record(prepared)
-        if record is not None:
-            record.write_inputs(prepared)
-        with process.stop_requests(), Metrics(record.directory) if record else nullcontext() as metrics:
-            trainer = Trainer(
-                prepared, process.scheduler(prepared), metrics, listener if record else Listener(), process
-            )
+        with process.stop_requests():
+            record = process.create_record(prepared)
             if record is not None:
-                record.trainer = trainer
-                listener.started(record.run)
-            interrupted = trainer.run()
-            weights = process.gather_weights(trainer.executors)
-            if metrics is not None and record is not None:
-                metrics.close()
-                record.write_weights(weights)
-        status = "interrupted" if interrupted else "done"
-        summary = None if record is None else record.summarise(status)
-        process.leave()
+                record.write_inputs(prepared)
+            with Metrics(record.directory) if record else nullcontext() as metrics:
+                trainer = Trainer(
+                    prepared, process.scheduler(prepared), metrics, listener if record else Listener(), process
+                )
+                if record is not None:
+                    record.trainer = trainer
+                    listener.started(record.run)
+                interrupted = trainer.run()
+                weights = process.gather_weights(trainer.executors)
+                if metrics is not None and record is not None:
+                    metrics.close()
+                    record.write_weights(weights)
+            status = "interrupted" if interrupted else "done"
+            summary = None if record is None else record.summarise(status)
+            process.leave()
     return RunResult(summary=summary, interrupted=interrupted)
 
 
@@ -83,6 +84,10 @@ class OnlyProcess(Peers):
         """Within the context, record errors of any kind once there is a run directory."""
         try:
             yield
+        except KeyboardInterrupt:
+            if self.record is not None:
+                self.record.summarise("interrupted", weights=None)
+            raise
         except Exception as error:
             failure = error if self.record is None else self.record.failed(error)
             if failure is error:

@@ -19,6 +19,7 @@ from petra_graph.errors import Interrupted, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.start_up import started
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
@@ -49,6 +50,7 @@ class Worker(Peers):
         self.size = self.world.size
         self.waker = Waker()
         self.watchdog = Watchdog(self.world, self.waker)
+        started()
         self.failures = FailureHandling(world=self.world, watchdog=self.watchdog)
         self.watchdog.on_stuck = self.failures.end_at_once
         self.replica = 0

@@ -174,7 +174,7 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(told, sp
         (("--scale", "many"), "growing numbers of devices"),
         (("--diff", "no.json"), "cannot read the plan no.json"),
         (("--profile", "no.json"), "cannot read the profile no.json"),
-        (("--set", "partition.devices=0"), "at least one"),
+        (("--set", "partition.devices=0"), "must be at least 1"),
     ],
 )
 def test_bad_usage_ends_with_2(told, spec, arguments, message):

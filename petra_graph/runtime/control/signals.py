@@ -1,4 +1,4 @@
-"""SIGINT with SIGTERM as requests to stop: a first signal asks, a second one insists."""
+"""Signals as requests to stop, SIGINT, SIGTERM and SIGHUP: a first one asks, a second one insists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from petra_graph.runtime.control.start_up import REQUESTS
 
 
 @contextmanager
@@ -16,10 +16,12 @@ def stop_requests(
     request: Callable[[str], None],
     insist: Callable[[], object],
     *,
-    insistent: Collection[int] = SIGNALS,
+    insistent: Collection[int] = REQUESTS,
     ends_process: bool = False,
 ) -> Iterator[None]:
     """Handle signals within the context; outside the main thread, where signals never arrive, install nothing.
+
+    A signal that is ignored stays ignored, as SIGHUP under nohup.
 
     Args:
         request: called with the signal's name.
@@ -39,7 +41,8 @@ def stop_requests(
     if current_thread() is not main_thread():
         yield
         return
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    heard = [number for number in REQUESTS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield
     finally:

@@ -1,0 +1,107 @@
+"""Before anything is under way, a signal or the end of the parent ends a process at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.forks import until
+from tests.support.processes import environment
+
+STARTING = """
+import signal, time
+{before}
+from petra_graph.runtime.control.start_up import {names}
+{calls}
+print("ready", flush=True)
+while True:
+    try:
+        time.sleep(0.01)
+    except BaseException:
+        pass  # as an import may do
+"""
+
+
+def starting(names, calls, before="", **variables):
+    code = STARTING.format(names=names, calls=calls, before=before)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**variables),
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_though_exceptions_are_swallowed(number):
+    process = starting("end_at_signals", "end_at_signals()")
+    process.send_signal(number)
+    assert process.communicate(timeout=30)[1] == "interrupted\n"
+    assert process.returncode == 130
+
+
+def test_under_nohup_it_goes_on():
+    ignoring = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    process = starting("end_at_signals", "end_at_signals()", ignoring)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_signals_after_its_end_change_no_exit_code():
+    process = starting("end_at_signals, ignore_signals", "end_at_signals(); ignore_signals()")
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_it_ends_with_its_launcher():
+    with subprocess.Popen(["sleep", "0.1"]) as launcher:
+        pass
+    process = starting("end_with_parent", "end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
+    assert process.wait(30) == 1
+    process.communicate()
+
+
+def test_it_ends_with_its_parent(tmp_path):
+    written = tmp_path / "process"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(path=str(written))], env=environment(), stdout=subprocess.DEVNULL
+    )
+    until(lambda: written.exists() and written.read_text().endswith("\n"))
+    parent.kill()
+    parent.wait()
+    process = int(written.read_text())
+    until(lambda: not Path(f"/proc/{process}/stat").exists(), 30)
+
+
+PARENT = """
+import os, time
+from petra_graph.runtime.control.start_up import end_with_parent
+if os.fork() == 0:
+    end_with_parent()
+    with open({path!r}, "w") as file:
+        file.write(str(os.getpid()) + "\\n")
+time.sleep(60)
+"""
+
+
+def test_it_does_not_once_it_is_started():
+    calls = "end_with_parent(); started()"
+    process = starting("end_with_parent, started", calls, PETRA_GRAPH_LAUNCHER="1")
+    time.sleep(0.6)
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
