@@ -14,6 +14,7 @@ from petra_graph.program.method import METHODS
 from petra_graph.registry.contracts import BLOCKS, NoOptions
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry
 from petra_graph.spec.bound import Schema
+from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema
 
@@ -32,6 +33,11 @@ def spec_schema(registry: Registry) -> Schema:
     tables["extends"] = {
         "anyOf": [names, {"type": "array", "items": names}],
         "description": "files that this one extends, relative to it; later ones win, and this one wins over all",
+    }
+    tables["format"] = {
+        "type": "integer",
+        "const": FORMAT,
+        "description": "version of this file's format; default: the current one",
     }
     tables["$schema"] = {"type": "string", "description": "for editors; ignored"}
     whole = [{"required": ["graph"]}, {"required": ["architecture"]}]

@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, suggestion
 from petra_graph.spec.bound import Fault
+from petra_graph.spec.formats import rename_hint
 
 LONGEST_SHOWN = 60
 WITHOUT_QUOTES = {
@@ -104,7 +105,8 @@ def missing_key(table: RawValue, attribute: attrs.Attribute[Any]) -> Problem:
 def unknown_key(table: RawValue, key: str, allowed: Iterable[str]) -> Problem:
     """Return the problem of a key that the table does not have."""
     message = f"unknown key {shown(key)} in {table.table_name()}"
-    return Problem(message=message, hint=suggestion(key, allowed), path=(*table.path, key), at_key=True)
+    path = (*table.path, key)
+    return Problem(message=message, hint=rename_hint(path) or suggestion(key, allowed), path=path, at_key=True)
 
 
 def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> str:  # noqa: PLR0911  one case a hint

@@ -1,7 +1,7 @@
 """Specifications as files: read, extended, overridden, structured, or written out.
 
 `extends` names a file or several, relative to the file that contains it; later files override earlier ones, and the
-file itself overrides all of them.
+file itself overrides all of them. Each file states the format of its own text.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, Where, shown
+from petra_graph.spec.formats import FORMAT, format_problem
 from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
@@ -68,11 +69,11 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
 def dump(spec: Spec) -> str:
     """Return the specification as TOML; loading the text gives an equal specification.
 
-    Every default is written out, so that a change of a default does not change it.
+    The format and every default are written out, so that a change of a default does not change it.
     """
     import tomli_w
 
-    return tomli_w.dumps(as_mapping(spec))
+    return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
 
 
 def default_name(path: str) -> str:
@@ -92,7 +93,7 @@ def read_layers(path: str) -> Layers:
 def _extended(source: Source, path: str, above: tuple[str, ...]) -> Layers:
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
-    problems: list[Problem] = []
+    problems = _of_another_format(source)
     for name, where in _names(source):
         try:
             bases.append(_base(path, name, where, chain))
@@ -114,6 +115,13 @@ def _base(path: str, name: str, where: Where, chain: tuple[str, ...]) -> Layers:
         hint = f"looked for {base!r}; the name is relative to the file that contains it"
         raise SpecError(Problem(message=message, hint=hint, where=where))
     return _extended(read_source(base), base, chain)
+
+
+def _of_another_format(source: Source) -> list[Problem]:
+    if "format" not in source.values:
+        return []
+    problem = format_problem(source.values["format"], source.where(("format",)), source.values)
+    return [] if problem is None else [problem]
 
 
 def _names(source: Source) -> list[tuple[str, Where]]:

@@ -39,7 +39,7 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     "method": ("schedule", "reversible", "buffered", "backward", "flush"),
 }
 """The keys of a table that belong to its `name`, and are dropped when a layer gives another name."""
-NOT_VALUES = ("extends", "$schema")
+NOT_VALUES = ("extends", "format", "$schema")
 """Top-level keys about the file, not about the run."""
 
 

@@ -1,7 +1,8 @@
 """Single values set from the command line: `--set method.name=backprop`.
 
 The key is a TOML key; an item of an array has its index as key or, in an array of tables, its `name`. The value is a
-TOML value, or else text. A `--set` assigns: a whole table replaces the table before it.
+TOML value, or else text. A `--set` assigns: a whole table replaces the table before it. `--set format=2` states the format
+of the other keys that are set, as a file does of its own.
 
 Decision: plugin names are set before all other keys, because another plugin's name drops the options of the plugin
 before it; the order of `--set` on the command line must not decide which options survive.
@@ -17,6 +18,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
+from petra_graph.spec.formats import format_problem
 from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
 from petra_graph.spec.source import Source
 
@@ -76,6 +78,10 @@ def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple
             problems += error.problems
     overrides.sort(key=lambda override: override.keys[-1] not in ("name", "block"))
     for override in overrides:
+        if override.keys == ("format",):
+            problem = format_problem(override.value, override.source.where(("format",)), layers.values)
+            problems += [] if problem is None else [problem]
+            continue
         try:
             layers = _apply(layers, override)
         except SpecError as error:
