@@ -34,11 +34,8 @@ from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
 from petra_graph.program.memory import StageBytes, summed
-from petra_graph.program.plan_document import Document
+from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_program import StageProgram
-
-VERSION = 1
-"""Of the document's keys and their meaning."""
 
 
 def document(

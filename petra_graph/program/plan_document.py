@@ -1,4 +1,4 @@
-"""The type of a plan's JSON document, which the compiler writes and the report reads."""
+"""The type and the version of a plan's JSON document, which the compiler writes and the report reads."""
 
 from __future__ import annotations
 
@@ -6,3 +6,6 @@ from typing import Any, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
 """A whole plan, or one of its objects such as a stage; `petra_graph.compiler.document` lists the keys."""
+
+VERSION = 1
+"""Of the document's keys and their meaning; a key that is added changes none."""

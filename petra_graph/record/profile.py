@@ -10,11 +10,12 @@ from typing import Any
 import attrs
 from cattrs import Converter
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import SpecError, shown
 from petra_graph.program.costs import Profile
 from petra_graph.record.run_directory import environment, write_output
 
 FORMAT = 1
+_REMEDY = "`petra-graph profile SPEC --output FILE`"
 
 
 def write_profile(path: Path, profile: Profile) -> None:
@@ -31,19 +32,21 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that `write_profile` wrote.
 
     Raises:
-        SpecError: it cannot be read, or is no profile.
+        SpecError: it cannot be read, is no profile, or is one of another format.
     """
     try:
-        return _profile(json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["format"] == FORMAT:
+            return _profile(values)
     except OSError as error:
         raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise SpecError(f"{path} is no profile", "`petra-graph profile SPEC --output FILE` writes one") from None
+        raise SpecError(f"{path} is no profile", f"{_REMEDY} writes one") from None
+    message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
+    raise SpecError(message, f"{_REMEDY} measures it again")
 
 
 def _profile(values: dict[str, Any]) -> Profile:
-    if values["format"] != FORMAT:
-        raise ValueError(values["format"])
     converter = Converter(detailed_validation=False)
     converter.register_structure_hook(float, lambda value, _: _number(value))
     return converter.structure(values, Profile)

@@ -90,6 +90,7 @@ def document(
     totals = {part: sum(stage["bytes"][part] for stage in stages) for part in (*PARTS, "total")}
     tick = max(busy for busy in _busy(stages).values())
     made = {
+        "version": 1,
         "name": name,
         "method": "petra",
         "schedule": "lockstep",

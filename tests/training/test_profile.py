@@ -88,7 +88,7 @@ def test_a_profile_asks_for_none(spec):
         ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
         ({"outside": -1.0}, "is no profile"),
         ({"outside": float("nan")}, "is no profile"),
-        ({"format": 7}, "is no profile"),
+        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 1"),
     ],
 )
 def test_a_profile_of_something_else(taken, spec, here, change, message):

@@ -11,14 +11,15 @@ from itertools import cycle, pairwise
 
 from attrs import frozen
 
-from petra_graph.errors import SpecError
+from petra_graph.errors import SpecError, shown
 from petra_graph.program.memory import PARTS
-from petra_graph.program.plan_document import Document
+from petra_graph.program.plan_document import VERSION, Document
 
 _KEYS = frozenset({
     "name", "method", "schedule", "accumulation", "micro_batch", "stages", "totals", "paper_accounting", "timing",
     "devices", "nodes", "edges", "timeline", "assumptions", "warnings",
 })  # fmt: skip
+_LIKELY_PLAN = {"name", "stages"}
 _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c")
@@ -56,7 +57,7 @@ def read_document(text: str, source: str) -> Document:
         source: where it comes from, for messages.
 
     Raises:
-        SpecError: it is no plan.
+        SpecError: it is no plan, or one of another version.
     """
     hint = "save one with `petra-graph plan SPEC --format json`"
     try:
@@ -65,6 +66,10 @@ def read_document(text: str, source: str) -> Document:
         raise SpecError(f"{source} is no JSON: {error}", hint) from error
     if not isinstance(document, dict):
         raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
+    if document.keys() >= _LIKELY_PLAN and (version := document.get("version")) != VERSION:
+        upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
+        stated = "no version" if version is None else f"version {shown(version)}"
+        raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
     if missing := sorted(_KEYS - document.keys()):
         raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
     return document

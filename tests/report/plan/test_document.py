@@ -41,6 +41,27 @@ def test_what_is_no_plan(expected, text):
     assert str(caught.value) == f"{expected}\n{HINT}"
 
 
+@pytest.mark.parametrize(
+    ("version", "expected", "remedy"),
+    [
+        (
+            2,
+            "plan.json is a plan of version 2, and this petra-graph reads version 1",
+            "upgrade petra-graph, or save one",
+        ),
+        (0, "plan.json is a plan of version 0, and this petra-graph reads version 1", "save one"),
+        ("1", 'plan.json is a plan of version "1", and this petra-graph reads version 1', "save one"),
+        (None, "plan.json is a plan of no version, and this petra-graph reads version 1", "save one"),
+    ],
+)
+def test_a_plan_of_another_version_is_refused(version, expected, remedy):
+    with pytest.raises(SpecError) as caught:
+        read_document(json.dumps(three_stages() | {"version": version}), "plan.json")
+    message, hint = str(caught.value).split("\n")
+    assert message == expected
+    assert hint.strip().startswith(f"help: {remedy}")
+
+
 def test_what_the_total_has_beyond_the_known_parts_is_other():
     counts = {"parameters": 10, "working": 5, "data": 7, "total": 22}
     assert bytes_by_part(counts) == {
