@@ -1,4 +1,8 @@
-"""Learning-rate schedules: factors of the base learning rate by update."""
+"""Learning-rate schedules: factors of the base learning rate by update.
+
+Decision: not torch.optim.lr_scheduler, which needs an optimizer and torch; here a factor is a function of a stage's
+own update count, so that one schedule serves all stages and is tested without a network.
+"""
 
 from __future__ import annotations
 

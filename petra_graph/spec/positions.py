@@ -2,6 +2,9 @@
 
 `tomllib` gives values without positions, so a second parser makes a syntax tree of the text. Paths include the indices
 of arrays: the third `[[graph.node]]` is ("graph", "node", 2).
+
+Decision: tree-sitter, whose tree has the position of every key and value. tomlkit keeps comments and order, but tells
+no positions; a parser of our own would be a second opinion on what TOML is.
 """
 
 from __future__ import annotations

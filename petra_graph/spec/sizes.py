@@ -1,4 +1,7 @@
-"""Sizes in bytes as text."""
+"""Sizes in bytes as text.
+
+Decision: two functions instead of a library of units: the texts have one form, which one regular expression reads.
+"""
 
 from __future__ import annotations
 

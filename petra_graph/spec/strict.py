@@ -5,6 +5,9 @@ a number. A silent conversion would hide a mistake of the author until later.
 
 Decision: a field's validator runs when its value is read, not when the whole table is built, so that one pass reports
 values out of range together with unknown keys.
+
+Decision: not cattrs, which reads profiles. Its readers of numbers, texts, unions and literals would each need a hook
+of ours so that nothing is converted, and a field's validator would run only when the class is built.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Source of LARS: You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks", arXiv:1708.03888,
 algorithm 1. As there, the learning rate enters the momentum, so a change of the rate leaves the momentum as it is.
+
+Decision: LARS is our own class, as neither torch nor torchvision has one.
 """
 
 from __future__ import annotations

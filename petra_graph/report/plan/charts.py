@@ -3,6 +3,9 @@
 Bars are to one scale. The timeline has two drawings, since one cannot show both: the whole from the start, and several
 ticks once the pipeline is full, wide enough to read. Where blocks of the whole would be thinner than a pixel, a row
 shows the times of forwards in its upper half and the times of backwards in its lower half.
+
+Decision: not matplotlib, which is optional here and draws the figures of runs: its SVG carries no text for a
+pointer's rest, and no colours that follow the page between light and dark.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ The trace is the simulated timeline as Perfetto and chrome://tracing open it. A 
 threads; arrows follow a micro-batch from stage to stage. The format nests blocks of one thread that overlap; so where a
 device computes forward and backward at once, the backward has a thread of its own.
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+
+Decision: Graphviz text is written here. networkx writes it through pydot, a further dependency, which would have to
+be told the same boxes, shapes and labels.
 """
 
 from __future__ import annotations

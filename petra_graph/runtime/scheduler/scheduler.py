@@ -11,6 +11,9 @@ channels connects stages, so processes, their timing and the policy change no bi
                                                                                         replicas that wait for each other
 
 Where no operation can begin, the process sleeps until a message, room, or a request comes.
+
+Decision: not torch.distributed.pipelining. Its schedules flush the pipeline at every step and its stages run
+autograd, whereas here stages update without a flush and reconstruct their inputs.
 """
 
 from __future__ import annotations
