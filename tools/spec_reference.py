@@ -158,8 +158,12 @@ def _default(schema: Schema) -> str:
 
 
 def _type(schema: Schema) -> str:
-    bounds = ", ".join(text.format(schema[bound]) for bound, text in BOUNDS.items() if bound in schema)
-    return f"{_kind(schema)} {bounds}".strip() + _length(schema)
+    each = _bounds(schema.get("items", {}))
+    return f"{_kind(schema)} {_bounds(schema)}".strip() + _length(schema) + (f", each {each}" if each else "")
+
+
+def _bounds(schema: Schema) -> str:
+    return ", ".join(text.format(schema[bound]) for bound, text in BOUNDS.items() if bound in schema)
 
 
 def _length(schema: Schema) -> str:
@@ -178,6 +182,8 @@ def _kind(schema: Schema) -> str:
             kind = "name of a plugin"
         case {"anyOf": members}:
             kind = " or ".join(map(_type, members))
+        case {"const": value}:
+            kind = f"`{shown(value)}`"
         case {"enum": values}:
             kind = ", ".join(f"`{shown(value)}`" for value in values)
         case {"type": "array"}:
