@@ -1,7 +1,8 @@
 """Replacements of operations that count bytes wrongly without memory (meta device, fake tensors), or are slow.
 
 convolution             on the meta device the contiguous layout comes out whatever goes in; the CPU's and cuDNN's follow
-                        input and weight into channels-last, and a wrong layout costs a copy at every node's end
+                        input and weight into channels-last, and a wrong layout costs a copy at every node's end;
+                        torch 2.8 returns the gradient of the weight contiguous, too
 batch normalisation     torch's runs the arithmetic step by step, which took most of the time of a plan, and keeps
                         statistics of bfloat16 in bfloat16, where the CPU has float32
 attention               the meta device multiplies whole matrices, where devices have kernels that keep none
@@ -37,9 +38,22 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _convolution(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
     result: Tensor = torch.ops.aten.convolution.default(x, weight, *others)
-    if x.dim() == IMAGE_DIMENSIONS and torch.channels_last in {suggest_memory_format(x), suggest_memory_format(weight)}:
-        return torch.empty_like(result, memory_format=torch.channels_last)
-    return result
+    return torch.empty_like(result, memory_format=torch.channels_last) if _is_channels_last(x, weight) else result
+
+
+def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any) -> tuple[Tensor | None, ...]:
+    of_x, of_weight, of_bias = torch.ops.aten.convolution_backward.default(gradient, x, weight, *others)
+    if _is_channels_last(x, weight):
+        of_x, of_weight = (
+            None if found is None else torch.empty_like(found, memory_format=torch.channels_last)
+            for found in (of_x, of_weight)
+        )
+    return of_x, of_weight, of_bias
+
+
+def _is_channels_last(x: Tensor, weight: Tensor) -> bool:
+    formats = {suggest_memory_format(x), suggest_memory_format(weight)}
+    return x.dim() == IMAGE_DIMENSIONS and torch.channels_last in formats
 
 
 def _batch_norm(x: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,5 +86,6 @@ _ANYWHERE: Mapping[Any, Callable[..., Any]] = {
 }
 _ON_META: Mapping[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution.default: _convolution,
+    torch.ops.aten.convolution_backward.default: _convolution_backward,
     torch.ops.aten._safe_softmax.default: _attention,  # noqa: SLF001  attention by matrix products has it, and nothing else
 }
