@@ -54,9 +54,14 @@ def test_flops_of_attention_are_the_same_whatever_kernel_runs(kernel, is_causal,
     key, value = (torch.zeros(BATCH, heads, KEYS, WIDTH, requires_grad=gradients) for _ in range(2))
     backend = ON_CPU[kernel]
     with nullcontext() if backend is None else sdpa_kernel(backend), Tally() as tally:
-        output = functional.scaled_dot_product_attention(
-            query, key, value, is_causal=is_causal, enable_gqa=heads < HEADS
-        )
+        try:
+            output = functional.scaled_dot_product_attention(
+                query, key, value, is_causal=is_causal, enable_gqa=heads < HEADS
+            )
+        except RuntimeError as error:
+            if "No available kernel" not in str(error):
+                raise
+            pytest.skip("this torch has no such kernel: 2.8 has none on the CPU for shared heads")
         assert tally.lap().flops == ATTENDED
         if gradients:
             output.sum().backward()
