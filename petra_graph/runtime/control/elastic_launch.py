@@ -5,7 +5,8 @@ store and gloo listen for processes of this machine alone, and the processes sig
 launcher draws.
 
 A request to stop goes through the store, and the processes end by themselves: a forwarded signal would reach each of
-them at another moment, and the launcher would kill those that are not done in time.
+them at another moment, and the launcher would kill those that are not done in time. So the launcher runs in a thread,
+where torch installs no signal handlers, whatever its version: this process keeps its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from secrets import token_hex
 from uuid import uuid4
@@ -54,7 +56,6 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         rdzv_configs={"rank": 0},
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
-        signals_to_handle="SIGHUP,SIGQUIT",
     )
     secret = os.environ.setdefault(SECRET, token_hex())
     store = RunStore(server, attempt_name(name, "0"), secret)
@@ -62,9 +63,9 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     requests = stop_requests(
         lambda name: store.set("asked", name), lambda: os._exit(Interrupted.exit_code), insistent=(signal.SIGINT,)
     )
-    with requests, _quiet():
+    with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
-            elastic_launch(config, sys.executable)("-m", "petra_graph", *arguments)
+            thread.submit(elastic_launch(config, sys.executable), "-m", "petra_graph", *arguments).result()
         except ChildFailedError as error:
             return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
     return 0
