@@ -14,46 +14,29 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.metrics import quantity_and_stage
+from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import CHAIN, GRAPHS, REVNET, SHAPES, batches, pipeline, plain_network
 
 ROUNDING = 1e-12
-SYNCHRONOUS = {
-    "petra": ("petra", "sequential", {}),
-    "backprop": ("backprop", None, {}),
-    "gpipe": ("gpipe", None, {}),
-    "1f1b-flush, reversible": ("1f1b-flush", None, {"reversible": "nothing", "buffered": "input"}),
-    "depths of one": ("petra", "ones", {}),
-}
-DELAYED = {
-    f"{method}-{schedule}": (method, schedule, settings)
-    for schedule in ("lockstep", "1f1b")
-    for method, settings in (
-        ("petra", {}),
-        ("dsp", {}),
-        ("pipedream", {}),
-        ("delayed-reconstructed", {}),
-        ("petra", {"last_stage": "keep-graph"}),
-    )
-} | {"pipedream, graphs kept": ("pipedream", "lockstep", {"reversible": "graph", "buffered": "graph"})}
+SYNCHRONOUS = cases(lambda point: point.synchronous, accumulations=(1, 3))
+DRAINED = cases(lambda point: point.method.flush == "drain")
+STORED = cases(
+    lambda point: point.method.backward == "stored" and point.method.reversible != "nothing" and not point.synchronous,
+    accumulations=(1, 3),
+)
+"""PipeDream: the backward reads stored inputs and parameters, both of the forward."""
 
 
-def built_for(graph, case, **options):
-    method, schedule, settings = case
-    if schedule == "ones":
-        schedule = (1,) * len(GRAPHS[graph])
-    return pipeline(GRAPHS[graph], SHAPES[graph], method=method, schedule=schedule, settings=settings, **options)
-
-
-def probed_stages(built, data, chosen, start=0):
+def probed_stages(built, data, micro_batches, start=0):
     """Train, and return each stage's quantities by micro-batch."""
     found = {}
     probe = Probe(built.executors, found.__setitem__)
-    probe.begin(range(start, start + len(data)), chosen)
+    probe.begin(range(start, start + len(data)), micro_batches)
     built.train(data, start)
     assert not probe.probed, "every probed micro-batch is compared before the drain ends"
     assert not probe.snapshots._copies
     assert not probe.snapshots._requests
-    assert sorted(found) == sorted(chosen)
+    assert sorted(found) == sorted(micro_batches)
     return {micro_batch: by_stage(built, values) for micro_batch, values in found.items()}
 
 
@@ -80,12 +63,9 @@ def is_one(stage, name):
 # --- what theory knows -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("case", SYNCHRONOUS)
-def test_without_delay_all_gradients_are_one(graph, case, accumulation):
-    built = built_for(graph, SYNCHRONOUS[case], accumulation=accumulation)
-    for stages in probed_stages(built, batches(SHAPES[graph], 8), [0, 3, 4, 7]).values():
+def all_gradients_are_one(built, graph, count, micro_batches):
+    """Without a difference in parameters, every gradient of a micro-batch is the same, and so is every input."""
+    for stages in probed_stages(built, batches(SHAPES[graph], count), micro_batches).values():
         for stage in with_parameters(built, stages).values():
             assert is_one(stage, "{}_to_delayed")
             assert is_one(stage, "{}_to_end_to_end")
@@ -93,25 +73,27 @@ def test_without_delay_all_gradients_are_one(graph, case, accumulation):
             assert stage.get("reconstruction_error", 0.0) < ROUNDING
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("case", DELAYED)
-def test_with_learning_rate_zero_all_gradients_are_one(graph, case):
-    built = built_for(graph, DELAYED[case], rate=lambda _: 0.0)
-    for stages in probed_stages(built, batches(SHAPES[graph], 14), [0, 6, 13]).values():
-        for stage in with_parameters(built, stages).values():
-            assert is_one(stage, "{}_to_delayed")
-            assert is_one(stage, "{}_to_end_to_end")
-            assert is_one(stage, "delayed_{}_to_end_to_end")
-            assert stage.get("reconstruction_error", 0.0) < ROUNDING
+@pytest.mark.parametrize("case", chosen(SYNCHRONOUS), ids=str)
+def test_without_delay_all_gradients_are_one(case):
+    all_gradients_are_one(case.built(), case.graph, 8, [0, 3, 4, 7])
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("case", [name for name in DELAYED if name.startswith("pipedream")])
-def test_pipedream_computes_the_delayed_gradient(graph, case, accumulation):
+def test_with_depths_of_one_all_gradients_are_one(graph):
+    built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=(1,) * len(GRAPHS[graph]), accumulation=3)
+    all_gradients_are_one(built, graph, 8, [0, 3, 4, 7])
+
+
+@pytest.mark.parametrize("case", chosen(DRAINED), ids=str)
+def test_with_learning_rate_zero_all_gradients_are_one(case):
+    all_gradients_are_one(case.built(rate=lambda _: 0.0), case.graph, 14, [0, 6, 13])
+
+
+@pytest.mark.parametrize("case", chosen(STORED), ids=str)
+def test_pipedream_computes_the_delayed_gradient(case):
     """One plain backward at each stage's forward parameters is the chain that stored inputs and parameters."""
-    built = built_for(graph, DELAYED[case], accumulation=accumulation, momentum=0.9)
-    found = probed_stages(built, batches(SHAPES[graph], 14), [0, 5, 6, 13])
+    built = case.built(momentum=0.9)
+    found = probed_stages(built, batches(SHAPES[case.graph], 14), [0, 5, 6, 13])
     for stages in found.values():
         assert all(is_one(stage, "{}_to_delayed") for stage in with_parameters(built, stages).values())
     assert not is_one(found[6][0], "{}_to_end_to_end")
@@ -296,9 +278,9 @@ def test_micro_batches_are_the_middles_of_equal_parts():
 @given(start=st.integers(0, 50), count=st.integers(1, 60), data=st.data())
 def test_as_many_as_asked_for(start, count, data):
     times = data.draw(st.integers(1, count))
-    chosen = spread(range(start, start + count), times)
-    assert len(set(chosen)) == times
-    assert set(chosen) <= set(range(start, start + count))
+    probed = spread(range(start, start + count), times)
+    assert len(set(probed)) == times
+    assert set(probed) <= set(range(start, start + count))
 
 
 def test_buffered_anchors_have_no_reconstruction_error():

@@ -10,11 +10,13 @@ import pytest
 
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from tests.support.costs import predicted_and_measured
-from tests.support.pipelines import BRANCHES, CLASSES, REVNET, SHAPES, SKIP, node
+from tests.support.method_cases import cases, chosen
+from tests.support.pipelines import CLASSES, GRAPHS, REVNET, SHAPES, node
 
 PROMISED = 0.05
 NEAR = 0.002
-METHODS = ("petra", "dsp", "pipedream", "delayed-reconstructed")
+CASES = cases(lambda point: bool(point.names) or point.method.reversible == "graph", accumulations=(1, 3))
+"""All methods with what they keep by default, and kept graphs under any."""
 IMAGE = (3, 12, 12)
 DEEP = (
     node("stem", "conv-stem", channels=4),
@@ -38,63 +40,32 @@ def deviation(*arguments, **settings) -> float:
     return max(abs(stage.total / found - 1) for stage, found in zip(predicted, measured, strict=True))
 
 
-@pytest.mark.parametrize(("schedule", "batch"), [("lockstep", 4), ("1f1b", 16)])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_small_revnet(method, schedule, batch):
-    assert deviation(REVNET, IMAGE, method=method, schedule=schedule, batch=batch) < NEAR
+def settings_of(case):
+    return {**case.point.settings, "stages": case.cuts, "accumulation": case.accumulation}
 
 
-@pytest.mark.parametrize(("method", "schedule"), [("petra", "lockstep"), ("petra", "1f1b"), ("pipedream", "1f1b")])
+@pytest.mark.parametrize("case", chosen(CASES), ids=str)
+def test_every_method(case):
+    if case.graph == "revnet":
+        assert deviation(REVNET, IMAGE, **settings_of(case)) < NEAR
+    else:  # Streams are of six values here, so that the scalars count.
+        assert deviation(GRAPHS[case.graph], SHAPES[case.graph], batch=16, **settings_of(case)) < PROMISED
+
+
+@pytest.mark.parametrize(("method", "schedule"), [("petra", "lockstep"), ("pipedream", "1f1b")])
 def test_a_deep_narrow_revnet(method, schedule):
     # In five stages, since a tracked run of 14 takes long; tools/bench/plan_memory.py has one a block.
     assert deviation(DEEP, IMAGE, method=method, schedule=schedule, stages=BY_FOURS, batch=8) < NEAR
 
 
-@pytest.mark.parametrize(
-    ("method", "schedule"),
-    [
-        ("backprop", "sequential"),
-        ("reversible-backprop", "sequential"),
-        ("gpipe", "fill-drain"),
-        ("1f1b-flush", "1f1b"),
-        ("petra", "sequential"),
-    ],
-)
-def test_methods_without_staleness(method, schedule):
-    assert deviation(REVNET, IMAGE, method=method, schedule=schedule, accumulation=3) < NEAR
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_windows_of_several_micro_batches(method):
-    assert deviation(REVNET, IMAGE, method=method, accumulation=3) < NEAR
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("graph", [(SKIP, SHAPES["skip"]), (BRANCHES, SHAPES["branches"])], ids=["skip", "branches"])
-def test_graphs_with_several_consumers(graph, method):
-    # Streams are of six values here, so that the scalars count.
-    assert deviation(*graph, method=method, batch=16) < PROMISED
-
-
-@pytest.mark.parametrize("method", [*METHODS, "backprop"])
-def test_several_nodes_in_a_stage(method):
-    stages = (("stem", "a0", "a1"), ("down", "b0"), ("head",))
-    assert deviation(REVNET, IMAGE, method=method, stages=stages) < NEAR
+@pytest.mark.parametrize("method", ["petra", "pipedream", "backprop"])
+def test_several_nodes_in_a_segment(method):
     cut = (("stem", "res0", "res1"), ("res2", "res3"), ("head",))
     assert deviation(RESNET, IMAGE, method=method, stages=cut) < NEAR
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"compute": "float64"},
-        {"compute": "bfloat16"},
-        {"optimizer": "adam"},
-        {"optimizer": "lars"},
-        {"settings": {"last_stage": "keep-graph"}},
-        {"method": "pipedream", "settings": {"reversible": "graph", "buffered": "graph"}},
-    ],
-    ids=str,
+    "settings", [{"compute": "float64"}, {"compute": "bfloat16"}, {"optimizer": "adam"}, {"optimizer": "lars"}], ids=str
 )
 def test_other_settings(settings):
     assert deviation(REVNET, IMAGE, **settings) < NEAR

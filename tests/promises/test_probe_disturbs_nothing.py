@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
 from petra_graph.fidelity.probe import Probe
+from tests.support.method_cases import POINTS
+from tests.support.pairwise import pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, REVNET, batches, node, pipeline
 
-CASES = {
-    f"{method}-{schedule}": (method, schedule, settings)
-    for schedule in ("lockstep", "1f1b")
-    for method, settings in (
-        ("petra", {}),
-        ("dsp", {}),
-        ("pipedream", {}),
-        ("delayed-reconstructed", {}),
-    )
-} | {
-    "pipedream, graphs kept": ("pipedream", "lockstep", {"reversible": "graph", "buffered": "graph"}),
-    "petra, last stage keeps its graph": ("petra", "lockstep", {"last_stage": "keep-graph"}),
-    "petra-sequential": ("petra", "sequential", {}),
-    "a list of depths": ("petra", (8, 8, 5, 3, 2, 1), {}),
-    "backprop": ("backprop", None, {}),
-    "gpipe": ("gpipe", None, {}),
-    "1f1b-flush": ("1f1b-flush", None, {}),
-}
 DROPOUT = (
     node("stem", "linear-stem", features=6),
     node("rev0", "rev-mlp", hidden=16, dropout=0.5),
@@ -39,15 +25,23 @@ NETWORKS = {"batch statistics": (REVNET, (3, 6, 6)), "dropout": (DROPOUT, (8,)),
 COUNT = 10
 
 
-def trained(network, case, accumulation, compute, *, chosen, precision=None):
-    method, schedule, settings = case
+DEPTHS = {"method": "petra", "schedule": (8, 8, 5, 3, 2, 1)}
+LOCKSTEP = {"method": "petra", "schedule": "lockstep"}
+PAIRS = {name: tuple(zip(*[(table.name for table in nodes)] * 2, strict=True)) for name, (nodes, _) in NETWORKS.items()}
+"""Stages of two nodes each, so that the last one holds more than the head."""
+ROWS = pairwise(
+    list(product(POINTS, NETWORKS, ("per-block", "pairs"), (1, 3))),
+    lambda row: {**row[0].factors, "network": row[1], "stages": row[2], "accumulation": row[3]},
+)
+
+
+def trained(network, settings, accumulation, compute, *, chosen, precision=None, stages="per-block"):
     nodes, shape = NETWORKS[network]
     built = pipeline(
         nodes,
         shape,
-        method=method,
-        schedule=schedule,
-        settings=settings,
+        **settings,
+        stages=PAIRS[network] if stages == "pairs" else stages,
         accumulation=accumulation,
         compute=compute,
         precision=precision,
@@ -86,13 +80,19 @@ def differing(one, other):
     return [key for key, value in one.items() if not torch.equal(torch.as_tensor(value), torch.as_tensor(other[key]))]
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("case", CASES)
-def test_same_bits(network, case, accumulation):
+@pytest.mark.parametrize(("point", "network", "stages", "accumulation"), ROWS, ids=str)
+def test_same_bits(point, network, stages, accumulation):
     plain, probed = (
-        everything(*trained(network, CASES[case], accumulation, "float32", chosen=chosen))
+        everything(*trained(network, point.settings, accumulation, "float32", chosen=chosen, stages=stages))
         for chosen in ([], [0, 4, 5, COUNT - 1])
+    )
+    assert differing(plain, probed) == []
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_same_bits_under_listed_depths(network):
+    plain, probed = (
+        everything(*trained(network, DEPTHS, 3, "float32", chosen=chosen)) for chosen in ([], [0, 4, 5, COUNT - 1])
     )
     assert differing(plain, probed) == []
 
@@ -102,9 +102,7 @@ def test_same_bits(network, case, accumulation):
 )
 def test_same_bits_in_every_precision(compute, precision):
     plain, probed = (
-        everything(
-            *trained("batch statistics", CASES["petra-lockstep"], 3, compute, chosen=chosen, precision=dict(precision))
-        )
+        everything(*trained("batch statistics", LOCKSTEP, 3, compute, chosen=chosen, precision=dict(precision)))
         for chosen in ([], [0, 4, 5])
     )
     assert differing(plain, probed) == []
@@ -112,7 +110,7 @@ def test_same_bits_in_every_precision(compute, precision):
 
 def test_a_disturbance_would_be_seen():
     """One bit of one parameter, before the second epoch."""
-    built, seen = trained("dropout", CASES["petra-lockstep"], 1, "float32", chosen=[])
+    built, seen = trained("dropout", LOCKSTEP, 1, "float32", chosen=[])
     before = everything(built, seen)
     parameter = built.executors[0].updater.parameters[0]
     with torch.no_grad():
