@@ -1,17 +1,20 @@
-# Two commands: `make quickstart` and `make test`. Both install into .venv first.
+# Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test.
 PYTHON ?= python3
 TEST_PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: quickstart test check format clean
+.PHONY: quickstart test quick check format clean
 
 quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
 
 test: check
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile -m 'not slow and not processes'
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,11 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.support import ROOT
+
 torch.set_num_threads(1)
+# Processes that tests start find this checkout's package, whatever folder they start in.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 settings.register_profile("shared-machine", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("shared-machine")
 

@@ -31,6 +31,7 @@ DECLARATIONS = [
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
+@pytest.mark.processes
 def test_declarations_import_neither_torch_nor_numpy():
     imports = "; ".join(f"import petra_graph.catalog.{module}" for module in MODULES)
     code = f"import sys; {imports}; print(sorted({{'torch', 'numpy', 'torchvision', 'PIL'}} & set(sys.modules)))"

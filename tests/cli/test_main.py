@@ -10,6 +10,7 @@ import pytest
 
 from petra_graph.cli import main as front
 from petra_graph.errors import Interrupted, NoFeasiblePlan, PluginError, Problem, RunFailed, SpecError
+from tests.support import ROOT
 
 VERBS = """\
 run SPEC --set --processes --dry-run --json
@@ -128,6 +129,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):
         front.main(["run"])
 
 
+@pytest.mark.processes
 def test_an_output_that_nobody_reads_any_more_is_no_error():
     # `head -c1` closes the pipe while the schema is still being written.
     command = f"{sys.executable} -m petra_graph schema | head -c1"
@@ -135,13 +137,14 @@ def test_an_output_that_nobody_reads_any_more_is_no_error():
     assert (done.stdout, done.stderr) == ("{", "")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_an_output_that_the_locale_has_no_characters_for_is_no_error(pytestconfig, form):
+def test_an_output_that_the_locale_has_no_characters_for_is_no_error(form):
     command = [sys.executable, "-m", "petra_graph", "plan", "specs/quickstart.toml", "--format", form]
 
     def output(encoding):
         variables = os.environ | {"PYTHONIOENCODING": encoding}
-        return subprocess.run(command, capture_output=True, check=True, cwd=pytestconfig.rootpath, env=variables).stdout
+        return subprocess.run(command, capture_output=True, check=True, cwd=ROOT, env=variables).stdout
 
     whole = output("utf-8").decode()
     found = output("latin-1").decode("latin-1")
@@ -160,6 +163,7 @@ def program(*arguments):
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "imported"),
     [
@@ -170,6 +174,6 @@ def program(*arguments):
         (["validate", "specs/quickstart.toml"], "0 ['attrs', 'networkx']"),
     ],
 )
-def test_what_is_imported(pytestconfig, monkeypatch, arguments, imported):
-    monkeypatch.chdir(pytestconfig.rootpath)
+def test_what_is_imported(monkeypatch, arguments, imported):
+    monkeypatch.chdir(ROOT)
     assert program(*arguments) == imported

@@ -15,8 +15,6 @@ from tests.support import ROOT
 from tests.support.runs import SPEC
 
 QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
-TABLE_3 = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
-"""GB; savings of the first: 2.0, 52.3, 54.3 %."""
 
 
 @pytest.fixture
@@ -42,17 +40,17 @@ def printed(told, *arguments):
     return out
 
 
-def test_table_3_of_the_paper_and_the_true_bytes_beside_it(told):
-    rows = json.loads(
-        printed(told, "plan", "specs/revnet50_imagenet.toml", "--set", "method.accumulation=1", "--compare", "--json")
-    )["rows"]
-    lockstep = {row["method"]: row for row in rows if row["schedule"] == "lockstep"}
-    assert {method: round(row["paper_total"] / 1e9, 2) for method, row in lockstep.items()} == TABLE_3
-    savings = [round(100 * lockstep[method]["paper_saving"], 1) for method in TABLE_3]
-    assert savings == [0.0, 2.0, 52.3, 54.3]
-    true = [lockstep[method]["memory_total"] for method in TABLE_3]
+def test_the_true_bytes_stand_beside_table_3_of_the_paper(told):
+    """The table itself is in `tests/compiler/memory/test_paper.py`."""
+    spec = str(ROOT / "specs" / "revnet50_imagenet.toml")
+    found = json.loads(printed(told, "plan", spec, "--set", "method.accumulation=1", "--compare", "--json"))["rows"]
+    rows = [row for row in found if row["schedule"] == "lockstep"]
+    assert [row["method"] for row in rows] == ["pipedream", "dsp", "delayed-reconstructed", "petra"]
+    whole = rows[0]["paper_total"]
+    assert [row["paper_saving"] for row in rows] == pytest.approx([1 - row["paper_total"] / whole for row in rows])
+    true = [row["memory_total"] for row in rows]
     assert true == sorted(true, reverse=True)
-    assert all(total > paper * 1e9 for total, paper in zip(true, TABLE_3.values(), strict=True))
+    assert all(row["memory_total"] > row["paper_total"] for row in rows)
 
 
 def test_text(told, spec):

@@ -68,6 +68,7 @@ def test_no_figure(here, capsys):
     assert "Missing option '--figure'" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_a_report_needs_no_torch(probed):
     code = "import sys; from petra_graph.cli.main import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, "report", str(probed), "--figure", "fidelity"]

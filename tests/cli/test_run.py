@@ -143,6 +143,7 @@ def intact_after_interruption() -> None:
     assert json.loads((directory / "env.json").read_text())
 
 
+@pytest.mark.processes
 def test_ctrl_c_without_a_terminal(write):
     """The signal reaches the whole group, loader processes included, as a shell's does."""
     write("small.toml", ENDLESS)
@@ -167,6 +168,7 @@ def test_ctrl_c_without_a_terminal(write):
     intact_after_interruption()
 
 
+@pytest.mark.processes
 def test_ctrl_c_on_a_terminal(write):
     """A run with its bar, ended by the key itself, leaves the terminal as it was."""
     write("small.toml", ENDLESS)

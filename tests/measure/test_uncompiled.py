@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 import torch
@@ -29,6 +31,7 @@ assert torch._dynamo.__file__
 """
 
 
+@pytest.mark.processes
 def test_the_compiler_is_imported_only_for_more_than_marks():
     result = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -273,6 +273,7 @@ def test_whatever_is_written_ends_in_problems_that_are_located(tmp_path_factory,
     assert all(problem.where is not None and problem.message for problem in found(str(path), overrides))
 
 
+@pytest.mark.processes
 def test_validation_imports_neither_torch_nor_numpy(write):
     name = write("a.toml", ARCHITECTURE)
     program = (

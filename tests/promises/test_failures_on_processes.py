@@ -15,6 +15,7 @@ from petra_graph.cli.main import main
 from tests.support.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
 from tests.support.runs import only_run, summary_of
 
+pytestmark = pytest.mark.processes
 FAULTY = """\
 import time
 from petra_graph.catalog.blocks.residual import RevMlp

@@ -17,6 +17,7 @@ from tests.support.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, childr
 from tests.support.processes import environment
 from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
 
+pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
 
 
@@ -97,6 +98,7 @@ def share_a_run(agents: list[subprocess.Popen[str]]) -> None:
     assert weights_bytes(only_run()) == expected
 
 
+@pytest.mark.slow
 def test_two_nodes_on_the_loopback(shared_folder):
     address = f"127.0.0.1:{free_port()}"
     share_a_run([torchrun(node, address) for node in (0, 1)])
@@ -129,6 +131,7 @@ def namespaces():
                 subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
+@pytest.mark.slow
 def test_two_nodes_with_a_network_between_them(shared_folder, namespaces):
     """No loopback and no shared memory: each agent is in a network of its own."""
     share_a_run(

@@ -88,6 +88,7 @@ def petra_graph(*arguments, cwd):
     )
 
 
+@pytest.mark.processes
 def test_it_trains(folder):
     done = petra_graph("run", "local.toml", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -95,6 +96,7 @@ def test_it_trains(folder):
     assert summary["test"]["top1"] > 0.4  # chance is 0.1
 
 
+@pytest.mark.processes
 def test_it_is_valid_as_far_as_can_be_known_without_torch(folder):
     done = petra_graph("validate", "local.toml", cwd=folder)
     assert done.returncode == 0, done.stderr

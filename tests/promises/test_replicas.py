@@ -13,6 +13,7 @@ from petra_graph.cli.main import main
 from tests.support.forks import ended, ranks, under_way, until
 from tests.support.runs import events, only_run, summary_of, weights_bytes
 
+pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
 EXACT = ("--set", "precision.compute=float64", "--set", 'data.options.dtype="float64"')
 TWICE = ("--set", "partition.replicas=2")

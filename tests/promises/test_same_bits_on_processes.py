@@ -13,6 +13,7 @@ import pytest
 from tests.support.processes import ended, started, store
 from tests.support.same_bits_cases import CASES, in_one_process
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PATIENCE_SECONDS = 150
 
 

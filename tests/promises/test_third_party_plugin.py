@@ -10,6 +10,7 @@ import pytest
 from tests.support import ROOT
 from tests.support.environments import environment
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 BLOCK = "rev-convnext"
 

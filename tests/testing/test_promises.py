@@ -550,6 +550,7 @@ def test_declarations_that_disagree_with_their_class():
     assert "Pretends does not subclass Reversible" in message(declaration(Pretends), 1)
 
 
+@pytest.mark.processes
 def test_declarations_that_import_torch():
     check_imports_no_torch("petra_graph.registry.contracts")
     with pytest.raises(BrokenPromise, match=r"no torch: importing petra_graph\.blocks imports torch"):

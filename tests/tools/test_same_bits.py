@@ -109,6 +109,8 @@ def test_every_case_has_a_network_and_a_name_of_its_own():
     assert any(case.launcher for case in cases)
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_the_working_tree_equals_itself(tmp_path, monkeypatch):
     networks, _ = same_bits.read_cases("")
     cases = [Case(name="alone", set=("run.epochs=1",), network="branches")]

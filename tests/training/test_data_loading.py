@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -147,18 +146,17 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_workers_without_their_tracebacks():
     command = [sys.executable, "-W", "ignore:This DataLoader will create", "-c", INTERRUPTED]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     process.stdout.readline()
-    began = time.monotonic()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert out.endswith("interrupted\n")
-    assert time.monotonic() - began < 20
 
 
 # --- parts of a micro-batch -------------------------------------------------------------------------------------------

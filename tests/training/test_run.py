@@ -182,6 +182,7 @@ def test_what_happened_before_in_the_process_does_not_matter(spec):
     assert weights_bytes(directory_of(spec)) == weights_bytes(one)
 
 
+@pytest.mark.processes
 def test_workers_do_not_change_the_bits(spec):
     assert weights_bytes(directory_of(spec, "data.workers=2")) == weights_bytes(directory_of(spec))
 
@@ -369,6 +370,7 @@ def test_a_second_interruption_stops_at_once(spec):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.processes
 def test_an_interruption_of_workers_leaves_none_behind(spec):
     run(spec, ["data.workers=2"], Interrupts("trained 1/2"))
     assert summary_of(only_run())["status"] == "interrupted"

@@ -10,6 +10,7 @@ from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.measure.costs import measure_costs
 from petra_graph.planning.check import check_spec
 from petra_graph.program.method import METHODS
+from tests.support import ROOT
 from tests.support.costs import UINT8, conditions
 from tests.support.pipelines import message_types
 
@@ -19,7 +20,7 @@ SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 
 @pytest.fixture(scope="module")
 def counted():
-    graph = check_spec("specs/revnet50_imagenet.toml").graph
+    graph = check_spec(str(ROOT / "specs" / "revnet50_imagenet.toml")).graph
     table = measure_costs(graph, conditions((3, 224, 224), batch=64, sample_dtype="uint8", normalisation=UINT8))
     messages = message_types({name: len(node.output_bytes) for name, node in table.nodes.items()})
     made = partition(graph, per_block(graph), ("cpu",))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
 PROGRAM = """
 import ctypes, sys
 from petra_graph.runtime.control.heap import keep_freed_memory

@@ -6,6 +6,7 @@ those of real processes, in shared memory.
 
 from __future__ import annotations
 
+import time
 from threading import Lock, Thread
 
 import pytest
@@ -22,6 +23,7 @@ from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 
 MICRO_BATCHES = 7
+PATIENCE_SECONDS = 30.0
 BATCH = 4
 SETTINGS = {"lockstep": {"schedule": "lockstep", "accumulation": 2}, "1f1b": {"schedule": "1f1b"}}
 
@@ -91,12 +93,15 @@ def trained(graph: str, settings, processes: int, policy: str):
     made = [Process(built, ranks, rank, running) for rank in range(processes)]
     connect(made)
     data = [(x.float(), y) for x, y in batches(SHAPES[graph], MICRO_BATCHES, size=BATCH)]
-    threads = [Thread(target=process.train, args=(policy, data)) for process in made]
+    # Daemons: Python does not wait at its end for processes that wait for each other.
+    threads = [Thread(target=process.train, args=(policy, data), daemon=True) for process in made]
     for thread in threads:
         thread.start()
+    end = time.monotonic() + PATIENCE_SECONDS
     for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
+        thread.join(timeout=max(0.0, end - time.monotonic()))
+    waiting = [process for process, thread in zip(made, threads, strict=True) if thread.is_alive()]
+    assert not waiting, "; ".join(f"process {one.rank} waits after {one.performed[-1:]}" for one in waiting)
     for process in made:
         if process.error is not None:
             raise process.error
