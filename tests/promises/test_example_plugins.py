@@ -1,0 +1,51 @@
+"""plugins/README.md makes a package with a plugin of each kind: pip installs it, its tests pass, its spec trains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.pages import Page, files_of
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("examples")
+    for name, text in files_of(Page(ROOT / "plugins" / "README.md")).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    python(folder, "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target=site", ".")
+    return folder
+
+
+def python(folder, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"HOME": str(folder), "PYTHONPATH": f"{folder / 'site'}:{ROOT}", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_spec_that_uses_all_of_them_trains(package):
+    spec = tomllib.loads((package / "examples.toml").read_text())
+    declared = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
+    used = {table["name"] for table in spec.values() if isinstance(table, dict) and "name" in table}
+    assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
+    nodes = (package / "petra_graph_examples" / "declared.py").read_text()
+    assert all(f'block="{block}"' in nodes for block in declared["petra_graph.blocks"])
+    summary = json.loads(python(package, "petra_graph", "run", "examples.toml", "--json"))
+    assert summary["test"]["top1"] > 0.9
+
+
+def test_its_own_tests_pass(package):
+    assert "2 passed" in python(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")

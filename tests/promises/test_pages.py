@@ -1,0 +1,215 @@
+"""What the pages of the repository show works: commands, listings, links."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.planning.schema import spec_schema
+from petra_graph.registry.registry import discover
+from tests.promises.test_specs import random_data
+from tests.support import ROOT
+from tests.support.pages import Page, copy_by_links, pages, unnamed_listings
+
+PAGES = pages()
+COMMANDS: dict[tuple[str, ...], Page] = {}
+"""Each command once, in the order of pages, with the first page that shows it."""
+for _page in PAGES:
+    for _command in _page.commands:
+        COMMANDS.setdefault(_command, _page)
+
+
+def by_name(page: Page) -> str:
+    return page.name
+
+
+def test_there_are_pages():
+    names = {page.name for page in PAGES}
+    assert {"README.md", "specs/README.md", "plugins/README.md", "plugins/petra-graph-convnext/README.md"} <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_links_lead_somewhere(page):
+    assert list(page.broken_links()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_nothing_is_left_to_be_filled_in(page):
+    prose = re.sub(r"`[^`]*`", "", page.prose)
+    assert not re.findall(r"\b[A-Z]+_[A-Z]+\b|\bTODO\b|\bTBD\b", prose)
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder for the commands of each page: the page's package, or the whole repository, by links."""
+    made: dict[Path, Path] = {}
+
+    def folder(page: Page) -> Path:
+        source = page.path.parent if (page.path.parent / "pyproject.toml").exists() else ROOT
+        if source not in made:
+            made[source] = tmp_path_factory.mktemp("shown") / source.name
+            copy_by_links(source, made[source])
+        return made[source]
+
+    return folder
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] == "petra-graph"], ids=" ".join)
+def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install_from):
+    page = COMMANDS[command]
+    monkeypatch.chdir(folders(page))
+    if page.path.parent != ROOT and (page.path.parent / "pyproject.toml").exists():
+        install_from(page.path.parent)
+    assert main(shortened(command[1:])) == 0
+    assert capsys.readouterr().out
+
+
+def shortened(arguments):
+    """The same command without its training, and without data that is not here."""
+    arguments = list(arguments)
+    if arguments[0] == "run":
+        arguments += [] if "--dry-run" in arguments else ["--dry-run"]
+        arguments += [] if re.search(r"quickstart|digits", arguments[1]) else random_data(Path(arguments[1]))
+    return arguments
+
+
+@pytest.fixture
+def install_from(install, monkeypatch):
+    """Put a package's entry points and modules on Python's path; test_third_party_plugin.py installs it with pip."""
+
+    def install_package(folder: Path) -> None:
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        groups = (
+            "\n".join([f"[{group}]", *(f"{name} = {target}" for name, target in points.items())])
+            for group, points in project["entry-points"].items()
+        )
+        install(project["name"], "\n".join(groups))
+        monkeypatch.syspath_prepend(str(folder / "src"))
+
+    return install_package
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one[0] == "torchrun"], ids=" ".join)
+def test_a_command_of_torchrun(command, folders, monkeypatch, capsys):
+    monkeypatch.chdir(folders(COMMANDS[command]))
+    assert main(shortened(what_torchrun_starts(command[1:]))) == 0
+    assert capsys.readouterr().out
+
+
+def what_torchrun_starts(arguments):
+    """What follows its own options; tests.promises.test_launch runs two such agents for real."""
+    from torch.distributed.run import get_args_parser
+
+    parsed = get_args_parser().parse_args(arguments)
+    assert (parsed.module, parsed.training_script) == (True, "petra_graph")
+    return parsed.training_script_args
+
+
+def test_commands_of_make():
+    for target in {command[1:] for command in COMMANDS if command[0] == "make"}:
+        subprocess.run(["make", "--dry-run", *target], cwd=ROOT, capture_output=True, check=True)
+
+
+def test_commands_of_tools_are_parsed_by_them():
+    shown = [command[1:] for command in COMMANDS if command[0] == "python"]
+    parser = ROOT / "tests" / "support" / "parse_commands.py"
+    done = subprocess.run(
+        [sys.executable, str(parser)], input=json.dumps(shown), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
+
+
+def test_commands_are_of_programs_that_these_tests_know():
+    others = {command for command in COMMANDS if command[0] not in {"make", "petra-graph", "torchrun", "python"}}
+    assert all(command[:2] == ("pip", "install") or command[0] in SET_UP for command in others), others
+
+
+SET_UP = {"git", "cd", "source", ".ci/run"}
+"""Programs with which a reader gets the repository, and its gate."""
+
+
+def test_scripts_for_slurm(monkeypatch, capsys):
+    scripts = [script for page in PAGES for script in page.listings("bash")]
+    assert scripts
+    monkeypatch.chdir(ROOT)
+    for script in scripts:
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        (inner,) = re.findall(r"srun bash -c '(torchrun .*?)'", script, re.DOTALL)
+        filled = re.sub(r'"\$\w+"', "1", inner.replace("\\\n", " "))
+        assert main([*what_torchrun_starts(shlex.split(filled)[1:]), "--dry-run"]) == 0
+        assert "stages: 7" in capsys.readouterr().out
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+SCHEMA = jsonschema.Draft202012Validator(spec_schema(discover().only(["petra-graph"])))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if unnamed_listings(page, "toml")], ids=by_name)
+def test_parts_of_specs_are_as_the_schema_says(page):
+    plugin = page.path.parent.parent.name == "plugins"  # its own blocks are not in the schema
+    for listing in unnamed_listings(page, "toml"):
+        values = tomllib.loads(listing)
+        faults = [error.message for error in SCHEMA.iter_errors(values | {"extends": "anything"})]
+        assert faults == [] or plugin, listing
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```toml\n#:schema" in page.text], ids=by_name)
+def test_whole_specs_would_run(page, write, capsys):
+    for listing in page.listings("toml"):
+        if listing.startswith("#:schema"):
+            assert main(["run", write("spec.toml", listing), "--dry-run"]) == 0
+            assert capsys.readouterr().out
+
+
+def test_the_spec_of_the_readme_is_the_quickstarts():
+    shown = tomllib.loads(Page(ROOT / "README.md").listings("toml")[0])
+    real = tomllib.loads((ROOT / "specs/quickstart.toml").read_text())
+    assert shown["method"] == real["method"]
+    assert all(node in real["graph"]["node"] for node in shown["graph"]["node"])
+
+
+OWN_BLOCKS = {page: listing for page in PAGES for listing in page.listings("python") if "\nclass MyBlock(" in listing}
+
+
+@pytest.mark.parametrize("page", OWN_BLOCKS, ids=by_name)
+def test_an_own_block_trains(page, write, capsys):
+    write("my_module.py", OWN_BLOCKS[page])
+    spec = (ROOT / "specs/quickstart.toml").read_text().replace('"rev-basic"', '"my_module:MyBlock"')
+    write("spec.toml", spec)
+    assert main(["run", "spec.toml", "--set", "run.epochs=1"]) == 0
+    assert "quickstart: done (epochs: 1" in capsys.readouterr().out
+
+
+def test_every_python_listing_is_a_file_or_an_own_block():
+    for page in PAGES:
+        assert all("\nclass MyBlock(" in listing for listing in unnamed_listings(page, "python")), page.name
+
+
+MISTAKES = {
+    page: found[0] for page in PAGES if (found := re.findall(r"```\n(specs/a\.toml:.*?)```", page.text, re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("page", MISTAKES, ids=by_name)
+def test_a_mistake_is_reported_as_shown(page, write, capsys):
+    quickstart = (ROOT / "specs/quickstart.toml").read_text()
+    write("specs/a.toml", quickstart.replace("schedule =", "schedul ="))
+    assert main(["validate", "specs/a.toml"]) == 2
+    reported = capsys.readouterr().err.splitlines()
+    shown = MISTAKES[page].splitlines()
+    assert reported[0].split(": ", 1)[1] == shown[0].split(": ", 1)[1]
+    assert "did you mean 'schedule'?" in reported[2]
+    assert shown[2] == reported[2]
