@@ -1,8 +1,8 @@
 """Single values set from the command line: `--set method.name=backprop`.
 
 The key is a TOML key; an item of an array has its index as key or, in an array of tables, its `name`. The value is a
-TOML value, or else text. A `--set` assigns: a whole table replaces the table before it. `--set format=2` states the format
-of the other keys that are set, as a file does of its own.
+TOML value, or else text. A `--set` assigns: a whole table replaces the table before it. `--set format=2` states the
+format of the other keys that are set, as a file does of its own.
 
 Decision: plugin names are set before all other keys, because another plugin's name drops the options of the plugin
 before it; the order of `--set` on the command line must not decide which options survive.
