@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from petra_graph.planning.schema import spec_schema
 from petra_graph.registry.registry import discover
 from tools.spec_reference import PAGE, generated
@@ -17,12 +15,12 @@ def test_the_page_is_current():
     assert generated(PAGE_TEXT) == PAGE_TEXT, "run `python -m tools.spec_reference --write`"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [("| `epochs` | integer ≥ 1 |", "| `epochs` | integer |"), ("62,314", "62,315")]
-)
-def test_a_changed_cell_is_put_right(old, new):
-    assert PAGE_TEXT.count(old) == 1
-    assert generated(PAGE_TEXT.replace(old, new)) == PAGE_TEXT
+def test_changed_cells_are_put_right():
+    changed = PAGE_TEXT
+    for old, new in (("| `epochs` | integer ≥ 1 |", "| `epochs` | integer |"), ("62,314", "62,315")):
+        assert PAGE_TEXT.count(old) == 1
+        changed = changed.replace(old, new)
+    assert generated(changed) == PAGE_TEXT
 
 
 def test_every_key_and_every_option_has_a_row():
