@@ -54,6 +54,7 @@ def test_a_step_is_a_function_of_that_name(step):
     assert callable(pkgutil.resolve_name(f"petra_graph.{module}:{function}"))
 
 
+@pytest.mark.processes
 def test_steps_without_torch_import_none():
     modules = [f"petra_graph.{name.rpartition('.')[0]}" for name, torch in STEPS if torch == "no"]
     code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"

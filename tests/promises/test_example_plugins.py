@@ -12,6 +12,8 @@ import pytest
 from tests.support import ROOT
 from tests.support.pages import Page, files_of
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):

@@ -57,8 +57,8 @@ def test_named_modules_exist(page):
         assert name in WRITTEN or any((folder / name).exists() for folder in around), name
 
 
-WRITTEN = {"spec.toml", "resolved.toml", "env.json", "plan.json", "summary.json", "failure.json"}
-"""What a run writes into its directory."""
+WRITTEN = {"spec.toml", "resolved.toml", "env.json", "plan.json", "summary.json", "failure.json", "my_module.py"}
+"""What a run writes into its directory, or a reader beside a spec."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -135,6 +135,7 @@ def test_commands_of_make():
         subprocess.run(["make", "--dry-run", *target], cwd=ROOT, capture_output=True, check=True)
 
 
+@pytest.mark.processes
 def test_commands_of_tools_are_parsed_by_them():
     shown = [command[1:] for command in COMMANDS if command[0] == "python"]
     parser = ROOT / "tests" / "support" / "parse_commands.py"
