@@ -38,6 +38,14 @@ def test_there_are_pages():
     assert {"README.md", "specs/README.md", "plugins/README.md", "plugins/petra-graph-convnext/README.md"} <= names
 
 
+README_LINES = 200
+"""What a visitor reads at once; everything else is on the page of the folder that it is about."""
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+
+
 @pytest.mark.parametrize("page", PAGES, ids=by_name)
 def test_links_lead_somewhere(page):
     assert list(page.broken_links()) == []
