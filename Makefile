@@ -14,7 +14,7 @@ test: check
 	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile -m 'not slow and not processes'
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile -m 'not slow and not processes' --hypothesis-profile quick
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -129,7 +130,7 @@ def _worker(launcher: int, rank: int) -> int:
     raise RuntimeError(message)
 
 
-def _until(condition, launcher: subprocess.Popen) -> None:  # noqa: ANN001
+def _until(condition: Callable[[], object], launcher: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + _LIMIT_SECONDS
     while not condition():
         if launcher.poll() is not None or time.monotonic() > end:

@@ -63,7 +63,7 @@ def main(minutes: float, processes: int, spec: str | None, settle: float) -> Non
     click.echo(json.dumps(result, indent=2))
 
 
-def _watched(launcher: subprocess.Popen, settle: float, seconds: float) -> list[tuple[float, list[float]]]:
+def _watched(launcher: subprocess.Popen[bytes], settle: float, seconds: float) -> list[tuple[float, list[float]]]:
     """Return each process's MiB at every look; stop the run at the end."""
     began, found = time.monotonic(), list[tuple[float, list[float]]]()
     try:

@@ -103,6 +103,7 @@ def _trained(job: dict[str, Any], folder: str) -> int:
     for process in ranks:
         process.join(max(0.1, end - time.monotonic()))
         if process.is_alive():
+            assert process.pid is not None
             os.killpg(process.pid, signal.SIGKILL)
             process.join()
     return next((process.exitcode for process in ranks if process.exitcode), 0)
@@ -152,7 +153,7 @@ def _modules_from_elsewhere(folder: str) -> list[str]:
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

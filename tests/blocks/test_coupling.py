@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from attrs import frozen
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -13,6 +13,8 @@ from petra_graph.blocks import AdditiveCoupling, Reversible, TwoFunctionCoupling
 from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
 
 FEATURES = 6
+EXAMPLES = 25
+"""Of every block."""
 
 
 @frozen(kw_only=True)
@@ -164,6 +166,7 @@ def test_it_keeps_every_promise(block):
     check_block(block_class, [(FEATURES,)] * block_class.streams, options)
 
 
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6), features=st.integers(1, 8))
 @pytest.mark.parametrize("block", ALL_BLOCKS)
 def test_it_is_inverted_at_any_shape(block, seed, batch, features):
@@ -172,6 +175,7 @@ def test_it_is_inverted_at_any_shape(block, seed, batch, features):
     check_inverse(Trial.of(block_class, inputs, options, batch=batch, seed=seed))
 
 
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), batch=st.integers(2, 6))
 @pytest.mark.parametrize("block", ALL_BLOCKS)
 def test_its_gradients_are_plain_autograds(block, seed, batch):

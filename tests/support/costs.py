@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 import torch
@@ -16,13 +17,13 @@ from petra_graph.program.memory import StageBytes
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
-from tests.support.pipelines import CLASSES, Pipeline, built_graph, pipeline, training
+from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
 
 UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
-def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd", **changes) -> Conditions:
+def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd", **changes: Any) -> Conditions:
     chosen = training(optimizer, lambda _: 0.05, {})
     usual = Conditions(
         batch=batch,
@@ -53,11 +54,11 @@ def messages_of(table: CostTable) -> MessageTypes:
     return MessageTypes(streams=streams, batch=table.micro_batch)
 
 
-def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes) -> CostTable:
+def costs(nodes: Sequence[NodeSpec], shape: tuple[int, ...], **changes: Any) -> CostTable:
     return measure_costs(built_graph(nodes), conditions(shape, **changes))
 
 
-def samples(shape: tuple[int, ...], count: int, size: int):
+def samples(shape: tuple[int, ...], count: int, size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     return [
         (torch.randn(size, *shape, generator=generator), torch.randint(CLASSES, (size,), generator=generator))
@@ -70,9 +71,9 @@ def predicted_and_measured(
     shape: tuple[int, ...],
     *,
     batch: int = 4,
-    compute: str = "float32",
+    compute: Compute = "float32",
     optimizer: str = "sgd",
-    **settings,
+    **settings: Any,
 ) -> tuple[Sequence[StageBytes], Sequence[int]]:
     """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
     built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)

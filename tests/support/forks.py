@@ -83,6 +83,7 @@ class Rank:
         return self.process.exitcode
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        assert self.process.pid is not None
         os.kill(self.process.pid, number)
 
 
@@ -124,9 +125,9 @@ def ranks(
     try:
         yield running
     finally:
-        for rank in running:
-            rank.process.kill()
-            rank.process.join()
+        for one in running:
+            one.process.kill()
+            one.process.join()
 
 
 @contextlib.contextmanager
@@ -188,8 +189,8 @@ def ended(running: Sequence[Rank], seconds: float = PATIENCE_SECONDS) -> list[in
     end = time.monotonic() + seconds
     for rank in running:
         rank.process.join(max(0.1, end - time.monotonic()))
-    codes = [rank.code for rank in running]
-    assert None not in codes, "\n".join(rank.said for rank in running)
+    codes = [code for rank in running if (code := rank.code) is not None]
+    assert len(codes) == len(running), "\n".join(rank.said for rank in running)
     return codes
 
 
@@ -204,7 +205,7 @@ def until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
 def at_work_in(folder: Path) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.spec.model import NodeSpec
+from petra_graph.spec.model import Kind, NodeSpec
 from tests.support.pipelines import CLASSES, node
 
 FEATURES = 3
 
 
 @st.composite
-def networks(draw, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpec, ...]:
+def networks(draw: st.DrawFn, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpec, ...]:
     """Nodes of a graph that keeps every rule: a stem, reversible and merging nodes, and a head that reads every end.
 
     Reversible blocks may stand as buffered nodes. Every stream has FEATURES features.
@@ -23,7 +23,8 @@ def networks(draw, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpe
         known = [table.name for table in nodes]
         readable = st.sampled_from(known)
         if draw(st.booleans()):
-            kind = draw(st.sampled_from(["reversible", "reversible", "buffered"]))
+            kinds: list[Kind] = ["reversible", "reversible", "buffered"]
+            kind = draw(st.sampled_from(kinds))
             inputs = [draw(readable)]
             made = node(f"n{index}", "rev-mlp", kind=kind, inputs=inputs, hidden=2, activation="tanh")
         else:
@@ -38,7 +39,7 @@ def networks(draw, max_body: int = 6, *, shuffled: bool = True) -> tuple[NodeSpe
 
 
 @st.composite
-def cuts(draw, graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
+def cuts(draw: st.DrawFn, graph: NodeGraph) -> tuple[tuple[str, ...], ...]:
     """Stages of `graph` that form an acyclic graph: some topological order, cut into runs."""
     order: list[str] = []
     waiting = set(graph.nodes)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.channels import Edge
 
-def recorded_gradients(executor):
+
+def recorded_gradients(executor: StageExecutor) -> list[dict[str, torch.Tensor]]:
     """The gradient at each update of a stage, as it trains."""
     seen: list[dict[str, torch.Tensor]] = []
     step = executor.updater.step
 
-    def recording(norm=None):
+    def recording(norm: torch.Tensor | None = None) -> None:
         executor.updater.average()
         seen.append(
             {
@@ -22,11 +28,13 @@ def recorded_gradients(executor):
         )
         step(norm)
 
-    executor.updater.step = recording
+    executor.updater.step = recording  # type: ignore[method-assign]
     return seen
 
 
-def run_by_clock(executors, data, accumulation):
+def run_by_clock(
+    executors: Sequence[StageExecutor], data: Sequence[tuple[torch.Tensor, torch.Tensor]], accumulation: int
+) -> None:
     """PETRA equation (5): at each tick every stage does one forward, then one backward, then its update.
 
     A stage's forward of m falls on tick m + D - d and its backward on tick m + D + d, where d is its distance from the
@@ -34,7 +42,7 @@ def run_by_clock(executors, data, accumulation):
     """
     distance = [(executor.program.depth - 1) // 2 for executor in executors]
     deepest = max(distance)
-    edges = {}
+    edges: dict[tuple[str, Edge, int], Any] = {}
     done = [0] * len(executors)
     last = len(data) - 1
     for tick in range(len(data) + 2 * deepest):
@@ -54,8 +62,8 @@ def run_by_clock(executors, data, accumulation):
             m = tick - (deepest + d)
             if not 0 <= m <= last:
                 continue
-            received = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
-            for edge, message in executor.backward(m, received).items():
+            returned = {edge: edges.pop(("backward", edge, m)) for edge in executor.program.sends}
+            for edge, message in executor.backward(m, returned).items():
                 edges["backward", edge, m] = message
             done[index] += 1
             if done[index] % accumulation == 0 or m == last:

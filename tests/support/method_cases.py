@@ -96,11 +96,14 @@ class Point:
         return f"{name} {self.spec.schedule}{last}"
 
 
+LAST_STAGES: tuple[Literal["as-others", "keep-graph"], ...] = ("as-others", "keep-graph")
+
+
 def _points() -> Iterator[Point]:
     found: dict[Hashable, Point] = {}
     own: list[tuple[Keeps | None, BufferedKeeps | None]] = [(None, None)]
     keeps = [*own, *product(get_args(Keeps), get_args(BufferedKeeps))]
-    for name, last_stage in product(METHODS, ("as-others", "keep-graph")):
+    for name, last_stage in product(METHODS, LAST_STAGES):
         for schedule, (reversible, buffered) in product(METHODS[name].schedules, keeps):
             if schedule not in get_args(ScheduleName):
                 continue  # "auto" chooses depths, of which these schedules are examples.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from math import inf
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -17,12 +18,13 @@ from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, It
 SCHEDULES = ("lockstep", "1f1b", "sequential", "fill-drain")
 
 
-def chain(seconds: Sequence[float], devices: int | Sequence[DeviceBudget], **problem) -> PartitionProblem:
+def chain(seconds: Sequence[float], devices: int | Sequence[DeviceBudget], **problem: Any) -> PartitionProblem:
     """A chain of items with only work."""
     items = [Item(name=f"n{index}", seconds=value) for index, value in enumerate(seconds)]
     edges = [ItemEdge(producer=a.name, consumer=b.name) for a, b in pairwise(items)]
     hosts = plain_devices(devices) if isinstance(devices, int) else devices
-    return PartitionProblem(**({"items": items, "edges": edges, "devices": hosts} | problem))
+    usual: dict[str, Any] = {"items": items, "edges": edges, "devices": hosts}
+    return PartitionProblem(**(usual | problem))
 
 
 def plain_devices(count: int) -> tuple[DeviceBudget, ...]:
@@ -31,7 +33,7 @@ def plain_devices(count: int) -> tuple[DeviceBudget, ...]:
 
 @st.composite
 def problems(
-    draw, *, most: int = 10, branches: bool = False, limits: bool = True, stages: bool = True
+    draw: st.DrawFn, *, most: int = 10, branches: bool = False, limits: bool = True, stages: bool = True
 ) -> PartitionProblem:
     """A chain, perhaps with skips, or any graph with one end."""
     count = draw(st.integers(1, most))

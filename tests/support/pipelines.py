@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import Any, Literal
 
 import torch
 from attrs import frozen
 
+from petra_graph.blocks import Block, Streams
 from petra_graph.catalog.blocks import declared
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method, check_precision
@@ -26,16 +28,19 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.context import Policy, ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,
     DataSpec,
+    Dtype,
+    Kind,
     MethodSpec,
     NodeSpec,
     OptimizerSpec,
     PartitionSpec,
     PrecisionSpec,
+    RequestedSchedule,
     RunSpec,
     Spec,
 )
@@ -47,9 +52,14 @@ BLOCKS: dict[str, BlockDeclaration] = {
     if isinstance(value, BlockDeclaration)
 }
 CLASSES = 5
+Compute = Literal["float32", "float64", "bfloat16"]
+Batch = tuple[torch.Tensor, torch.Tensor]
+"""Samples and targets."""
 
 
-def node(name: str, block: str, *, kind: str | None = None, inputs: Sequence[str] | None = None, **options) -> NodeSpec:
+def node(
+    name: str, block: str, *, kind: Kind | None = None, inputs: Sequence[str] | None = None, **options: Any
+) -> NodeSpec:
     return NodeSpec(
         name=name, block=block, kind=kind, inputs=None if inputs is None else tuple(inputs), options=options
     )
@@ -103,7 +113,7 @@ class Pipeline:
             for key, value in module.state_dict().items()
         }
 
-    def train(self, batches, start: int = 0) -> list[HeadResult]:
+    def train(self, batches: Sequence[Batch], start: int = 0) -> list[HeadResult]:
         results: list[HeadResult] = []
         self.runtime.train(batches, range(start, start + len(batches)), results.append)
         return results
@@ -136,7 +146,7 @@ def message_types(streams: Mapping[str, int]) -> MessageTypes:
     return MessageTypes(streams={name: (StreamType((1,), "float32"),) * count for name, count in streams.items()})
 
 
-def not_needed(*_):
+def not_needed(*_: object) -> Any:
     raise AssertionError("stages, devices and depths are given: nothing is to be decided by cost")
 
 
@@ -168,23 +178,23 @@ def pipeline(
     shape: tuple[int, ...],
     *,
     method: str = "petra",
-    schedule: str | tuple[int, ...] | None = None,
-    settings: dict[str, str] | None = None,
+    schedule: RequestedSchedule | None = None,
+    settings: dict[str, Any] | None = None,
     accumulation: int = 1,
-    stages: tuple[tuple[str, ...], ...] | str = "per-block",
+    stages: tuple[tuple[str, ...], ...] | Literal["per-block"] = "per-block",
     devices: tuple[str, ...] = ("cpu",),
-    compute: str = "float64",
-    memory_format: str = "channels-last",
-    precision: dict | None = None,
+    compute: Compute = "float64",
+    memory_format: Literal["channels-last", "contiguous"] = "channels-last",
+    precision: dict[str, Any] | None = None,
     rate: Callable[[int], float] = lambda _: 0.05,
     optimizer: str = "sgd",
     clip: ClipSpec | None = None,
     seed: int = 0,
-    dtype: str | None = None,
-    policy: str = "arrival",
+    dtype: Dtype | None = None,
+    policy: Policy = "arrival",
     batch: int = 64,
     evaluation_batch: int | None = None,
-    **optimizer_options,
+    **optimizer_options: Any,
 ) -> Pipeline:
     spec = Spec(
         data=DataSpec(name="random", batch=batch, evaluation_batch=evaluation_batch),
@@ -203,13 +213,13 @@ def pipeline(
     return Pipeline(network=network, programs=programs, executors=made, runtime=runtime)
 
 
-def plain_network(built: Pipeline):
+def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Tensor], torch.Tensor]]:
     """The same modules, called one after another as one plain module."""
     graph = built.network.graph
     modules = {name: copy.deepcopy(module) for executor in built.executors for name, module in executor.modules.items()}
 
-    def forward(x):
-        streams = {"input": (x,)}
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        streams: dict[str, Streams] = {"input": (x,)}
         for name in graph.order:
             inputs = [stream for producer in graph.nodes[name].inputs for stream in streams[producer]]
             streams[name] = modules[name](*inputs)
@@ -218,7 +228,7 @@ def plain_network(built: Pipeline):
     return modules, forward
 
 
-def training(optimizer: str, rate: Callable[[int], float], options: dict) -> Training:
+def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
     from petra_graph.catalog.losses.declared import CROSS_ENTROPY
     from petra_graph.catalog.optimizers import declared as optimizers
 
@@ -231,7 +241,7 @@ def training(optimizer: str, rate: Callable[[int], float], options: dict) -> Tra
     )
 
 
-def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0):
+def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0) -> list[Batch]:
     generator = torch.Generator().manual_seed(seed)
     return [
         (
@@ -245,11 +255,13 @@ def batches(shape: tuple[int, ...], count: int, size: int = 4, seed: int = 0):
 class Batched:
     """Batches whose sizes are known, as a loader's are."""
 
-    def __init__(self, data, count: int | None = None) -> None:
+    sizes: list[int]
+
+    def __init__(self, data: Any, count: int | None = None) -> None:
         self.data = data if isinstance(data, Batched) or count else list(data)
         self.sizes = data.sizes if isinstance(data, Batched) else [0] * (count or len(self.data))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Batch]:
         return iter(self.data)
 
 
@@ -267,6 +279,6 @@ def relative_error(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor])
     return worst
 
 
-def _load(target: str):
+def _load(target: str) -> Any:
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)

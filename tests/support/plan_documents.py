@@ -89,7 +89,7 @@ def document(
     ]
     totals = {part: sum(stage["bytes"][part] for stage in stages) for part in (*PARTS, "total")}
     tick = max(busy for busy in _busy(stages).values())
-    made = {
+    made: dict[str, Any] = {
         "version": 1,
         "name": name,
         "method": "petra",
@@ -247,7 +247,7 @@ def _timeline(stages: Sequence[Document], tick: float, ticks: int) -> Iterator[D
 
 def comparison() -> Document:
     """Methods on one network; one of them has no plan."""
-    whole = {
+    whole: dict[str, Any] = {
         "memory_total": 45 * 2**30,
         "memory_peak": 9 * 2**30,
         "saving": 0.0,

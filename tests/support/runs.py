@@ -63,7 +63,8 @@ def events(directory: Path) -> list[dict[str, Any]]:
 
 
 def summary_of(directory: Path) -> dict[str, Any]:
-    return json.loads((directory / "summary.json").read_text())
+    found: dict[str, Any] = json.loads((directory / "summary.json").read_text())
+    return found
 
 
 def weights_bytes(directory: Path | str) -> bytes:

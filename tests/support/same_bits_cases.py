@@ -28,7 +28,7 @@ from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.context import Policy, ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.spec.model import ClipSpec, Transport
@@ -78,8 +78,8 @@ class Case:
     nodes: tuple[Any, ...] = EVERYTHING
     shape: tuple[int, ...] = (3, 6, 6)
     sharing: str = "even"
-    transport: str = "auto"
-    policy: str = "arrival"
+    transport: Transport = "auto"
+    policy: Policy = "arrival"
     delayed: bool = field(default=False)
     """Whether random operations of random stages sleep before they begin."""
 
@@ -131,12 +131,12 @@ def cases() -> Iterator[Case]:
             delayed=delayed,
         )
         for (method, schedule), accumulation, cut, sharing, policy, transport, delayed in product(
-            methods, (1, 4), (False, True), ("even", "balanced"), ("arrival", "static"), transports, (False, True)
+            methods, (1, 4), (False, True), ("even", "balanced"), get_args(Policy), transports, (False, True)
         )
         if schedule != "auto"  # It only chooses depths, and every method runs under those of other schedules.
     ]
     yield from pairwise(rows, Case.factors)
-    for schedule, policy in product(("lockstep", "1f1b"), ("arrival", "static")):
+    for schedule, policy in product(("lockstep", "1f1b"), get_args(Policy)):
         settings = {"method": "petra", "schedule": schedule, "accumulation": 4}
         yield Case(settings=settings, sharing="balanced", policy=policy, delayed=True)
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)

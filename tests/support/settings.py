@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
-from petra_graph.spec.model import RequestedSchedule
+from petra_graph.spec.model import NodeSpec, RequestedSchedule
 from tests.support.costs import costs, messages_of
 from tests.support.pipelines import CHAIN, built_graph
 
@@ -26,11 +28,13 @@ UNITS = {
 
 
 @cache
-def chain_costs():
+def chain_costs() -> CostTable:
     return costs(CHAIN, (8,))
 
 
-def devices(count: int, *, memory: int | None = None, link: Link | None = None, speeds: Sequence[str] = ()):
+def devices(
+    count: int, *, memory: int | None = None, link: Link | None = None, speeds: Sequence[str] = ()
+) -> tuple[Device, ...]:
     types = [DEVICE_TYPES[name] for name in speeds] or [DEVICE_TYPES["cpu"]] * count
     return tuple(
         Device(name=f"d{index}", type=types[index], memory_bytes=memory, link=link or Link()) for index in range(count)
@@ -47,15 +51,15 @@ def setting(
     memory: int | None = None,
     link: Link | None = None,
     keep_graph: bool = False,
-    nodes=CHAIN,
-    table=None,
-    **changes,
+    nodes: Sequence[NodeSpec] = CHAIN,
+    table: CostTable | None = None,
+    **changes: Any,
 ) -> PlannerInputs:
     """Return the chain's setting on `count` devices; `weights` says which nodes take longer than others."""
     chosen = METHODS[method]
     heavier = weights or {}
 
-    def clock(name, operation):
+    def clock(name: str, operation: str) -> float:
         return heavier.get(name, 1.0) * UNITS.get(operation, 0.0)
 
     hosts = devices(count, memory=memory, link=link)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from typing import Any
 
 from attrs import evolve
 from hypothesis import strategies as st
@@ -12,11 +13,12 @@ from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.channels import ChannelKey, Direction, Edge
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Flush, NodeSpec, Schedule, ScheduleName
 from tests.support.graph_strategies import cuts, networks
 from tests.support.pipelines import built_graph, message_types
 
@@ -30,7 +32,7 @@ def chain_edge(stage: int) -> Edge:
 
 
 def programs(
-    stages: int, schedule: str | tuple[int, ...] = "1f1b", *, accumulation: int = 1, flush: str = "drain"
+    stages: int, schedule: Schedule = "1f1b", *, accumulation: int = 1, flush: Flush = "drain"
 ) -> tuple[StageProgram, ...]:
     """A chain's programs, as far as the time model reads them."""
     ahead = depths(schedule, [stages - j for j in range(1, stages + 1)], accumulation)
@@ -71,13 +73,13 @@ def timed(
 
 def chain(
     stages: int,
-    schedule: str | tuple[int, ...] = "1f1b",
+    schedule: Schedule = "1f1b",
     seconds: StageSeconds | Sequence[StageSeconds] = UNITS,
     *,
     accumulation: int = 1,
-    flush: str = "drain",
+    flush: Flush = "drain",
     message: MessageBytes | None = None,
-    **more,
+    **more: Any,
 ) -> Pipeline:
     each = [seconds] * stages if isinstance(seconds, StageSeconds) else seconds
     made = programs(stages, schedule, accumulation=accumulation, flush=flush)
@@ -85,7 +87,14 @@ def chain(
     return timed(made, each, channel_bytes=sizes, **more)
 
 
-def graph_programs(nodes, stages=None, *, method="petra", schedule="1f1b", accumulation=1) -> tuple[StageProgram, ...]:
+def graph_programs(
+    nodes: Sequence[NodeSpec],
+    stages: Sequence[Sequence[str]] | None = None,
+    *,
+    method: str = "petra",
+    schedule: Schedule = "1f1b",
+    accumulation: int = 1,
+) -> tuple[StageProgram, ...]:
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
@@ -101,7 +110,7 @@ ANY_LINK = st.builds(
 
 
 @st.composite
-def gaps_to_depths(draw, stages: int, widest: int = 3) -> tuple[int, ...]:
+def gaps_to_depths(draw: st.DrawFn, stages: int, widest: int = 3) -> tuple[int, ...]:
     found = [1]
     for _ in range(stages - 1):
         found.insert(0, found[0] + draw(st.integers(0, widest)))
@@ -109,7 +118,9 @@ def gaps_to_depths(draw, stages: int, widest: int = 3) -> tuple[int, ...]:
 
 
 @st.composite
-def chains(draw, max_stages: int = 5, *, capacity: bool = True, flush: bool = True, overlap: bool = True) -> Pipeline:
+def chains(
+    draw: st.DrawFn, max_stages: int = 5, *, capacity: bool = True, flush: bool = True, overlap: bool = True
+) -> Pipeline:
     """Chains of unequal stages on their own devices, in any order that goes on."""
     stages = draw(st.integers(1, max_stages))
     accumulation = draw(st.integers(1, 4))
@@ -120,10 +131,11 @@ def chains(draw, max_stages: int = 5, *, capacity: bool = True, flush: bool = Tr
 
 
 @st.composite
-def graphs(draw, *, capacity: bool = True, shared: bool = False, overlap: bool = True) -> Pipeline:
+def graphs(draw: st.DrawFn, *, capacity: bool = True, shared: bool = False, overlap: bool = True) -> Pipeline:
     """Stages with skips and branches between them, under any schedule; `shared` lets devices host several."""
     nodes = draw(networks(max_body=5))
-    schedule = draw(st.sampled_from(["lockstep", "1f1b", "sequential"]))
+    names: list[ScheduleName] = ["lockstep", "1f1b", "sequential"]
+    schedule = draw(st.sampled_from(names))
     made = graph_programs(
         nodes, draw(cuts(built_graph(nodes))), schedule=schedule, accumulation=draw(st.integers(1, 3))
     )
@@ -131,7 +143,14 @@ def graphs(draw, *, capacity: bool = True, shared: bool = False, overlap: bool =
     return _model(draw, made, capacity=capacity, overlap=overlap, devices=devices)
 
 
-def _model(draw, made: Sequence[StageProgram], *, capacity: bool, overlap: bool, devices=None) -> Pipeline:
+def _model(
+    draw: st.DrawFn,
+    made: Sequence[StageProgram],
+    *,
+    capacity: bool,
+    overlap: bool,
+    devices: Sequence[str] | None = None,
+) -> Pipeline:
     edges = [edge for program in made for edge in program.sends]
     sizes = st.integers(0, 6)
     found = timed(
@@ -152,5 +171,5 @@ def capacities(model: Pipeline) -> dict[ChannelKey, int]:
     return {key: channel.capacity for key, channel in model.channels.items() if channel.capacity is not None}
 
 
-def channel(stage: int, direction: str) -> ChannelKey:
+def channel(stage: int, direction: Direction) -> ChannelKey:
     return ChannelKey(chain_edge(stage), direction)

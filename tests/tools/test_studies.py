@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from petra_graph.cli.main import main as petra_graph
 from petra_graph.errors import SpecError
+from tests.support import ROOT
 from tests.support.runs import SPEC
 from tools.studies import figure4, seeds, study, table4
 from tools.studies.study import Case, Study
@@ -139,7 +140,8 @@ def test_variants_are_compared_over_seeds(spec, tmp_path):
 
 
 @pytest.mark.parametrize("size", study.SIZES)
-def test_sizes_are_specifications_that_exist(size):
+def test_sizes_are_specifications_that_exist(size, monkeypatch):
+    monkeypatch.chdir(ROOT)  # Studies run there.
     from petra_graph.spec.load import load
 
     assert load(study.SIZES[size].spec, study.SIZES[size].overrides).problems == ()

@@ -36,7 +36,9 @@ class Baselines:
     @cached_property
     def timings(self) -> dict[str, tuple[float, float, float]]:
         """Seconds of each node's forward with a graph, its backward, and its forward without one."""
-        return self.duel.told("timings", self.timed_nodes() if self.duel.world.rank == 0 else None)
+        own = self.timed_nodes() if self.duel.world.rank == 0 else None
+        found: dict[str, tuple[float, float, float]] = self.duel.told("timings", own)
+        return found
 
     def timed_nodes(self) -> dict[str, tuple[float, float, float]]:
         """Take these timings."""
@@ -44,7 +46,7 @@ class Baselines:
         graph, (samples, target) = self.duel.ready.network.graph, self.duel.micro_batches(4)[0]
         found: dict[str, list[list[float]]] = {name: [] for name in self.duel.names}
         for _ in range(9):
-            streams = {"input": (self.duel.evaluation.prepare(samples),)}
+            streams: dict[str, tuple[Tensor, ...]] = {"input": (self.duel.evaluation.prepare(samples),)}
             for name in self.duel.names:
                 inputs = tuple(s.detach().requires_grad_() for p in graph.nodes[name].inputs for s in streams[p])
                 block = module.blocks[name.replace(".", "_")]
@@ -94,7 +96,7 @@ class Baselines:
             for _ in range(self.duel.updates):
                 for index, (samples, target) in enumerate(own):
                     with module.no_sync() if index < len(own) - 1 else nullcontext():
-                        (self.duel.loss(module(samples), target) / len(own)).backward()
+                        torch.autograd.backward(self.duel.loss(module(samples), target) / len(own))
                 step()
 
         return Contestant(train=train)

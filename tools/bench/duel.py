@@ -186,7 +186,8 @@ class Duel:
         seconds = (ended := time.perf_counter()) - began
         steady = self.waker.share(began + seconds / 10, ended - seconds / 10)
         own = [seconds, self.waker.share(began, ended), steady]
-        return dict(zip(("seconds", "waiting", "steady"), zip(*self.all(own), strict=True), strict=True))
+        names = ("seconds", "waiting", "steady")
+        return dict(zip(names, map(list, zip(*self.all(own), strict=True)), strict=True))
 
     def trace(self, contestant: Contestant) -> list[Event]:
         """Train once more; return what both processes did and where they waited."""

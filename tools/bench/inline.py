@@ -14,17 +14,20 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import click
 import torch
 from network import Plain, loss_of, prepared, runtime_of, save
 
+from petra_graph.blocks import Block
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.update import parameter_groups
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.training.prepare import Prepared
 
 
 @click.command()
@@ -96,18 +99,18 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
 class _Plain:
     """The plain module's training step and its parts."""
 
-    def __init__(self, ready, runtime: Scheduler, data: list[MicroBatch]) -> None:  # noqa: ANN001
+    def __init__(self, ready: Prepared, runtime: Scheduler, data: list[MicroBatch]) -> None:
         executors = runtime.executors
         evaluation = NumericsContext(device=torch.device("cpu"), precision=ready.spec.precision, seed=0)
         self.module = Plain(ready.network.graph, executors, evaluation)
         self.loss = loss_of(ready)
-        groups = parameter_groups(self.module.blocks.values())
+        groups = parameter_groups([cast(Block, block) for block in self.module.blocks.values()])
         self.optimizer = load(ready.checked.optimizer.plugin)(groups, ready.checked.optimizer.options)
         self.data = data
 
     def train(self) -> None:
         for samples, target in self.data:
-            self.loss(self.module(samples), target).backward()
+            torch.autograd.backward(self.loss(self.module(samples), target))
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -127,7 +130,7 @@ def _trainer(runtime: Scheduler, data: list[MicroBatch]) -> Callable[[], None]:
 def _peak(runtime: Scheduler, data: list[MicroBatch]) -> int:
     with LiveBytes() as live:
         runtime.train(data, range(len(data)), lambda _: None)
-    return live.peak
+    return int(live.peak)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 from stage_peaks import StagePeaks
 from torch import Tensor, nn
 
+from petra_graph.blocks import Streams
 from petra_graph.executor.numerics import Normalisation, NumericsContext
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
@@ -38,7 +39,7 @@ class Plain(nn.Module):
 
     def forward(self, samples: Tensor) -> Tensor:
         """Map stored samples to the head's output."""
-        streams = {INPUT: (self.evaluation.prepare(samples),)}
+        streams: dict[str, Streams] = {INPUT: (self.evaluation.prepare(samples),)}
         for name in self.graph.order:
             inputs = [stream for producer in self.graph.nodes[name].inputs for stream in streams[producer]]
             # Dense streams, as the runtime has them: convolutions of the views that a split gives are slower.

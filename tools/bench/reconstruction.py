@@ -66,7 +66,7 @@ def _rounding(blocks: list[RevBasic], x: Tensor, t: Tensor, name: str, bits: int
 def _staleness(blocks: list[RevBasic], x: Tensor, t: Tensor) -> dict[str, float]:
     moved = [_moved(block, 1e-3) for block in blocks]
     first, anchored = 0.0, 0.0
-    streams = (x, t)
+    streams: tuple[Tensor, ...] = (x, t)
     for start in range(0, len(blocks), 8):
         after = _forth(blocks[start : start + 8], streams)
         error = _error(_back(moved[start : start + 8], after), streams)

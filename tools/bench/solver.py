@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Iterator
 
 import attrs
 import click
@@ -49,7 +50,7 @@ def main(sizes: tuple[int, ...], devices: int, write: bool) -> None:
         click.echo(f"written: {save('solver', {'results': results})}", err=True)
 
 
-def cases(size: int, devices: int):  # noqa: ANN201
+def cases(size: int, devices: int) -> Iterator[tuple[str, PartitionProblem]]:
     """Yield problems by name."""
     for shape, edges in (("chain", chain(size)), ("branches", branches(size))):
         plain = table(size, edges, devices)
@@ -58,7 +59,9 @@ def cases(size: int, devices: int):  # noqa: ANN201
         yield f"{shape}, links", links
         memory = attrs.evolve(links, objective="memory")
         yield f"{shape}, least memory", memory
-        limit = int(1.1 * find(memory).value)
+        least = find(memory)
+        assert least is not None
+        limit = int(1.1 * least.value)
         limited = [attrs.evolve(device, memory_bytes=limit) for device in plain.devices]
         yield f"{shape}, links, memory", attrs.evolve(links, devices=limited)
     yield "chain, two stages a device", table(size, chain(size), devices, stages=2 * devices)

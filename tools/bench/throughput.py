@@ -97,7 +97,8 @@ class _Case:
         fix_arithmetic(ready)
         self.runtime, self.data = Scheduler(ready.executors()), endless(ready)
         self.count = BURST + max(program.depth for program in ready.programs)
-        self.done, self.seconds = 0, []
+        self.done = 0
+        self.seconds: list[float] = []
         self.burst()
         self.seconds.clear()
 
@@ -110,7 +111,7 @@ class _Case:
     def ratio(self, profile: Path) -> float:
         """Return predicted over measured throughput."""
         made = _predicted(self.spec, (*self.overrides, f"partition.profile={profile}"))
-        return statistics.median(self.seconds) / made.timing.tick_seconds
+        return float(statistics.median(self.seconds) / made.timing.tick_seconds)
 
 
 def _on_two_processes(spec: str, overrides: tuple[str, ...], folder: str) -> float:
@@ -125,7 +126,8 @@ def _on_two_processes(spec: str, overrides: tuple[str, ...], folder: str) -> flo
     command += [part for setting in settings for part in ("--set", setting)]
     summary = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     seconds = made.timing.overhead_seconds + summary["micro_batches"] * made.timing.tick_seconds
-    return summary["micro_batches"] * made.inputs.costs.micro_batch / seconds / summary["samples_per_second"]
+    samples = summary["micro_batches"] * made.inputs.costs.micro_batch
+    return float(samples / seconds / summary["samples_per_second"])
 
 
 def _predicted(spec: str, overrides: tuple[str, ...]) -> Prediction:

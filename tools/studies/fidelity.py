@@ -65,6 +65,7 @@ def main(
         ended = run(spec, [*recipe, f"method.schedule={schedule}"], progress())
         if ended.interrupted is not None:
             raise ended.interrupted
+        assert ended.summary is not None
         facts = report_fidelity(Path(ended.summary["directory"]), output.with_name(f"{output.name}-{schedule}"))
         done["runs"][schedule] = _result(ended.summary, facts)
         done["date"] = datetime.now(UTC).isoformat(timespec="seconds")
@@ -112,7 +113,7 @@ def _closer(means: Any) -> float:
         for one, other in zip(own[stage], delayed[stage], strict=True)
         if None not in (one, other) and abs(one - other) > 1e-6  # the last stage has no delay: both are one gradient
     ]
-    return round(100 * sum(one > other for one, other in pairs) / len(pairs), 1)
+    return float(round(100 * sum(one > other for one, other in pairs) / len(pairs), 1))
 
 
 def _rounded(value: float | None) -> float | None:

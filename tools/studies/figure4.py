@@ -53,8 +53,8 @@ def main(
         )
     write_results(output, "figure4", {**study.facts(), "seeds": seeds, "curves": curves})
     _draw(curves, values, output / "figure4.png")
-    rows = [(curve["curve"], *(f"{value:.2f} %" for value in curve["mean"])) for curve in curves]
-    print_table([("k", *map(str, values)), *rows])
+    rows = [[str(curve["curve"]), *(f"{value:.2f} %" for value in curve["mean"])] for curve in curves]
+    print_table([["k", *map(str, values)], *rows])
 
 
 def _numbers(text: str) -> list[int]:
