@@ -1,0 +1,55 @@
+"""Graphs with a block class of a test's own, and what is said of a graph that cannot be measured."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.measure.shapes import measure_shapes
+from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, NoOptions
+from petra_graph.registry.registry import Plugin
+from petra_graph.spec.model import NodeSpec
+from tests.support.pipelines import node, node_inputs
+
+STEM = node("stem", "linear-stem", features=6)
+HEAD = node("head", "pool-linear", outputs=5)
+IMAGE = (3, 6, 6)
+
+
+@pytest.fixture
+def refused():
+    """Measure a graph that cannot run, and return its problems."""
+
+    def problems_of(graph, sample) -> list[Problem]:
+        with pytest.raises(SpecError) as caught:
+            measure_shapes(graph, sample, torch.float32)
+        return list(caught.value.problems)
+
+    return problems_of
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """A graph stem, mine, head with a block class of the test's own in the middle."""
+
+    def graph_with(block: type, kind: str | None = None):
+        module = ModuleType("blocks_of_this_test")
+        module.Mine = block
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        declaration = BlockDeclaration(
+            summary="x", build="blocks_of_this_test:Mine", kind=getattr(block, "kind", "buffered"), streams=None
+        )
+        plugin = Plugin(group=BLOCKS, name="mine", distribution="mine", declaration=declaration)
+        tables = node_inputs((STEM, HEAD))
+        spec = NodeSpec(name="mine", block="mine", kind=kind)
+        mine = NodeInput(spec=spec, plugin=plugin, options=NoOptions(), path=("graph", "node", 1))
+        graph, problems = build_graph([tables[0], mine, tables[1]])
+        assert not problems
+        return graph
+
+    return graph_with

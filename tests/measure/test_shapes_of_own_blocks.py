@@ -1,0 +1,128 @@
+"""Shapes of blocks of a user's own: what they return, what they read while they run, what they raise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import Buffered, Reversible
+from petra_graph.errors import Problem
+from petra_graph.measure.shapes import measure_shapes
+
+
+class Halves(Reversible):
+    """Reversible, and yet it returns other shapes."""
+
+    def forward(self, x, t):
+        return x[:, :3], t
+
+    def inverse(self, y, s):
+        return y, s
+
+
+def test_a_reversible_block_that_changes_shapes(made, refused):
+    assert refused(made(Halves), (8,)) == [
+        Problem(
+            message='node "mine" is reversible but changes shapes: 6, 6 to 3, 6',
+            hint='set kind = "buffered"',
+            path=("graph", "node", 1),
+        )
+    ]
+
+
+def test_the_same_block_as_a_buffered_node(made):
+    assert measure_shapes(made(Halves, kind="buffered"), (8,), torch.float32)["mine"].outputs == ((3,), (6,))
+
+
+class ReadsItem(Buffered):
+    def forward(self, x, t):
+        return (x * (x.sum().item() + 1), t)
+
+
+class ReadsTruth(Buffered):
+    def forward(self, x, t):
+        return (x, t) if x.sum() == 0 else (t, x)
+
+
+class ReadsIndices(Buffered):
+    def forward(self, x, t):
+        return (x, t[:, (t[0] >= 0).nonzero().flatten()])
+
+
+class ReadsNumpy(Buffered):
+    def forward(self, x, t):
+        return (x + float(x.detach().numpy().sum()), t)
+
+
+@pytest.mark.parametrize("block", [ReadsItem, ReadsTruth, ReadsIndices, ReadsNumpy])
+def test_a_block_that_reads_values_runs_on_the_cpu(made, block):
+    measured = measure_shapes(made(block), (8,), torch.float32)
+    assert measured["mine"].outputs == ((6,), (6,))
+    assert measured["head"].parameters == (12 + 1) * 5
+
+
+class Raises(Buffered):
+    def forward(self, x, t):
+        message = "the moon is not full\nand other reasons"
+        raise ValueError(message)
+
+
+class RaisesOnValues(Buffered):
+    def forward(self, x, t):
+        x.sum().item()
+        raise KeyError
+
+
+@pytest.mark.parametrize(("block", "reason"), [(Raises, "the moon is not full"), (RaisesOnValues, "KeyError")])
+def test_a_block_that_raises(made, block, reason, refused):
+    assert refused(made(block), (8,)) == [
+        Problem(
+            message=f'node "mine": block "mine" cannot read its input: {reason}',
+            hint="its input streams are 6, 6 (without the batch); it reads stem",
+            path=("graph", "node", 1),
+        )
+    ]
+
+
+class Forgets(Buffered):
+    def forward(self, x, t):
+        return x
+
+
+def test_a_block_that_returns_no_tuple(made, refused):
+    (problem,) = refused(made(Forgets), (8,))
+    assert problem.message == (
+        'node "mine": block "mine" cannot read its input: it returned Tensor; a block returns a tuple of tensors'
+    )
+
+
+class ReadsWhileBuilt(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.rates = [rate.item() for rate in torch.linspace(0, 1, 3)]
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x, t):
+        return self.layer(x), t
+
+
+def test_a_block_whose_building_reads_values_is_built_on_the_cpu(made):
+    before = torch.get_rng_state()
+    measured = measure_shapes(made(ReadsWhileBuilt), (8,), torch.float32)["mine"]
+    assert (measured.outputs, measured.parameters) == (((4,), (6,)), 7 * 4)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class LooksUp(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        {}["width"]
+
+    def forward(self, x, t):
+        return x, t
+
+
+def test_an_exception_that_says_one_word_is_named(made, refused):
+    (problem,) = refused(made(LooksUp), (8,))
+    assert problem.message == 'node "mine": block "mine" cannot be built: KeyError: \'width\''

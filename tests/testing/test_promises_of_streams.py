@@ -1,0 +1,223 @@
+"""Broken on purpose: statistics, random numbers, streams. The function that checks the promise catches each."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import (
+    Head,
+    Reversible,
+    frozen_statistics,
+)
+from petra_graph.testing import (
+    check_block,
+    check_inverse,
+    check_randomness,
+    check_shapes,
+    check_statistics,
+    check_streams_untouched,
+)
+from tests.support.blocks import SHAPE, Sound, Stem, caught
+
+
+class Mean(nn.Module):
+    """Running statistics of one's own, which follow torch's switch."""
+
+    def __init__(self):
+        super().__init__()
+        self.track_running_stats = True
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training and self.track_running_stats:
+            self.mean.lerp_(x.detach().mean().to(self.mean.dtype), 0.1)
+        return x
+
+
+class Follows(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.running = Mean()
+
+    def residual(self, x):
+        return self.running(super().residual(x))
+
+
+class CountsTwice(Follows):
+    """Its submodule does not say that it keeps statistics, so nothing can switch them off."""
+
+    def residual(self, x):
+        self.running.mean.lerp_(x.detach().mean(), 0.1)
+        return Sound.residual(self, x)
+
+
+class NeverCounts(Follows):
+    def reverse_vjp(self, outputs, gradients):
+        with frozen_statistics(self):
+            return super().reverse_vjp(outputs, gradients)
+
+
+class CountsInInverse(Follows):
+    def reverse_vjp(self, outputs, gradients):
+        with torch.no_grad():
+            self.inverse(*outputs)
+        return super().reverse_vjp(outputs, gradients)
+
+
+def test_statistics_of_ones_own_are_held():
+    check_block(Follows, [SHAPE, SHAPE])
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (CountsTwice, "running.mean changed in a forward without a graph, so each micro-batch counts twice"),
+        (NeverCounts, "running.mean moved by 0.00e+00 relative; one training forward moves it by"),
+        (CountsInInverse, "over forward and backward of one micro-batch running.mean moved by"),
+    ],
+)
+def test_statistics_that_count_wrongly(block, message):
+    assert message in caught(check_statistics, block)
+
+
+class Dropout(Sound):
+    def residual(self, x):
+        return nn.functional.dropout(super().residual(x), 0.5)
+
+
+class NumpyNoise(Sound):
+    def residual(self, x):
+        return super().residual(x) * np.random.rand()  # noqa: NPY002  the global generator is the point
+
+
+class DrawsInVain(Sound):
+    def residual(self, x):
+        random.random()
+        np.random.rand()  # noqa: NPY002  the global generator is the point
+        return super().residual(x)
+
+
+class OwnGenerator(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def residual(self, x):
+        return super().residual(x) * torch.rand((), generator=self.generator, dtype=x.dtype)
+
+
+class SeedsItself(Dropout):
+    def residual(self, x):
+        torch.default_generator.manual_seed(0)
+        return super().residual(x)
+
+
+class OtherMasksInBackward(Dropout):
+    def reverse_vjp(self, outputs, gradients):
+        torch.rand(())
+        return super().reverse_vjp(outputs, gradients)
+
+
+def test_dropout_is_held():
+    check_block(Dropout, [SHAPE, SHAPE], leave_out=["evaluation mode"])
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (NumpyNoise, "the same micro-batch drew other numbers: outputs differ by up to"),
+        (OwnGenerator, "the same micro-batch drew other numbers"),
+        (DrawsInVain, "training moved the global generator of numpy and python"),
+        (SeedsItself, "the block draws random numbers, and two micro-batches drew the same"),
+    ],
+)
+def test_random_numbers_that_follow_from_no_key(block, message):
+    assert message in caught(check_randomness, block)
+
+
+def test_other_masks_in_backward():
+    assert "reverse_vjp reconstructs is not x" in caught(check_inverse, OtherMasksInBackward)
+
+
+class Halves(Reversible):
+    streams = 1
+
+    def forward(self, x):
+        return (x[:, ::2],)
+
+    def inverse(self, y):
+        return (y.repeat_interleave(2, dim=1),)
+
+
+class Bare(Stem):
+    def forward(self, x):
+        return self.linear(x)
+
+
+class OneForAll(Stem):
+    def forward(self, x):
+        return (self.linear(x).mean(0, keepdim=True),)
+
+
+class Single(Stem):
+    def forward(self, x):
+        return (self.linear(x).float(),)
+
+
+class TwoHeaded(Head):
+    streams = 1
+
+    def forward(self, x):
+        return x, x
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Halves, "4x6 came in, and 4x3 came out"),
+        (Bare, "forward returned Tensor"),
+        (OneForAll, "4 samples came in, and 1x4 came out"),
+        (Single, "an output is float32 where parameters and inputs are float64"),
+        (TwoHeaded, "a head returned 2 streams"),
+    ],
+)
+def test_wrong_shapes(block, message):
+    assert message in caught(check_shapes, block)
+
+
+class ReluInPlace(Sound):
+    def residual(self, x):
+        with torch.no_grad():
+            nn.functional.relu_(x)
+        return super().residual(x)
+
+
+class AddsIntoGradient(Sound):
+    def reverse_vjp(self, outputs, gradients):
+        found = super().reverse_vjp(outputs, gradients)
+        gradients[0].add_(gradients[1])
+        return found
+
+
+class SubtractsInPlace(Sound):
+    def reverse_vjp(self, outputs, gradients):
+        found = super().reverse_vjp(outputs, gradients)
+        outputs[0].copy_(found.inputs[1])
+        return found
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (ReluInPlace, "forward changed its input stream 0 in place, by up to"),
+        (AddsIntoGradient, "backward changed its gradient stream 0 in place"),
+        (SubtractsInPlace, "backward changed its output stream 0 in place"),
+    ],
+)
+def test_streams_changed_in_place(block, message):
+    assert message in caught(check_streams_untouched, block)
