@@ -1,6 +1,8 @@
 # Two commands: `make quickstart` and `make test`. Both install into .venv first. `make quick` is the short test.
 PYTHON ?= python3
 TEST_PROCESSES ?= 2
+# What an empty .venv is given, as in `TORCH="torch==2.8.* torchvision==0.23.*" make test`; `make clean` empties it.
+TORCH ?= torch torchvision
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -32,6 +34,6 @@ clean:
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet torch torchvision
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	touch $(STAMP)
