@@ -12,6 +12,7 @@ from petra_graph.errors import shown
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.checked_spec import with_method
 from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.program.method import METHODS
 from petra_graph.spec.model import Spec
 
 _TIMES_DEVICES = (2, 4)
@@ -77,9 +78,8 @@ def _smaller_batches(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
 
 def _other_keys(graph: NodeGraph, spec: Spec) -> Iterator[_Remedy]:
     method = spec.method
-    delayed = method.name in {"petra", "dsp", "pipedream", "delayed-reconstructed"}
     for schedule in ("1f1b", "auto"):
-        if delayed and method.schedule != schedule:
+        if "auto" in METHODS[method.name].schedules and method.schedule != schedule:
             yield _with_keys(graph, spec, {"method.schedule": schedule})
     if method.name != "petra" and any(node.kind == "reversible" for node in graph.nodes.values()):
         petra = evolve(spec, method=with_method(method, "petra", "1f1b"))
