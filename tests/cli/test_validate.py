@@ -5,21 +5,7 @@ import json
 import sys
 
 from petra_graph.cli.main import main
-
-SPEC = """\
-[data]
-name = "digits"
-[optimizer]
-options = { lr = 0.1 }
-[[graph.node]]
-name = "stem"
-block = "linear-stem"
-options = { features = 8 }
-[[graph.node]]
-name = "head"
-block = "pool-linear"
-options = { outputs = 10 }
-"""
+from tests.support.specs import SHORT_SPEC as SPEC
 
 
 def test_several_specs_are_all_told(write, capsys):
@@ -28,7 +14,7 @@ def test_several_specs_are_all_told(write, capsys):
     write("worse.toml", "run.epochs = 0\n" + SPEC)
     assert main(["validate", "bad.toml", "good.toml", "worse.toml"]) == 2
     assert capsys.readouterr() == (
-        "good.toml: ok (2 nodes; shapes not checked, use run --dry-run)\n",
+        "good.toml: ok (4 nodes; shapes not checked, use run --dry-run)\n",
         """\
 bad.toml:4:13: unknown key "lrr" in the options of optimizer "sgd"
     options = { lrr = 0.1 }
@@ -43,7 +29,7 @@ worse.toml:1:14: epochs in [run] must be at least 1 (got 0)
 def test_overrides_and_standard_input(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SPEC.encode())))
     assert main(["validate", "-", "--set", "method.name=backprop", "--set", "run.epochs=2"]) == 0
-    assert capsys.readouterr() == ("-: ok (2 nodes; shapes not checked, use run --dry-run)\n", "")
+    assert capsys.readouterr() == ("-: ok (4 nodes; shapes not checked, use run --dry-run)\n", "")
 
 
 def test_blocks_that_are_being_written(write, capsys):
@@ -51,7 +37,7 @@ def test_blocks_that_are_being_written(write, capsys):
     write("a.toml", SPEC.replace('"linear-stem"', '"right_here:Mine"'))
     assert main(["validate", "a.toml"]) == 0
     assert capsys.readouterr().out == (
-        "a.toml: ok (2 nodes; block right_here:Mine not checked, shapes not checked, use run --dry-run)\n"
+        "a.toml: ok (4 nodes; block right_here:Mine not checked, shapes not checked, use run --dry-run)\n"
     )
 
 
@@ -62,7 +48,7 @@ def test_json(write, capsys):
     printed = capsys.readouterr()
     assert printed.err == ""
     assert json.loads(printed.out) == [
-        {"spec": "good.toml", "ok": True, "nodes": 2, "unchecked": ["shapes"], "problems": []},
+        {"spec": "good.toml", "ok": True, "nodes": 4, "unchecked": ["shapes"], "problems": []},
         {
             "spec": "bad.toml",
             "ok": False,

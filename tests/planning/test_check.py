@@ -12,27 +12,9 @@ from hypothesis import strategies as st
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.registry.registry import discover
+from tests.support.specs import SHORT_SPEC as SPEC
 
 REGISTRY = discover()
-SPEC = """
-[data]
-name = "digits"
-[optimizer]
-options = { lr = 0.1 }
-[[graph.node]]
-name = "stem"
-block = "linear-stem"
-options = { features = 8 }
-[[graph.node]]
-name = "middle"
-block = "rev-mlp"
-repeat = 2
-options = { hidden = 8 }
-[[graph.node]]
-name = "head"
-block = "pool-linear"
-options = { outputs = 10 }
-"""
 ARCHITECTURE = """
 [data]
 name = "cifar10"
