@@ -130,7 +130,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):
 
 
 @pytest.mark.processes
-def test_an_output_that_nobody_reads_any_more_is_no_error():
+def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     # `head -c1` closes the pipe while the schema is still being written.
     command = f"{sys.executable} -m petra_graph schema | head -c1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)

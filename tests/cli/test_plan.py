@@ -23,7 +23,7 @@ def spec(write):
 
 
 @pytest.fixture
-def told(capsys):
+def call(capsys):
     """Run the command line; return its exit code, what it printed, and its errors."""
 
     def run(*arguments):
@@ -34,16 +34,16 @@ def told(capsys):
     return run
 
 
-def printed(told, *arguments):
-    code, out, err = told(*arguments)
+def printed(call, *arguments):
+    code, out, err = call(*arguments)
     assert (code, err) == (0, "")
     return out
 
 
-def test_the_true_bytes_stand_beside_table_3_of_the_paper(told):
+def test_the_true_bytes_stand_beside_table_3_of_the_paper(call):
     """The table itself is in `tests/compiler/memory/test_paper.py`."""
     spec = str(ROOT / "specs" / "revnet50_imagenet.toml")
-    found = json.loads(printed(told, "plan", spec, "--set", "method.accumulation=1", "--compare", "--json"))["rows"]
+    found = json.loads(printed(call, "plan", spec, "--set", "method.accumulation=1", "--compare", "--json"))["rows"]
     rows = [row for row in found if row["schedule"] == "lockstep"]
     assert [row["method"] for row in rows] == ["pipedream", "dsp", "delayed-reconstructed", "petra"]
     whole = rows[0]["paper_total"]
@@ -53,8 +53,8 @@ def test_the_true_bytes_stand_beside_table_3_of_the_paper(told):
     assert all(row["memory_total"] > row["paper_total"] for row in rows)
 
 
-def test_text(told, spec):
-    out = printed(told, "plan", spec)
+def test_text(call, spec):
+    out = printed(call, "plan", spec)
     assert out.startswith("small: 4 nodes")
     for heading in ("graph", "stages", "devices", "assumptions", "warnings"):
         assert f"\n{heading}" in out
@@ -65,100 +65,100 @@ def test_text(told, spec):
     ("form", "start"),
     [("mermaid", "flowchart"), ("dot", "digraph"), ("html", "<!doctype html>"), ("trace", "{"), ("json", "{")],
 )
-def test_formats(told, spec, form, start):
-    assert printed(told, "plan", spec, "--format", form).lower().startswith(start)
+def test_formats(call, spec, form, start):
+    assert printed(call, "plan", spec, "--format", form).lower().startswith(start)
 
 
-def test_a_file_instead_of_the_screen(told, spec, here):
-    assert printed(told, "plan", spec, "--format", "html", "--output", "new/plan.html") == "new/plan.html\n"
+def test_a_file_instead_of_the_screen(call, spec, here):
+    assert printed(call, "plan", spec, "--format", "html", "--output", "new/plan.html") == "new/plan.html\n"
     assert (here / "new/plan.html").read_text().lower().startswith("<!doctype html>")
-    code, _, err = told("plan", spec, "--output", "small.toml/plan.txt")
+    code, _, err = call("plan", spec, "--output", "small.toml/plan.txt")
     assert code == 1
     assert "small.toml/plan.txt" in err
 
 
-def test_devices_to_scale(told, spec):
-    rows = json.loads(printed(told, "plan", spec, "--scale", "1,2,4", "--json"))["rows"]
+def test_devices_to_scale(call, spec):
+    rows = json.loads(printed(call, "plan", spec, "--scale", "1,2,4", "--json"))["rows"]
     assert [row["devices"] for row in rows] == [1, 2, 4]
-    assert "throughput by number of devices" in printed(told, "plan", spec, "--scale", "1,2")
+    assert "throughput by number of devices" in printed(call, "plan", spec, "--scale", "1,2")
 
 
-def test_what_changes_to_another_plan(told, spec, here):
-    printed(told, "plan", spec, "--json", "--output", "saved.json")
-    out = printed(told, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json")
+def test_what_changes_to_another_plan(call, spec, here):
+    printed(call, "plan", spec, "--json", "--output", "saved.json")
+    out = printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json")
     assert "lockstep" in out
     assert "1f1b" in out
     changes = json.loads(
-        printed(told, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json", "--json")
+        printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json", "--json")
     )
     assert {"name", "this", "other", "change"} == changes[0].keys()
 
 
-def test_what_is_set_is_not_set_for_the_other(told, spec):
-    out = printed(told, "plan", spec, "--set", "partition.stages=2", "--diff", spec)
+def test_what_is_set_is_not_set_for_the_other(call, spec):
+    out = printed(call, "plan", spec, "--set", "partition.stages=2", "--diff", spec)
     assert "the plans agree" not in out
     assert spec in out
 
 
-def test_a_device_or_a_pipe_stays_what_it_is(told, spec, here):
+def test_a_device_or_a_pipe_stays_what_it_is(call, spec, here):
     os.mkfifo(here / "pipe")
     reader = threading.Thread(target=lambda: found.append((here / "pipe").read_text()))
     found: list[str] = []
     reader.start()
-    printed(told, "plan", spec, "--output", "pipe")
+    printed(call, "plan", spec, "--output", "pipe")
     reader.join(timeout=10)
     assert (here / "pipe").is_fifo()
     assert found[0].startswith("small: ")
 
 
-def test_an_architecture_is_written_out(told, here):
-    out = printed(told, "plan", QUICKSTART, "--expand")
+def test_an_architecture_is_written_out(call, here):
+    out = printed(call, "plan", QUICKSTART, "--expand")
     nodes = tomllib.loads(out)["graph"]["node"]
     assert [node["name"] for node in nodes][:2] == ["stem", "layer1.0"]
     (here / "expanded.toml").write_text(out)
-    plans = [json.loads(printed(told, "plan", path, "--json")) for path in (QUICKSTART, "expanded.toml")]
+    plans = [json.loads(printed(call, "plan", path, "--json")) for path in (QUICKSTART, "expanded.toml")]
     assert plans[0] == plans[1]
 
 
-def test_a_profile_and_its_plan(told, spec, here):
-    out = printed(told, "profile", spec, "--micro-batches", "1", "--output", "p.json")
+def test_a_profile_and_its_plan(call, spec, here):
+    out = printed(call, "profile", spec, "--micro-batches", "1", "--output", "p.json")
     assert out.startswith("node")
-    by_option = json.loads(printed(told, "plan", spec, "--profile", "p.json", "--json"))
-    by_key = json.loads(printed(told, "plan", spec, "--set", "partition.profile=p.json", "--json"))
+    by_option = json.loads(printed(call, "plan", spec, "--profile", "p.json", "--json"))
+    by_key = json.loads(printed(call, "plan", spec, "--set", "partition.profile=p.json", "--json"))
     assert by_option == by_key
     assert "times are of a profile" in by_option["assumptions"][0]
 
 
-def test_no_feasible_plan_ends_with_3(told, spec):
-    code, out, err = told("plan", spec, "--set", "partition.memory=1kB")
+def test_no_feasible_plan_ends_with_3(call, spec):
+    code, out, err = call("plan", spec, "--set", "partition.memory=1kB")
     assert (code, out) == (3, "")
     assert 'device "cpu" would hold' in err
     assert "Traceback" not in err
 
 
-def test_what_would_help_helps(told, spec):
+def test_what_would_help_helps(call, spec):
     limit = ("--set", "partition.memory=300KiB", "--set", "method.schedule=lockstep")
-    code, _, err = told("plan", spec, *limit)
+    code, _, err = call("plan", spec, *limit)
     assert code == 3
     remedies = re.search("it fits with (.*)", err)[1].split("; or ")
     assert any("partition.devices" in remedy for remedy in remedies)
     assert any("data.batch" in remedy for remedy in remedies)
     for remedy in remedies:
         settings = [part for words in remedy.split(" and ") for part in ("--set", words.replace(" = ", "="))]
-        assert told("plan", spec, *limit, *settings)[0] == 0, remedy
+        assert call("plan", spec, *limit, *settings)[0] == 0, remedy
 
 
-def test_named_devices_have_limits_too(told, write):
+def test_named_devices_have_limits_too(call, write):
     spec = write(
         "named.toml", SPEC + 'directory = "runs"\n[partition]\nstages = [["stem", "rev.0"], ["rev.1", "head"]]\n'
     )
     named = ("--set", 'partition.devices=["cuda:0", "cuda:1"]')
-    assert told("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
-    assert told("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
+    assert call("plan", spec, *named, "--set", "partition.memory=1GiB")[0] == 0
+    assert call("plan", spec, *named, "--set", "partition.memory=100KiB")[0] == 3
 
 
-def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(told, spec, here):
-    code, _, err = told("run", spec, "--set", "partition.memory=1kB")
+def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(call, spec, here):
+    code, _, err = call("run", spec, "--set", "partition.memory=1kB")
     assert code == 3
     assert 'device "cpu" would hold' in err
     assert not (here / "runs").exists()
@@ -175,7 +175,7 @@ def test_a_run_that_does_not_fit_ends_with_3_before_anything_is_written(told, sp
         (("--set", "partition.devices=0"), "must be at least 1"),
     ],
 )
-def test_bad_usage_ends_with_2(told, spec, arguments, message):
-    code, out, err = told("plan", spec, *arguments)
+def test_bad_usage_ends_with_2(call, spec, arguments, message):
+    code, out, err = call("plan", spec, *arguments)
     assert (code, out) == (2, "")
     assert message in err

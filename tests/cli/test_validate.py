@@ -8,7 +8,7 @@ from petra_graph.cli.main import main
 from tests.support.specs import SHORT_SPEC as SPEC
 
 
-def test_several_specs_are_all_told(write, capsys):
+def test_problems_of_several_specs_are_all_reported(write, capsys):
     write("good.toml", SPEC)
     write("bad.toml", SPEC.replace("lr", "lrr"))
     write("worse.toml", "run.epochs = 0\n" + SPEC)

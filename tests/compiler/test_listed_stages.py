@@ -164,7 +164,7 @@ def test_stages_that_read_one_another():
     ]
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_problems_of_listed_stages_are_reported_at_once():
     assert [problem.message for problem in refused(CHAIN, ((), ("stem", "x"), ("stem", "head")))] == [
         "stage 1 is empty",
         'stage 2 names "x", which is no node',

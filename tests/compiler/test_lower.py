@@ -1,4 +1,4 @@
-"""From a partition to programs: segments, what they keep, who sends what back; and that any of them trains."""
+"""From a partition to programs: segments, what they keep, which messages stages return; and that any of them trains."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_only_reconstructing_nodes_need_their_activation():
     assert returning(CHAIN) == {Edge("rev0", "rev1"), Edge("rev1", "rev2"), Edge("rev2", "head")}
 
 
-def test_nobody_sends_activations_where_graphs_are_kept():
+def test_no_stage_sends_activations_where_graphs_are_kept():
     made = programs(CHAIN, method="backprop", schedule="sequential")
     assert not any(entry.returns_activation for p in made for segment in p.segments for entry in segment.inputs)
 

@@ -68,7 +68,7 @@ def test_a_global_norm_where_all_gradients_are_there(spec):
     assert check_method(spec, GLOBAL)[1] == "sequential"
 
 
-def test_both_faults_are_told_at_once():
+def test_both_faults_are_reported_at_once():
     assert len(refused(MethodSpec(name="backprop", schedule="1f1b"), GLOBAL)) == 2
 
 

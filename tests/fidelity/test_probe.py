@@ -193,8 +193,8 @@ def test_a_reconstruction_is_compared_with_what_the_forward_read():
     stages = (("stem",), ("rev0", "rev1"), ("rev2",), ("head",))
     built = pipeline(CHAIN, (8,), schedule="lockstep", stages=stages)
     read, reconstructed = {}, {}
-    for segment, cell in built.executors[1]._runners:
-        watch_cell(cell, segment.nodes, read, reconstructed)
+    for segment, runner in built.executors[1]._runners:
+        watch_runner(runner, segment.nodes, read, reconstructed)
     (found,) = probed_stages(built, batches((8,), 12), [6]).values()
     wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]
     right = [a.square().sum() for streams in read.values() for a in streams]
@@ -202,8 +202,8 @@ def test_a_reconstruction_is_compared_with_what_the_forward_read():
     assert found[1].get("reconstruction_error") == pytest.approx(math.sqrt(sum(wrong) / sum(right)), rel=1e-12)
 
 
-def watch_cell(cell, nodes, read, reconstructed):
-    forward, backward = cell.forward, cell.backward
+def watch_runner(runner, nodes, read, reconstructed):
+    forward, backward = runner.forward, runner.backward
 
     def watched_forward(m, inputs):
         if m == 6:
@@ -216,7 +216,7 @@ def watch_cell(cell, nodes, read, reconstructed):
             reconstructed[nodes] = tuple(stream.clone() for stream in found.inputs)
         return found
 
-    cell.forward, cell.backward = watched_forward, watched_backward
+    runner.forward, runner.backward = watched_forward, watched_backward
 
 
 def test_numbers_go_on_after_a_drain():

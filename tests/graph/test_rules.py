@@ -161,7 +161,7 @@ def test_a_node_that_reads_itself_is_a_cycle():
     assert [problem.message for problem in problems] == ["the graph has a cycle: one -> one"]
 
 
-def test_somebody_reads_the_samples():
+def test_some_node_reads_the_samples():
     problems = problems_of(node("stem", "linear-stem", inputs=["head"], features=6), HEAD)
     assert (
         Problem(message="no node reads the samples", hint='give one node inputs = ["input"]', path=("graph",))
@@ -210,7 +210,7 @@ def test_there_is_no_second_head():
     ]
 
 
-def test_nobody_reads_the_head():
+def test_no_node_reads_the_head():
     assert problems_of(STEM, HEAD, REV) == [
         Problem(
             message='node "rev" reads the head "head", whose output goes to the loss',
@@ -260,7 +260,7 @@ def test_a_back_edge_is_the_only_problem_of_a_random_graph(data, nodes):
 
 
 @given(st.data(), networks())
-def test_a_node_that_nobody_reads_is_the_only_problem_of_a_random_graph(data, nodes):
+def test_a_node_without_consumers_is_the_only_problem_of_a_random_graph(data, nodes):
     read = data.draw(st.sampled_from([table.name for table in nodes if table.name != "head"]))
     place = data.draw(st.integers(0, len(nodes) - 1))
     idle = node("idle", "add", inputs=[read])
@@ -276,7 +276,7 @@ def test_a_second_node_of_a_name_stops_a_random_graph(data, nodes):
     assert [problem.message for problem in problems] == [f'2 nodes are called "{twin.name}"']
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     messages = [
         problem.message
         for problem in problems_of(

@@ -105,7 +105,7 @@ def test_both_are_at_fault(write, install):
     assert len(faults(write, SPEC + "[loss]\nname = 'bad'\n[run]\nepochs = 0\n", SpecError)) == 2
 
 
-def test_a_broken_plugin_that_nobody_names_is_no_problem(write, install):
+def test_a_broken_plugin_that_no_specification_names_is_no_problem(write, install):
     install("bad-losses", BROKEN, bad_loss="raise RuntimeError('no')\n")
     assert check_spec(write("a.toml", SPEC)).loss.plugin.name == "cross-entropy"
 

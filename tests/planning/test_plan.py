@@ -208,7 +208,7 @@ def test_a_plan_is_read_back_from_a_file_a_run_or_a_spec(spec, here):
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def test_stages_that_share_a_device_are_told_what_merging_saves(spec):
+def test_a_warning_says_what_merging_the_stages_of_a_device_saves(spec):
     (warning,) = [text for text in planned(spec)["warnings"] if "merging" in text]
     assert warning.startswith("4 stages on 1 device: ")
     assert "partition.stages = 1" in warning
@@ -219,7 +219,7 @@ def test_devices_without_a_stage(spec):
     assert any(text.startswith("2 of 6 devices get no stage") for text in document["warnings"])
 
 
-def test_lockstep_is_told_of_auto(spec):
+def test_a_warning_under_lockstep_names_auto(spec):
     document = planned(
         spec, "partition.devices=4", "partition.device_type=cpu", "method.schedule=lockstep", "partition.link_latency=0"
     )

@@ -10,7 +10,7 @@ from petra_graph.program.channels import ChannelKey, Edge, capacity
 from petra_graph.program.schedule import depths, order
 
 
-def test_a_lane_says_which_way_it_goes():
+def test_a_channel_is_written_with_its_direction():
     edge = Edge("a", "b")
     assert [str(ChannelKey(edge, direction)) for direction in ("forward", "backward")] == ["a -> b", "a <- b"]
 

@@ -1,4 +1,4 @@
-"""EncodedTensor buffers and wires: what is held is that small, only what waits or travels is rounded, and training survives it."""
+"""Encoded buffers and channels: stashed inputs are that small, only stashed and sent tensors are rounded, and training still converges."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_gradient_is_off_by_a_few_steps_of_the_type(graph, where, stored):
 
 @pytest.mark.parametrize("stored", ["float16", "int8"])
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_order_alone_decides_whoever_runs_it(graph, stored):
+def test_the_order_alone_decides_in_any_runtime(graph, stored):
     """The scheduler and a global clock that hands messages from executor to executor: the same bits."""
     data = batches(SHAPES[graph], 14)
     by_order = trained(graph, data, schedule="lockstep", precision=WHERE["both"](stored))
@@ -209,15 +209,15 @@ def test_order_alone_decides_whoever_runs_it(graph, stored):
     assert same_bits(by_order, by_clock)
 
 
-def test_a_buffer_filled_from_a_wire_of_its_type_loses_nothing_more():
-    """What a wire has rounded, a buffer of the same type holds exactly; the stem reads images."""
+def test_a_buffer_filled_from_a_channel_of_its_type_loses_nothing_more():
+    """What a channel has rounded, a buffer of the same type holds exactly; the stem reads images."""
     data = [((x * 40 + 128).clamp(0, 255).to(torch.uint8), target) for x, target in batches(SHAPES["revnet"], 12)]
-    plain, wires, both = (
+    plain, channels, both = (
         trained("revnet", data, dtype="uint8", precision=precision)
         for precision in ({}, WHERE["channels"]("int8"), WHERE["both"]("int8"))
     )
-    assert same_bits(both, wires)
-    assert not same_bits(wires, plain)
+    assert same_bits(both, channels)
+    assert not same_bits(channels, plain)
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])

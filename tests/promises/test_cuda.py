@@ -120,7 +120,7 @@ def test_an_offloaded_buffer_leaves_the_device():
 
 @pytest.mark.parametrize("stored", ["bfloat16", "float16", "int8"])
 @pytest.mark.parametrize("devices", [("cuda:0",), ("cpu", "cuda:0")])
-def test_wires_across_devices_are_the_cpus(devices, stored):
+def test_channels_across_devices_are_the_cpus(devices, stored):
     """What differs in its last bits in float64 is next to never rounded another way."""
     data = batches(SHAPES["chain"], 6)
     one, other = (

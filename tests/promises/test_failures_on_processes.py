@@ -31,7 +31,7 @@ class Faulty(RevMlp):
         return super().residual(x)
 """
 HEARD_OF_SECONDS = 0.6
-"""Longer than two beats, in which a process tells what it does."""
+"""Longer than two heartbeats, in which a process reports its status."""
 
 
 def failure() -> dict:
@@ -67,11 +67,11 @@ def test_a_killed_process(shared_folder, victim, stages, hosted):
     assert "help: it was killed: by a signal, or by the system for want of memory" in said
     assert "Traceback" not in said
     assert "[c10d]" not in said, "what torch logs of a lost connection"
-    told = failure()
-    assert (told["rank"], told["lost"]) == (victim, True)
+    reported = failure()
+    assert (reported["rank"], reported["lost"]) == (victim, True)
     if hosted or victim != 0:  # else all that was known has gone with it
         assert "; last heard of " in said
-        assert told["where"]["schedule"]
+        assert reported["where"]["schedule"]
         assert summary_of(only_run())["epochs"] >= 1, "what the head had reached is known"
 
 
@@ -87,12 +87,12 @@ def test_a_process_that_sleeps_for_ever(shared_folder, node):
     said = "".join(one.said for one in running)
     assert f"rank {rank}: stage {stage} ({node}), " in said
     assert "and run.watchdog allows 1.5" in said
-    told = failure()
-    where = told["where"]
-    assert (told["rank"], where["stage"], where["nodes"], where["channel"]) == (rank, stage, [node], None)
+    reported = failure()
+    where = reported["where"]
+    assert (reported["rank"], where["stage"], where["nodes"], where["channel"]) == (rank, stage, [node], None)
     assert where["operation"] in {"forward", "backward"}
     assert f"[{where['operation'][0].upper()}{where['micro_batch']}]" in where["schedule"]
-    other = told["ranks"][1 - rank]["status"]
+    other = reported["ranks"][1 - rank]["status"]
     assert other["channel"] is None or "near" in other["channel"], "what the other one waited for"
 
 
@@ -108,9 +108,9 @@ def test_a_stage_that_raises(shared_folder, node):
     said = "".join(one.said for one in running)
     assert said.count("ValueError: no more") == 1, "one process tells it"
     assert f"rank {rank}: stage {stage} ({node}) failed in the " in said
-    told = failure()
-    assert (told["rank"], told["where"]["stage"]) == (rank, stage)
-    assert "faulty.py" in told["traceback"], "the traceback is that of the process where it happened"
+    reported = failure()
+    assert (reported["rank"], reported["where"]["stage"]) == (rank, stage)
+    assert "faulty.py" in reported["traceback"], "the traceback is that of the process where it happened"
 
 
 def test_a_loss_that_is_not_finite_is_located_in_whichever_process(shared_folder, capsys):

@@ -1,4 +1,4 @@
-"""Launchers: `--processes`, and torchrun on two nodes; whoever is killed or interrupted, nothing is left."""
+"""Launchers: `--processes`, and torchrun on two nodes; no process and no file is left, whichever is killed or interrupted."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_the_module_is_looked_for_where_the_command_runs(folder, forgotten, monk
         ("class MyBlock", "class YourBlock", 4, "module 'my_module' has no attribute 'MyBlock'"),
     ],
 )
-def test_a_block_that_is_not_ready_is_told_before_the_run(folder, forgotten, capsys, case):
+def test_a_block_that_is_not_ready_is_reported_before_the_run(folder, forgotten, capsys, case):
     old, new, code, message = case
     (folder / "my_module.py").write_text(MODULE.replace(old, new))
     assert main(["run", "local.toml", "--dry-run"]) == code

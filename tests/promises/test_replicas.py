@@ -140,7 +140,7 @@ def test_a_killed_process_of_the_other_replica(shared_folder, synchronised):
     assert summary_of(only_run())["status"] == "failed"
 
 
-def test_who_holds_up_the_others_is_told(shared_folder):
+def test_the_process_that_holds_up_the_others_is_named(shared_folder):
     """All wait for one another's statistics; only one of them is stuck."""
     with_convolutions(shared_folder)
     (shared_folder / "tardy.py").write_text(STUCK)

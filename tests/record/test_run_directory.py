@@ -38,7 +38,7 @@ def test_home_and_variables_are_expanded(tmp_path, monkeypatch):
     assert create_run_directory("~/$WHERE", "a").parent == tmp_path / "runs"
 
 
-def test_a_home_that_nobody_has():
+def test_a_home_that_does_not_exist():
     with pytest.raises(
         RunFailed, match="cannot create a run directory: no home directory is known for '~of-nobody/runs'"
     ):

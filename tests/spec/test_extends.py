@@ -1,4 +1,4 @@
-"""Files that extend files: who wins, whose options stay, and where a value came from."""
+"""Files that extend files: which value wins, which options stay, and where a value came from."""
 
 import pytest
 

@@ -51,7 +51,7 @@ specs/a.toml: no such file
     )
 
 
-def test_a_home_that_nobody_has(here):
+def test_a_home_that_does_not_exist(here):
     assert fault("~of-nobody/a.toml") == (
         """\
 ~of-nobody/a.toml: no such file

@@ -27,7 +27,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @contextmanager
 def started(meeting: TCPStore, processes: int, *arguments: str) -> Iterator[Sequence[subprocess.Popen[str]]]:
-    """Start Python so many times; whoever is left at the end is killed."""
+    """Start so many Python processes; those still running at the end are killed."""
     running = [
         subprocess.Popen(
             [sys.executable, *arguments],

@@ -1,4 +1,4 @@
-"""What several processes must compute to the same bits as one: small trainings, and one process's part of all of them.
+"""Trainings that several processes must compute to the same bits as one, and one process's part of each.
 
 `python -m tests.support.same_bits_cases OUTPUT` is such a process; torchrun's variables say which one. It goes through all cases, so that one
 launch serves them all, and writes the digest of everything that its stages hold at the end of each.
@@ -231,7 +231,7 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     )
     runtime = Scheduler(own, channels, context)
     said = train(case, runtime)
-    assert not runtime._operations._targets, "targets that nobody asks for would pile up"
+    assert not runtime._operations._targets, "targets that no stage takes would pile up"
     return held(own, said)
 
 

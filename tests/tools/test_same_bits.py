@@ -1,4 +1,4 @@
-"""Two commits that compute the same are equal, and whatever differs by a bit is told apart."""
+"""Two commits that compute the same are equal, and whatever differs by a bit is reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_times_alone_differ(left):
 
 
 @pytest.mark.parametrize("tamper", [-1, -5])
-def test_one_bit_of_the_weights_is_told(left, tamper):
+def test_one_bit_of_the_weights_is_reported(left, tamper):
     one, other = left(), left(tamper=tamper)
     (said,) = differences(one, other)
     assert said.startswith("1 of 2 weights, first ")
@@ -73,12 +73,12 @@ def test_names_shapes_and_signs_of_zero_count(left, weights):
 
 
 @pytest.mark.parametrize("value", [0.1 + 2**-56, None])
-def test_a_loss_that_differs_is_told(left, value):
+def test_a_loss_that_differs_is_reported(left, value):
     changed = ({**EVENTS[0], "value": value}, *EVENTS[1:])
     assert differences(left(), left(events=changed)) == ["1 of 2 metrics, first train/loss of epoch 1, step 2"]
 
 
-def test_a_loss_that_is_missing_or_repeated_is_told(left):
+def test_a_loss_that_is_missing_or_repeated_is_reported(left):
     assert len(differences(left(), left(events=EVENTS[1:]))) == 1
     assert len(differences(left(), left(events=(*EVENTS, EVENTS[0])))) == 1
 

@@ -180,7 +180,7 @@ def test_the_head_s_process_gets_targets_and_decodes_no_image():
     assert list(evaluation(split, part="nothing")) == []
 
 
-def test_a_split_that_cannot_tell_its_targets_alone_is_fetched_whole():
+def test_a_split_that_cannot_return_its_targets_alone_is_fetched_whole():
     assert indices(evaluation(Numbers(5), part="targets")) == [[0, 1, 2, 3], [4]]
 
 

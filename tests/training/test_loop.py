@@ -25,9 +25,9 @@ def test_numbers_go_on_through_epochs_and_each_epoch_sees_its_own_order(write, m
     assert firsts[0] != firsts[1] != firsts[2] != firsts[0]
 
 
-def test_the_rate_that_is_told_is_the_latest_updates(write):
+def test_the_reported_rate_is_the_latest_updates(write):
     """Eight updates warm up over the first four: the last of epoch 1 had 4/4 of the rate."""
     run(write("small.toml", SPEC), ["lr_schedule.warmup_epochs=1", "run.log_every=3"], Listener())
-    told = [(e["step"], e["value"]) for e in events(only_run()) if e["name"] == "train/learning_rate"]
-    assert told[:3] == [(3, 0.0125), (6, 0.0125), (9, 0.025)]
+    reported = [(e["step"], e["value"]) for e in events(only_run()) if e["name"] == "train/learning_rate"]
+    assert reported[:3] == [(3, 0.0125), (6, 0.0125), (9, 0.025)]
     assert [e["value"] for e in events(only_run()) if e["name"] == "learning_rate"] == [0.05, 0.05]

@@ -128,7 +128,7 @@ def test_training_learns_something(spec):
     assert test["top5"] > 0.9
 
 
-def test_the_listener_is_told_everything_in_order(spec):
+def test_the_listener_receives_every_event_in_order(spec):
     listener = FakeListener()
     run(spec, ["run.evaluate_every=2", "run.epochs=3"], listener)
     trained = [[f"trained {epoch}/{done}" for done in range(1, MICRO_BATCHES + 1)] for epoch in (1, 2, 3)]

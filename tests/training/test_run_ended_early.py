@@ -76,7 +76,7 @@ def test_what_fails_before_training_leaves_a_summary_too(spec, monkeypatch):
     assert "no_memory" in (only_run() / "failure.txt").read_text()
 
 
-def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypatch):
+def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monkeypatch):
     from petra_graph.catalog.blocks.residual import RevMlp
 
     residual = RevMlp.residual
@@ -93,7 +93,7 @@ def test_a_block_that_fails_in_evaluation_is_told_with_its_stage(spec, monkeypat
 
 
 @pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
-def test_a_plugin_that_cannot_be_built_is_told_before_anything_is_written(spec, monkeypatch, here, table):
+def test_a_plugin_that_cannot_be_built_is_reported_before_anything_is_written(spec, monkeypatch, here, table):
     load = building.load
 
     def broken(plugin):

@@ -79,7 +79,7 @@ def test_missing_files_are_named_with_a_remedy(tmp_path):
     )
 
 
-def test_a_home_that_nobody_has():
+def test_a_home_that_does_not_exist():
     assert refused(cifar10, Cifar10Options(root="~of-nobody")).message == "no home directory is known for '~of-nobody'"
 
 

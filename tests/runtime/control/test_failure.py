@@ -30,7 +30,7 @@ def test_the_schedule_around_it_has_four_operations_on_both_sides(doing):
     assert words[at + 1] == "U"
 
 
-def test_a_failure_is_told_as_json():
+def test_a_failure_is_written_as_json():
     failure = Failure(rank=1, problems=(("it broke", "mend it"),), where={"stage": 2}, traceback="...")
     assert Failure.of(json.loads(json.dumps(failure.json()))) == failure
 

@@ -76,7 +76,7 @@ def trained(block: Norm, x: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": None}, {"track_running_stats": False}])
-def test_all_rows_count_whoever_has_them(options):
+def test_rows_of_all_replicas_count(options):
     x, dy = data()
     whole, meeting = Norm(**options), Meeting()
     expected, through = trained(whole, x, dy)

@@ -176,7 +176,7 @@ def breaking(calls: int, **more) -> Pipeline:
         (4, "1f1b", "backward of micro-batch 0"),
     ],
 )
-def test_an_error_tells_stage_operation_and_micro_batch(calls, schedule, where):
+def test_an_error_names_stage_operation_and_micro_batch(calls, schedule, where):
     built = breaking(calls, schedule=schedule)
     with pytest.raises(RunFailed) as caught:
         built.train(batches((8,), 6))

@@ -68,7 +68,7 @@ def test_what_was_sent_is_the_senders_own_again(ends):
     assert receiver.receive()[0].unique().tolist() == [3]
 
 
-def test_the_bell_wakes_who_waits(ends):
+def test_the_waker_wakes_the_waiting_process(ends):
     sender, receiver, bells = ends
     thread = threading.Timer(0.05, lambda: sender.send(message(4)))
     thread.start()
