@@ -53,8 +53,14 @@ def check_spec(
     """
     loaded = load(path, overrides)
     problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
+    registry = registry or discover()
+    folders = dict.fromkeys((loaded.folder, *registry.folders))
     check = _Check(
-        loaded=loaded, registry=registry or discover(), problems=problems, import_local=import_local, resolved={}
+        loaded=loaded,
+        registry=attrs.evolve(registry, folders=tuple(folders)),
+        problems=problems,
+        import_local=import_local,
+        resolved={},
     )
     check.hint_at_misplaced_options()
     plugins = {table: check.plugin_of(table) for table in PLUGIN_TABLES}
@@ -165,7 +171,7 @@ class _Check:
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None
         if self.registry.is_local(node.block) and not self.import_local:
-            missing = missing_module(node.block)
+            missing = missing_module(node.block, self.registry.folders)
             if missing is not None:
                 self.problems.add([attrs.evolve(missing, path=(*path, "block"))])
         else:

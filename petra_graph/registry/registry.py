@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.registry import contracts
@@ -64,6 +65,8 @@ class Registry:
     entries: tuple[Entry, ...]
     unreadable: tuple[str, ...] = ()
     """Distributions whose entry points could not be read."""
+    folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
+    """Where modules of blocks may lie: the current folder, and the specification's before it."""
 
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
@@ -93,7 +96,7 @@ class Registry:
                 contract of its group.
         """
         if group == BLOCKS and self.is_local(name):
-            return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name))
+            return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name, self.folders))
         entry = self.find(group, name)
         declaration = checked_declaration(entry, GROUPS[group].noun, GROUPS[group].contract)
         return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)

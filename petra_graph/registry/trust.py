@@ -10,12 +10,11 @@ does not check them.
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any, TypeVar, get_args
 
@@ -108,32 +107,35 @@ def is_local(name: str) -> bool:
     return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
 
 
-def missing_module(name: str) -> Problem | None:
-    """Return the problem of a "module:Class" whose top package cannot be found; this imports nothing."""
+def missing_module(name: str, folders: Sequence[str]) -> Problem | None:
+    """Return the problem of a "module:Class" whose top package cannot be found; this imports nothing.
+
+    Args:
+        name: of the block.
+        folders: those of a registry; their modules come after those of Python's path.
+    """
     top = name.partition(":")[0].partition(".")[0]
-    if top in sys.modules or PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is not None:  # noqa: PTH109  a string
+    if top in sys.modules or PathFinder.find_spec(top, [*sys.path, *folders]) is not None:
         return None
     return Problem(
         message=f"block {shown(name)} has no module: {top!r} is neither importable nor a distribution with blocks",
-        hint=f"modules are looked for in {os.getcwd()} and on Python's path",  # noqa: PTH109  ditto
+        hint=f"modules are looked for on Python's path and in {' and '.join(folders)}",
     )
 
 
-def resolve_local_block(name: str) -> BlockDeclaration:
+def resolve_local_block(name: str, folders: Sequence[str]) -> BlockDeclaration:
     """Import "module:Class" and return the declaration that follows from the class's own attributes.
 
-    The current folder joins Python's path, as with `python -m`.
+    The folders join Python's path, at its end: no file there can take the place of an installed module.
 
     Raises:
         SpecError: there is no such module.
         PluginError: importing it fails, or the class is no block.
     """
-    missing = missing_module(name)
+    missing = missing_module(name, folders)
     if missing is not None:
         raise SpecError(missing)
-    here = os.getcwd()  # noqa: PTH109  sys.path holds strings
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    sys.path.extend(folder for folder in folders if folder not in sys.path)
     cls = run_plugin_code(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
     fault = "is not a class with a `kind`, as blocks are"
     if isinstance(cls, type) and hasattr(cls, "kind"):

@@ -41,6 +41,12 @@ class LoadedSpec(Structured):
         """The text of the given file, before the merge."""
         return self.layers.sources[0].text
 
+    @property
+    def folder(self) -> str:
+        """The absolute folder of the given file; the current one for the standard input."""
+        file = self.layers.sources[0].file
+        return os.path.dirname(os.path.abspath(os.path.expanduser(file)))  # noqa: PTH100, PTH111, PTH120  no links resolved
+
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems located, without repetition, in the order of their positions."""
         return self.layers.in_order(problems)
@@ -76,6 +82,10 @@ def dump(spec: Spec) -> str:
     return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
 
 
+_MOST_LEVELS = 50
+"""Of files that extend files."""
+
+
 def default_name(path: str) -> str:
     """Return the name of a run whose specification has none: the file's name without its ending."""
     return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
@@ -87,16 +97,17 @@ def read_layers(path: str) -> Layers:
     Raises:
         SpecError: a file cannot be read, is not TOML, or extends itself.
     """
-    return _extended(read_source(path), path, ())
+    return _extended(read_source(path), path, (), {})
 
 
-def _extended(source: Source, path: str, above: tuple[str, ...]) -> Layers:
+def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers]) -> Layers:
+    """Return a text over all files that it extends; `known` has those that were read, by their names in messages."""
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
     problems = _of_another_format(source)
     for name, where in _names(source):
         try:
-            bases.append(_base(path, name, where, chain))
+            bases.append(_base(path, name, where, chain, known))
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -104,17 +115,22 @@ def _extended(source: Source, path: str, above: tuple[str, ...]) -> Layers:
     return reduce(merge, [*bases, source_layers(source)])
 
 
-def _base(path: str, name: str, where: Where, chain: tuple[str, ...]) -> Layers:
+def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers]) -> Layers:
     folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
     base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
     if os.path.realpath(base) in chain:
         message = f"extends {shown(name)}, which extends this file again" if len(chain) > 1 else "extends itself"
         raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
+    if len(chain) > _MOST_LEVELS:
+        raise SpecError(Problem(message=f"extends over more than {_MOST_LEVELS} levels", where=where))
+    if base in known:
+        return known[base]
     if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
         message = f"extends {shown(name)}, but there is no such file"
         hint = f"looked for {base!r}; the name is relative to the file that contains it"
         raise SpecError(Problem(message=message, hint=hint, where=where))
-    return _extended(read_source(base), base, chain)
+    known[base] = _extended(read_source(base, given=False), base, chain, known)
+    return known[base]
 
 
 def _of_another_format(source: Source) -> list[Problem]:
@@ -135,7 +151,7 @@ def _names(source: Source) -> list[tuple[str, Where]]:
     problems = [
         Problem(message=f"extends must be a file's name or a list of them (got {shown(name)})", where=where)
         for name, where in names
-        if not isinstance(name, str) or not name
+        if not isinstance(name, str) or not name or "\0" in name
     ]
     if problems:
         raise SpecError(problems)

@@ -91,7 +91,8 @@ def merge(below: Layers, above: Layers) -> Layers:
     base = {name: _without_owned(name, value, above.values.get(name)) for name, value in base.items()}
     values = _merged(base, above.values)
     origins = {path: above.origins.get(path) or below.origins[path] for path in paths(values)}
-    return Layers(values=values, origins=origins, sources=above.sources + below.sources)
+    sources = {id(source): source for source in (*above.sources, *below.sources)}  # a file may be extended twice
+    return Layers(values=values, origins=origins, sources=tuple(sources.values()))
 
 
 def plugin_name(table: str, value: Mapping[str, Any]) -> Any:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where
 from petra_graph.spec.positions import Span, find_spans
 
 STDIN = "-"
+MOST_BYTES = 2**23
+"""The longest text that is read."""
 
 
 @frozen(kw_only=True)
@@ -40,17 +43,25 @@ class Source:
         return span.key if at_key else span.value
 
 
-def read_source(path: str) -> Source:
+def read_source(path: str, *, given: bool = True) -> Source:
     """Return the TOML text of a file, or of the standard input ("-"), with its values.
+
+    Args:
+        path: of the file.
+        given: the user gave it; False: another file names it. That one must be a regular file, and a message shows no
+            line of it unless it is called .toml: a specification of somebody else's must not make this user's files appear.
 
     Raises:
         SpecError: the text cannot be read, is empty, is not UTF-8, or is not TOML.
     """
     file = "<stdin>" if path == STDIN else path or "''"
     try:
-        content = sys.stdin.buffer.read() if path == STDIN else _expanded(path).read_bytes()
+        content = sys.stdin.buffer.read(MOST_BYTES + 1) if path == STDIN else _content(_expanded(path), given=given)
     except (OSError, ValueError) as error:
         raise SpecError(_unreadable(file, error)) from None
+    if len(content) > MOST_BYTES:
+        message = f"more than {MOST_BYTES // 2**20} MiB, and specifications are shorter"
+        raise SpecError(Problem(message=message, hint="give the name of a TOML file", where=Where(file=file)))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -62,11 +73,18 @@ def read_source(path: str) -> Source:
         message = "the file is empty" if path != STDIN else "the standard input is empty"
         hint = "a specification needs [data] and one of [graph] and [architecture]"
         raise SpecError(Problem(message=message, hint=hint, where=Where(file=file)))
-    return parse_source(text, file)
+    return parse_source(text, file, shows_lines=given or file.endswith(".toml"))
 
 
-def parse_source(text: str, file: str) -> Source:
-    """Return a TOML text, parsed; `file` is its name in messages.
+def _content(file: FilePath, *, given: bool) -> bytes:
+    if not given and not stat.S_ISREG(file.stat().st_mode):
+        raise ValueError("not a regular file")
+    with file.open("rb") as opened:
+        return opened.read(MOST_BYTES + 1)
+
+
+def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:
+    """Return a TOML text, parsed; `file` is its name in messages, which show the faulty line where `shows_lines`.
 
     Raises:
         SpecError: the text is not TOML; the position is the parser's.
@@ -74,7 +92,10 @@ def parse_source(text: str, file: str) -> Source:
     try:
         values = tomllib.loads(text)
     except ValueError as error:
-        raise SpecError(_invalid(text, file, str(error))) from None
+        problem = _invalid(text, file, str(error))
+        if not shows_lines and problem.where is not None:
+            problem = evolve(problem, hint="", where=evolve(problem.where, text=None))
+        raise SpecError(problem) from None
     except RecursionError:
         raise SpecError(Problem(message="nested too deeply", where=Where(file=file))) from None
     return Source(file=file, text=text, values=values, spans=find_spans(text, file))

@@ -164,7 +164,7 @@ def with_block(block, **kinds):
     from petra_graph.registry.contracts import BLOCKS
     from petra_graph.registry.registry import Plugin
 
-    plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local_block(name))
+    plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local_block(name, ()))
     changed = attrs.evolve(
         graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
     )

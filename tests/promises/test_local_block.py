@@ -103,9 +103,22 @@ def test_it_is_valid_as_far_as_can_be_known_without_torch(folder):
     assert "my_module:MyBlock" in done.stdout + done.stderr
 
 
-def test_the_module_is_looked_for_where_the_command_runs(folder, forgotten, monkeypatch, tmp_path_factory, capsys):
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    assert main(["run", str(folder / "local.toml"), "--dry-run"]) == 2
+def test_the_module_lies_beside_the_spec_or_where_the_command_runs(folder, forgotten, monkeypatch, tmp_path_factory):
+    """A run's resolved.toml lies in the run's directory, and is run where the run was."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "copied.toml").write_text((folder / "local.toml").read_text())
+    assert main(["run", str(elsewhere / "copied.toml"), "--dry-run"]) == 0
+    sys.modules.pop("my_module")
+    sys.path[:] = [path for path in sys.path if path not in (str(folder), str(elsewhere))]
+    monkeypatch.chdir(elsewhere)
+    assert main(["run", str(folder / "local.toml"), "--dry-run"]) == 0
+
+
+def test_a_module_that_is_nowhere(folder, forgotten, monkeypatch, tmp_path_factory, capsys):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "copied.toml").write_text((folder / "local.toml").read_text())
+    monkeypatch.chdir(elsewhere)
+    assert main(["run", "copied.toml", "--dry-run"]) == 2
     assert "block \"my_module:MyBlock\" has no module: 'my_module' is neither importable" in capsys.readouterr().err
 
 

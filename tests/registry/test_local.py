@@ -1,12 +1,14 @@
 """`block = "my_module:MyBlock"` needs no package."""
 
+import sys
+
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, NoOptions
 from petra_graph.registry.registry import discover
-from petra_graph.registry.trust import is_local, missing_module
+from petra_graph.registry.trust import is_local, missing_module, resolve_local_block
 
 
 @pytest.mark.parametrize(
@@ -46,11 +48,14 @@ def test_a_class_declares_itself(site):
     assert load(whole).__name__ == "Whole"
 
 
-def test_the_current_folder_is_looked_in(here, site):
+def test_a_module_is_looked_for_on_the_path_and_then_in_the_folders(here, site):
     (here / "block_right_here.py").write_text("class B:\n    kind = 'head'\n")
-    (here / "site" / "block_right_here.py").write_text("class B:\n    kind = 'buffered'\n")
-    assert missing_module("block_right_here:B") is None
-    assert missing_module("block_nowhere:B") is not None
+    (here / "random.py").write_text("raise SystemExit('a file beside the spec was taken for the library')\n")
+    assert missing_module("block_right_here:B", [str(here)]) is None
+    assert missing_module("block_right_here:B", []) is not None
+    assert missing_module("block_nowhere:B", [str(here)]) is not None
+    resolve_local_block("block_right_here:B", [str(here)])
+    assert sys.path[-1] == str(here)
 
 
 def test_a_distribution_of_the_same_name_wins(install, site):
@@ -70,7 +75,7 @@ def test_no_such_module(here):
     assert fault("block_nowhere:B", SpecError) == (
         f"""\
 block "block_nowhere:B" has no module: 'block_nowhere' is neither importable nor a distribution with blocks
-    help: modules are looked for in {here} and on Python's path"""
+    help: modules are looked for on Python's path and in {here}"""
     )
 
 

@@ -116,3 +116,11 @@ def test_invalid_toml(write, text, expected):
 
 def test_absurd_nesting_is_an_error_like_any_other(write):
     assert fault(write("a.toml", "a = " + "[" * 5000)) == "a.toml: nested too deeply"
+
+
+def test_an_endless_file_is_not_read_to_its_end():
+    assert fault("/dev/zero") == (
+        """\
+/dev/zero: more than 8 MiB, and specifications are shorter
+    help: give the name of a TOML file"""
+    )

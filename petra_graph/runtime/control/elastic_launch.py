@@ -26,6 +26,7 @@ from torch._C._distributed_c10d import TCPStore
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.runtime.control.rank_info import SECRET, attempt_name
 from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.start_up import LAUNCHER
 from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.world import HERE, listen_here
 
@@ -58,6 +59,7 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     secret = os.environ.setdefault(SECRET, token_hex())
+    os.environ[LAUNCHER] = str(os.getpid())
     store = RunStore(server, attempt_name(name, "0"), secret)
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
     requests = stop_requests(
@@ -65,7 +67,8 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     )
     with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
-            thread.submit(elastic_launch(config, sys.executable), "-m", "petra_graph", *arguments).result()
+            # -P: a `random.py` in the current folder must not be taken for the standard library's.
+            thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
         except ChildFailedError as error:
             return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
     return 0
