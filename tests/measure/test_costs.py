@@ -17,6 +17,7 @@ from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.support.costs import UINT8, conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
 
+pytestmark = pytest.mark.slow
 IMAGE = (3, 12, 12)
 EVERY = (
     node("stem", "conv-stem", channels=8, pool=2),

@@ -48,6 +48,7 @@ def reconstruction_errors(built, data):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["sequential", "1f1b"])
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 @pytest.mark.parametrize("grid_bits", [12, 16])

@@ -26,6 +26,7 @@ def alone_in_one_process() -> bytes:
     return weights_bytes(only_run("alone"))
 
 
+@pytest.mark.slow
 def test_processes_share_a_run(shared_folder):
     """One run directory, one display, one summary; and the bits of one process."""
     for name in ("click", "random"):  # a file in the current folder is not taken for a module of the program's
@@ -41,6 +42,7 @@ def test_processes_share_a_run(shared_folder):
     assert weights_bytes(only_run()) == alone_in_one_process()
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_launcher(shared_folder):
     with alone(*RUN, "--processes", "2") as launcher:
         until(under_way)

@@ -88,6 +88,7 @@ def petra_graph(*arguments, cwd):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_it_trains(folder):
     done = petra_graph("run", "local.toml", "--json", cwd=folder)

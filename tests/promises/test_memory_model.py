@@ -13,6 +13,7 @@ from tests.support.costs import predicted_and_measured
 from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import CLASSES, GRAPHS, REVNET, SHAPES, node
 
+pytestmark = pytest.mark.slow
 PROMISED = 0.05
 NEAR = 0.002
 CASES = cases(lambda point: bool(point.names) or point.method.reversible == "graph", accumulations=(1, 3))

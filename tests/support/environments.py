@@ -11,6 +11,8 @@ from pathlib import Path
 
 from attrs import frozen
 
+from tests.support import ROOT
+
 PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
 """The folders of this environment's packages."""
 
@@ -53,13 +55,15 @@ def environment(folder: Path, *, editable: bool) -> Environment:
 
     Args:
         folder: where it is created, and where its interpreter is called.
-        editable: whether packages are seen that this environment installed in editable form.
+        editable: whether this checkout is seen, and packages that this environment installed in editable form.
     """
     where = folder / "venv"
     venv.create(where, with_pip=False, symlinks=os.name == "posix")
     paths = {"base": str(where), "platbase": str(where)}
     # A line of a .pth file is a folder or an import; .pth files of a folder count where `site` adds it.
     lines = [f"import site; site.addsitedir({path!r})" if editable else path for path in PACKAGES]
+    if editable:
+        lines.insert(0, str(ROOT))  # this checkout, whichever one is installed
     (Path(sysconfig.get_path("purelib", "venv", paths)) / "parent.pth").write_text("\n".join(lines) + "\n")
     return Environment(python=Path(sysconfig.get_path("scripts", "venv", paths)) / "python", folder=folder)
 
