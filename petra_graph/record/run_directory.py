@@ -117,14 +117,14 @@ def write_output(path: Path, text: str) -> None:
         write_text(path.resolve(), text)
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise cannot_write(path, error, "choose another path") from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole."""
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    """Write a text file whole; a file name in it that is not UTF-8 is written with escapes."""
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8", errors="backslashreplace"))
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

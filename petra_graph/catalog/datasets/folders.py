@@ -6,7 +6,8 @@ not depend on the file system.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,9 @@ from petra_graph.catalog.datasets.files import ROOT, file_error, listed
 from petra_graph.errors import Problem, RunFailed
 
 _EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
+
+_MOST_RATIO = 100
+"""Of an image's sides."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -53,12 +57,29 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
     files: list[str] = []
     counts: list[int] = []
     for name in names:
-        paths = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in _EXTENSIONS)
+        paths = sorted(_images_below(folder / name, hint))
         files += paths
         counts.append(len(paths))
     if empty := [name for name, count in zip(names, counts, strict=True) if not count]:
         raise file_error(f"{folder} has classes without images: {listed(empty)}", hint)
     return ClassFolders(classes=names, files=tuple(files), targets=np.repeat(np.arange(len(names)), counts))
+
+
+def _images_below(folder: Path, hint: str) -> Iterator[str]:
+    """Yield the image files below a folder; a directory entry tells a file from a pipe without opening it.
+
+    Raises:
+        SpecError: a folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    yield from _images_below(Path(entry.path), hint)
+                elif os.path.splitext(entry.name)[1].lower() in _EXTENSIONS and entry.is_file():  # noqa: PTH122  quicker
+                    yield entry.path
+    except OSError as error:
+        raise file_error(f"{folder} cannot be read: {error.strerror or error}", hint) from error
 
 
 def scan_splits(
@@ -86,10 +107,17 @@ def open_rgb(file: str) -> Image.Image:
     """
     try:
         with Image.open(file) as image:
+            _check_shape(image)
             return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        message = f"{file} cannot be decoded: {error}"
+    except (OSError, SyntaxError, ValueError, MemoryError, Image.DecompressionBombError) as error:
+        message = f"{file} cannot be decoded: {str(error) or type(error).__name__}"
         raise RunFailed(Problem(message=message, hint="replace or remove the file", path=ROOT)) from error
+
+
+def _check_shape(image: Image.Image) -> None:
+    """Refuse a long image: resized by its shorter side, it would fill the memory."""
+    if max(image.size) > _MOST_RATIO * min(image.size):
+        raise ValueError(f"{image.width} x {image.height} pixels, and {_MOST_RATIO} : 1 is the longest shape")
 
 
 def fitted(image: Image.Image, size: int, *, shorter: int | None = None) -> NDArray[np.uint8]:

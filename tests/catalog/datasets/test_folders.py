@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torchvision import transforms
 from petra_graph.catalog.datasets.declared import ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
 from petra_graph.errors import RunFailed, SpecError
+from petra_graph.record.run_directory import write_text
 
 
 def opened(root, **options):
@@ -141,3 +144,36 @@ def test_half_of_the_training_views_are_mirrored():
     options = ImageNetOptions(root=".", size=2, least_area=1.0, flip=True)
     left = [random_view(image, options, np.random.default_rng([seed, 1]))[0, 0, 0] > 127 for seed in range(400)]
     assert 0.4 < np.mean(left) < 0.6
+
+
+def test_a_long_thin_image_takes_no_memory(folder_root):
+    """Resized by its shorter side, a PNG of 1 x 60,000,000 pixels asked for terabytes, and no message named it."""
+    path = folder_root / "test" / "cat" / "0000.png"
+    Image.new("RGB", (1, 60_000)).save(path)
+    with pytest.raises(RunFailed, match=r"0000\.png cannot be decoded: 1 x 60000 pixels, and 100 : 1 is the longest"):
+        opened(folder_root, cache=False).test.fetch(np.arange(5), seed=0, epoch=0)
+
+
+def test_a_pipe_among_the_images_is_none(folder_root):
+    os.mkfifo(folder_root / "train" / "cat" / "pipe.jpg")
+    assert len(opened(folder_root, cache=True).train) == 12
+
+
+def test_a_folder_that_cannot_be_read_is_named(folder_root, monkeypatch):
+    scandir = os.scandir
+
+    def denied(folder):
+        if folder == folder_root / "train" / "dog":
+            raise PermissionError(13, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert refused(folder_root).message == f"{folder_root}/train/dog cannot be read: Permission denied"
+
+
+def test_a_broken_image_whose_name_is_no_text(folder_root):
+    (folder_root / "test" / "cat" / os.fsdecode(b"\xff.png")).write_bytes(b"no image")
+    with pytest.raises(RunFailed) as caught:
+        opened(folder_root, cache=False).test.fetch(np.arange(6), seed=0, epoch=0)
+    write_text(folder_root / "failure.txt", str(caught.value))
+    assert "\\udcff.png cannot be decoded" in (folder_root / "failure.txt").read_text()
