@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 import networkx as nx
 
@@ -42,7 +43,7 @@ def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
 
 def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
     """Every input names a node, once."""
-    known = [INPUT, *(node.name for node in nodes)]
+    known = dict.fromkeys([INPUT, *(node.name for node in nodes)])
     for node in nodes:
         for producer, count in Counter(node.inputs).items():
             if count > 1:
@@ -53,7 +54,7 @@ def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
                 )
             if producer not in known:
                 close = get_close_matches(producer, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"nodes: {', '.join(known[:12])}"
+                hint = f"did you mean {close[0]!r}?" if close else f"nodes: {', '.join(islice(known, 12))}"
                 yield Problem(
                     message=f'node "{node.name}" reads "{producer}", which is no node',
                     hint=hint,
@@ -84,11 +85,9 @@ def kinds_fit_blocks(nodes: Sequence[Node]) -> Iterator[Problem]:
 
 def is_acyclic(graph: NodeGraph) -> Iterator[Problem]:
     """No node depends on its own output."""
-    try:
-        cycle = nx.find_cycle(graph.digraph)
-    except nx.NetworkXNoCycle:
+    if nx.is_directed_acyclic_graph(graph.digraph):
         return
-    names = [edge[0] for edge in cycle]
+    names = [edge[0] for edge in nx.find_cycle(graph.digraph)]
     yield Problem(
         message=f"the graph has a cycle: {' -> '.join([*names, names[0]])}",
         hint="a node can only read nodes that do not depend on it",

@@ -27,6 +27,7 @@ from petra_graph.registry.building import expand, read_options
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
 from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.trust import missing_module, run_plugin_code
+from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule
@@ -185,6 +186,11 @@ class _Check:
         given = self.loaded.values.get("graph", {})
         tables = given.get("node", []) if isinstance(given, Mapping) else []
         if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
+            return None
+        if (total := sum(node.spec.repeat for node in nodes)) > NODES:
+            largest = max(nodes, key=lambda node: node.spec.repeat)
+            message = f"the network has {total:,} nodes, and {NODES:,} are the most"
+            self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
             return None
         head = _likely_head(nodes)
         graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])

@@ -12,8 +12,20 @@ from typing import Any, Literal
 from attrs import frozen
 from attrs.validators import instance_of
 
-from petra_graph.spec.bounds import AtLeast, AtMost, GreaterThan, Length
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.keys import file_name, key, options, required, sizes, table
+from petra_graph.spec.limits import (
+    LARGEST_SEED,
+    MOST_DEPTH,
+    MOST_DEVICES,
+    MOST_EPOCHS,
+    MOST_MICRO_BATCHES,
+    MOST_NODES,
+    MOST_PROCESSES,
+    MOST_SAMPLES,
+    MOST_SECONDS,
+    MOST_WINDOW,
+)
 
 Kind = Literal["reversible", "buffered", "head"]
 ScheduleName = Literal["lockstep", "1f1b", "sequential", "fill-drain"]
@@ -57,7 +69,7 @@ class NodeSpec:
     block: str = required('a block plugin, or "module:Class"')
     kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
-    repeat: int = key(1, "number of copies in a row", validator=AtLeast(1))
+    repeat: int = key(1, "number of copies in a row", validator=[AtLeast(1), MOST_NODES])
     options: Mapping[str, Any] = options("block")
 
 
@@ -78,8 +90,11 @@ class MethodSpec:
         None,
         "order of forwards and backwards, each stage's depth as a list, or the least depths at full speed "
         '("auto"); default: the method\'s own',
+        validator=[Length(at_least=1), Each(AtLeast(1), MOST_DEPTH)],
     )
-    accumulation: int = key(1, "micro-batches averaged into one update (the paper's k)", validator=AtLeast(1))
+    accumulation: int = key(
+        1, "micro-batches averaged into one update (the paper's k)", validator=[AtLeast(1), MOST_WINDOW]
+    )
     reversible: Keeps | None = key(None, "what a reversible node keeps for its backward; default: the method's own")
     buffered: BufferedKeeps | None = key(None, "what a buffered node keeps for its backward; default: the method's own")
     backward: Uses | None = key(None, "current parameters, or those stored at the forward; default: the method's own")
@@ -99,7 +114,7 @@ class PartitionSpec:
     stages: Literal["per-block"] | int | tuple[tuple[str, ...], ...] = key(
         "per-block",
         'one stage a node ("per-block"), the number of stages to cut by cost, or each stage as a list of node names',
-        validator=AtLeast(1),
+        validator=[AtLeast(1), MOST_NODES],
     )
     strategy: Literal["balanced", "memory"] = key(
         "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
@@ -108,10 +123,12 @@ class PartitionSpec:
         None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
     )
     devices: int | tuple[str, ...] = key(
-        1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), Length(at_least=1)]
+        1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
     )
     replicas: int = key(
-        1, "copies of the pipeline, each with processes and rows of a micro-batch of its own", validator=AtLeast(1)
+        1,
+        "copies of the pipeline, each with processes and rows of a micro-batch of its own",
+        validator=[AtLeast(1), MOST_DEVICES],
     )
     sync_batch_norm: bool = key(
         False, "batch normalisation over all replicas' rows, which each layer waits for; else over each replica's own"
@@ -126,7 +143,7 @@ class PartitionSpec:
         None,
         "latency between devices, for plans; default: the device type's",
         unit="seconds",
-        validator=AtLeast(0),
+        validator=[AtLeast(0), MOST_SECONDS],
     )
     link_bandwidth: float | None = key(
         None,
@@ -158,7 +175,9 @@ class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
     name: str = key("constant", "learning-rate schedule plugin")
-    warmup_epochs: float = key(0.0, "linear warm-up, counted in updates", unit="epochs", validator=AtLeast(0))
+    warmup_epochs: float = key(
+        0.0, "linear warm-up, counted in updates", unit="epochs", validator=[AtLeast(0), MOST_EPOCHS]
+    )
     scaling: Literal["none", "goyal"] = key(
         "none", '"goyal" multiplies the learning rate by batch * accumulation * replicas / 256, once'
     )
@@ -201,28 +220,38 @@ class DataSpec(PluginSpec):
     """The data set and its batches."""
 
     name: str = required("data set plugin")
-    batch: int = key(64, "samples in a micro-batch, of one replica", validator=AtLeast(1))
-    evaluation_batch: int | None = key(None, "samples of an evaluation batch; default: batch", validator=AtLeast(1))
-    workers: int = key(0, "loader processes; the samples do not depend on their number", validator=AtLeast(0))
+    batch: int = key(64, "samples in a micro-batch, of one replica", validator=[AtLeast(1), MOST_SAMPLES])
+    evaluation_batch: int | None = key(
+        None, "samples of an evaluation batch; default: batch", validator=[AtLeast(1), MOST_SAMPLES]
+    )
+    workers: int = key(
+        0, "loader processes; the samples do not depend on their number", validator=[AtLeast(0), MOST_PROCESSES]
+    )
 
 
 @frozen(kw_only=True)
 class RunSpec:
     """Length, seed, processes and directory of a run."""
 
-    epochs: int = key(1, "passes over the training data", validator=AtLeast(1))
-    seed: int = key(0, "seed of every random number", validator=AtLeast(0))
+    epochs: int = key(1, "passes over the training data", validator=[AtLeast(1), MOST_EPOCHS])
+    seed: int = key(0, "seed of every random number", validator=[AtLeast(0), LARGEST_SEED])
     threads: int = key(
-        1, "CPU threads of a stage executor; the last bits of results depend on it", validator=AtLeast(1)
+        1,
+        "CPU threads of a stage executor; the last bits of results depend on it",
+        validator=[AtLeast(1), MOST_PROCESSES],
     )
-    evaluate_every: int = key(1, "evaluate after every n-th epoch and the last", unit="epochs", validator=AtLeast(1))
-    log_every: int = key(50, "record the training loss every n micro-batches", validator=AtLeast(1))
+    evaluate_every: int = key(
+        1, "evaluate after every n-th epoch and the last", unit="epochs", validator=[AtLeast(1), MOST_EPOCHS]
+    )
+    log_every: int = key(
+        50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
+    )
     directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
         unit="seconds",
-        validator=GreaterThan(0),
+        validator=[GreaterThan(0), MOST_SECONDS],
     )
     transport: Transport = key(
         "auto",
@@ -242,7 +271,7 @@ class ProbeSpec:
     per_epoch: int = required(
         "micro-batches of an epoch to probe (the paper: 15); each costs at most one plain forward and backward of the "
         "network for each stage, and one more",
-        validator=AtLeast(1),
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
     )
 
 

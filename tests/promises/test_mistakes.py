@@ -241,11 +241,11 @@ a.toml: a folder, not a file
 
 def test_a_file_without_permission(validate, here, monkeypatch):
     # Whoever runs the tests may be allowed to read everything, so the refusal is the file system's in name only.
-    def refuse(_path):
+    def refuse(_path, _mode):
         raise PermissionError(13, "Permission denied")
 
     (here / "a.toml").write_text(SPEC)
-    monkeypatch.setattr("petra_graph.spec.source.FilePath.read_bytes", refuse)
+    monkeypatch.setattr("petra_graph.spec.source.FilePath.open", refuse)
     assert validate(None) == (
         2,
         """\

@@ -1,0 +1,27 @@
+"""The largest values that a specification may have, each far beyond use, so that a slip of a key fails at once.
+
+Without them `repeat = 100000000` fills the memory before any message, and numbers beyond 64 bits overflow in a library.
+"""
+
+from __future__ import annotations
+
+from petra_graph.spec.bounds import AtMost
+
+NODES = 20_000
+"""Nodes of a network: the planner's work and the page of a plan grow with them."""
+MOST_NODES = AtMost(NODES)
+MOST_DEVICES = AtMost(10_000)
+MOST_WINDOW = AtMost(4_096)
+"""Micro-batches of a window: the planner walks through three windows, operation by operation."""
+MOST_DEPTH = AtMost(1_000_000)
+"""Micro-batches in flight."""
+MOST_SAMPLES = AtMost(2**24)
+"""Of a batch."""
+MOST_PROCESSES = AtMost(4_096)
+"""Processes or threads of one machine."""
+MOST_EPOCHS = AtMost(10**9)
+MOST_MICRO_BATCHES = AtMost(10**9)
+MOST_SECONDS = AtMost(10**9)
+"""Thirty years."""
+LARGEST_SEED = AtMost(2**63 - 1)
+"""What torch's generators take."""
