@@ -12,6 +12,8 @@ from attrs import frozen
 
 from tests.support import ROOT
 
+VARIABLE = re.compile(r"[A-Z_]+=")
+"""A word of a command that sets a variable for it."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -42,7 +44,8 @@ class Page:
     @property
     def commands(self) -> list[tuple[str, ...]]:
         lines = "\n".join(self.listings("sh")).replace("\\\n", " ").splitlines()
-        return [tuple(words) for line in lines if (words := shlex.split(line, comments=True))]
+        split = ([word for word in shlex.split(line, comments=True) if not VARIABLE.match(word)] for line in lines)
+        return [tuple(words) for words in split if words]
 
     @property
     def anchors(self) -> set[str]:
