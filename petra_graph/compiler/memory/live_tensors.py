@@ -66,9 +66,10 @@ class LiveTensors:
         total = sum(self.fixed.values()) + self._held_bytes + working
         if total > self._most:
             self._most = total
-            self.peak = self._now(working)
+            self.peak = self.now(working)
 
-    def _now(self, working: int) -> StageBytes:
+    def now(self, working: int = 0) -> StageBytes:
+        """Return the bytes that are alive, with `working` bytes of the running operation's own."""
         parts: Counter[str] = Counter({str(part): size for part, size in self.fixed.items()})
         parts["working"] += working
         for stream in self._held:

@@ -16,7 +16,7 @@ formula that was exact for one method was off by a fifth for another.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
@@ -51,15 +51,33 @@ def stage_memory(
         # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
         fills = 2 if stored else 1
         micro_batches = fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
-    pipeline = _Pipeline(
-        stages=[StageMemory(program, costs, transport or EncodedShare()) for program in programs],
-        orders=[
-            order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs
-        ],
-        costs=costs,
+    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
+    pipeline.run(
+        [order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs]
     )
-    pipeline.run()
     return tuple(stage.live.peak for stage in pipeline.stages)
+
+
+def memory_after_operations(
+    programs: Sequence[StageProgram],
+    costs: CostTable,
+    operations: Iterable[tuple[int, Action]],
+    *,
+    transport: EncodedShare | None = None,
+) -> Iterator[StageBytes]:
+    """Yield, after each operation, the bytes that its stage holds.
+
+    Args:
+        programs: all stages.
+        costs: every node's.
+        operations: each with its stage's index, every one after those whose messages it reads.
+        transport: the share of bytes in which tensors wait and travel; None: all.
+    """
+    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
+    stage_of = {stage.program.index: stage for stage in pipeline.stages}
+    for index, action in operations:
+        pipeline.perform(action, stage_of[index])
+        yield stage_of[index].live.now()
 
 
 def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]) -> Mapping[str, StageBytes]:
@@ -71,11 +89,10 @@ def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]
 
 
 class _Pipeline:
-    """All stages, in rounds."""
+    """All stages, and the messages between them."""
 
-    def __init__(self, stages: Sequence[StageMemory], orders: Sequence[Iterator[Action]], costs: CostTable) -> None:
-        self.stages = stages
-        self._orders = orders
+    def __init__(self, programs: Sequence[StageProgram], costs: CostTable, share: EncodedShare) -> None:
+        self.stages = [StageMemory(program, costs, share) for program in programs]
         self._sizes = {INPUT: (costs.sample_bytes,)} | {name: node.output_bytes for name, node in costs.nodes.items()}
         self._messages: dict[Direction, defaultdict[Edge, deque[tuple[StageMemory, Message]]]] = {
             "forward": defaultdict(deque),
@@ -83,16 +100,16 @@ class _Pipeline:
         }
         """On each channel, with their senders."""
 
-    def run(self) -> None:
-        """Execute all operations, until the pipeline has drained."""
-        following = [next(actions, None) for actions in self._orders]
+    def run(self, orders: Sequence[Iterator[Action]]) -> None:
+        """Execute all operations in rounds, each stage in its own order, until the pipeline has drained."""
+        following = [next(actions, None) for actions in orders]
         while any(following):
             progressed = False
             for stage in reversed(range(len(self.stages))):
                 action = following[stage]
                 if action is not None and self._ready(action.verb, self.stages[stage].program):
-                    self._perform(action, self.stages[stage])
-                    following[stage] = next(self._orders[stage], None)
+                    self.perform(action, self.stages[stage])
+                    following[stage] = next(orders[stage], None)
                     progressed = True
             assert progressed, "no stage can go on: depths grow along an edge"
 
@@ -102,7 +119,8 @@ class _Pipeline:
         edges, messages = program.receives if verb == "forward" else program.sends, self._messages[verb]
         return all(edge.producer == INPUT or messages[edge] for edge in edges)
 
-    def _perform(self, action: Action, stage: StageMemory) -> None:
+    def perform(self, action: Action, stage: StageMemory) -> None:
+        """Execute one operation, whose messages have been sent."""
         program = stage.program
         match action.verb:
             case "forward":

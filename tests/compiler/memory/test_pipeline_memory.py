@@ -8,12 +8,13 @@ import pytest
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
 from petra_graph.compiler.memory.live_tensors import LiveTensors
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
+from petra_graph.compiler.memory.pipeline_memory import device_memory, memory_after_operations, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.costs import CostTable, NodeCost, Work
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
+from petra_graph.program.schedule import static_order
 from tests.support.pipelines import REVNET, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
@@ -108,6 +109,22 @@ def test_kept_graphs_are_as_many_as_micro_batches_in_flight():
     assert parts("1f1b-flush", "graphs", "1f1b", 4) == [
         count * size for count, size in zip(in_flight, each, strict=True)
     ]
+
+
+def test_memory_follows_a_given_order():
+    made = programs("dsp", "1f1b")
+    operations = list(static_order(made, range(8)))
+    memory = list(memory_after_operations(made, TABLE, operations))
+    held = [now.input_buffer for (stage, _), now in zip(operations, memory, strict=True) if stage == 2]
+    actions = [str(action) for stage, action in operations if stage == 2]
+    # Two streams of 100 bytes each: a forward adds them, a backward takes them.
+    expected, most = [], 0
+    for action in actions:
+        most += {"F": 200, "B": -200, "U": 0}[action[0]]
+        expected.append(most)
+    assert held == expected
+    assert max(held) == parts("dsp", "input_buffer", "1f1b")[1]
+    assert held[-1] == 0
 
 
 def test_gradients_live_on_within_a_window():
