@@ -30,10 +30,8 @@ from petra_graph.report.plan.labels import nodes_label, ranges_label, runs
 from petra_graph.report.plan.svg import AXIS, axis, axis_values, line, row_name, svg, tag, text_width, title, words
 from petra_graph.report.plan.units import BINARY, SECONDS, memory, seconds
 
-_WIDEST_NAMES = 230
-"""Pixels for the names of the rows at most."""
-_BESIDE_NAMES = 20
-"""Pixels before a name and after it."""
+_NAMES = 230
+"""Pixels for the names of the rows."""
 _MANY = 60
 """So many rows are drawn high."""
 _GRID_LINES = 5
@@ -88,28 +86,22 @@ def bars(rows: Sequence[Bar]) -> Markup:
     limits = [row.limit for row in rows if row.limit is not None and row.limit <= _LIMIT_REACH * most]
     span = max([most, *limits])
     bottom = AXIS + height * len(rows)
-    left = _names_width([row.name for row in rows], size)
     values = axis_values(0, span, BINARY, _GRID_LINES)
-    parts = [*axis(values, lambda value: left + _BARS * value / span, bottom, BINARY)]
+    parts = [*axis(values, lambda value: _NAMES + _BARS * value / span, bottom, BINARY)]
     for place, row in enumerate(rows):
-        parts += _bar(row, left=left, top=AXIS + height * place, height=height, span=span, size=size)
+        parts += _bar(row, AXIS + height * place, height, span, size)
     label = "memory by part"
-    return svg(parts, left + _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label=label)
+    return svg(parts, _NAMES + _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label=label)
 
 
-def _names_width(names: Sequence[str], size: float) -> float:
-    """Return the pixels that the rows' names take on the left."""
-    return min(_WIDEST_NAMES, math.ceil(max(text_width(name, size) for name in names)) + _BESIDE_NAMES)
-
-
-def _bar(row: Bar, *, left: float, top: float, height: float, span: float, size: float) -> Iterator[Markup]:
+def _bar(row: Bar, top: float, height: float, span: float, size: float) -> Iterator[Markup]:
     baseline, total = top + height / 2 + size * 0.36, row.counts["total"]
-    yield row_name(row.name, left, baseline, size)
+    yield row_name(row.name, _NAMES, baseline, size)
     counts = bytes_by_part(row.counts)
     shown = [part for part in MEMORY_PARTS if counts[part.key]]
     lines = [f"{part.name}: {memory(counts[part.key])}" for part in shown]
     bar = title("\n".join([row.name, *lines, f"total: {memory(total)}"]))
-    x = left
+    x = float(_NAMES)
     for part in shown:
         width = _BARS * counts[part.key] / span
         bar += tag("rect", x=x, y=top + 2, width=width, height=height - 4, fill=part.colour)
@@ -120,7 +112,7 @@ def _bar(row: Bar, *, left: float, top: float, height: float, span: float, size:
         text += f" of {memory(row.limit)}"
         kind = "over" if total > row.limit else "total"
         if row.limit <= span:
-            at = left + _BARS * row.limit / span
+            at = _NAMES + _BARS * row.limit / span
             yield line(at, top, top + height, "limit")
             x = max(x, at) if at - x < len(text) * size * 0.6 else x
     yield words(text, x + 6, baseline, class_=kind, font_size=size)
@@ -175,22 +167,20 @@ def full_timeline(document: Document) -> Markup:
 
 def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[Markup]]) -> Markup:
     """Put the names beside the rows, so that they stay where they are when the rows are scrolled."""
-    blocks = by_stage(document)
-    names = [f"{stage['index']}  {stage['device']}  {nodes_label(stage['nodes'])}" for stage in document["stages"]]
-    left = _names_width(names, _SIZE)
+    blocks, names = by_stage(document), []
     bottom = AXIS + view.row * len(blocks)
     rows = [*axis(axis_values(view.start, view.end, SECONDS, _GRID_LINES), view.x, bottom, SECONDS)]
     every = max(1, math.ceil((_SIZE + 2) / view.row))
-    written = []
-    for place, (stage, name) in enumerate(zip(document["stages"], names, strict=True)):
+    for place, stage in enumerate(document["stages"]):
         top = AXIS + view.row * place
         rows += draw(blocks[stage["index"]], view, top)
         if place % every == 0:
-            written.append(row_name(name, left, top + view.row / 2 + 3.5, _SIZE))
-    under = tag("rect", x=0, y=0, width=left, height=bottom + 4, class_="under")
+            name = f"{stage['index']}  {stage['device']}  {nodes_label(stage['nodes'])}"
+            names.append(row_name(name, _NAMES, top + view.row / 2 + 3.5, _SIZE))
+    under = tag("rect", x=0, y=0, width=_NAMES, height=bottom + 4, class_="under")
     label = f"timeline from {seconds(view.start)} to {seconds(view.end)}"
     drawn = svg(rows, view.width + 60, bottom + 4, class_="time", role="img", aria_label=label)
-    return tag("div", svg([under, *written], left, bottom + 4, class_="names"), drawn, class_="beside")
+    return tag("div", svg([under, *names], _NAMES, bottom + 4, class_="names"), drawn, class_="beside")
 
 
 def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Markup]:
