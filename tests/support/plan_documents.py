@@ -72,6 +72,13 @@ def hostile() -> Document:
     return made
 
 
+def long_names() -> Document:
+    """Names that are wider than any place for them."""
+    nodes = [*(f"a-name-without-a-break-{'x' * 80}{index}" for index in range(6)), "W" * 30]
+    devices = ["machine-with-a-long-name.example.org:cuda:0" * 2, "cuda:1"]
+    return document("a-network-" + "y" * 120, list(itertools.pairwise(nodes)), [nodes[:3], nodes[3:]], devices)
+
+
 def document(
     name: str,
     edges: Sequence[tuple[str, str]],

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
+from markupsafe import Markup
 
 from petra_graph.compiler.simulator.outcome import Event
 from petra_graph.report.plan.svg import tag, text_width, title, words
@@ -38,15 +39,16 @@ _LABEL, _BLOCK, _SMALL = 13, 12, 11
 _WIDEST_MESSAGE = 2.6
 
 _STYLE = """
-svg { --ground: #ffffff; --strip: #f1f3f5; --text: #1c2024; --soft: #57606a; --line: #d5dae0; --message: #57606a;
-  --forward: #56b4e9; --backward: #e69f00; --kept: #d98cb3; }
+svg { --ground: #ffffff; --strip: #f1f3f5; --text: #1c2024; --soft: #57606a; --message: #57606a;
+  --forward: #2f8fce; --backward: #c27c00; --kept: #c2689a; }
 @media (prefers-color-scheme: dark) {
-  svg { --ground: #15181c; --strip: #22272d; --text: #e6e9ec; --soft: #a9b2bb; --line: #3d454e; --message: #a9b2bb; }
+  svg { --ground: #15181c; --strip: #22272d; --text: #e6e9ec; --soft: #a9b2bb; --message: #a9b2bb;
+    --forward: #56b4e9; --backward: #e69f00; --kept: #d98cb3; }
 }
 text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--text); }
 .title { font-weight: 700; } .most { font-weight: 700; text-anchor: end; } .row { text-anchor: end; }
 .soft { fill: var(--soft); } .block { fill: #000000; text-anchor: middle; } .note { text-anchor: middle; }
-.ground { fill: var(--ground); } .strip { fill: var(--strip); } .line { stroke: var(--line); }
+.ground { fill: var(--ground); } .strip { fill: var(--strip); }
 .forward { fill: var(--forward); } .backward { fill: var(--backward); } .kept { fill: var(--kept); }
 .message { stroke: var(--message); fill: none; } .head { fill: var(--message); }
 """
@@ -75,7 +77,7 @@ def picture(trainings: Sequence[SimulatedTraining]) -> str:
     scale = _MOST_HEIGHT / max(training.most_kept for training in trainings)
     widest = max(message.bytes for training in trainings for message in training.messages)
     parts = [
-        tag("style", _STYLE),
+        tag("style", Markup(_STYLE)),
         title("Backpropagation keeps activations from forward to backward; PETRA reconstructs them from outputs."),
         tag("rect", width=WIDTH, height=HEIGHT, rx=8, class_="ground"),
     ]
@@ -85,7 +87,9 @@ def picture(trainings: Sequence[SimulatedTraining]) -> str:
     parts += _legend(bottom + 17, f"Simulated: {trainings[0].source}.")
     box, shown_height = f"0 0 {WIDTH} {HEIGHT}", HEIGHT * _SHOWN_WIDTH / WIDTH
     size = {"width": _SHOWN_WIDTH, "height": shown_height}
-    return tag("svg", "\n".join(parts), xmlns="http://www.w3.org/2000/svg", role="img", viewBox=box, **size) + "\n"
+    return (
+        tag("svg", Markup("\n").join(parts), xmlns="http://www.w3.org/2000/svg", role="img", viewBox=box, **size) + "\n"
+    )
 
 
 @frozen(kw_only=True)
@@ -103,7 +107,7 @@ class _Axis:
 
 def _panel(
     training: SimulatedTraining, top: float, axis: _Axis, pixels_per_byte: float, pixels_per_message_byte: float
-) -> Iterator[str]:
+) -> Iterator[Markup]:
     """Draw one method: a title, the stages' rows with the messages between them, and the strips of what they keep."""
     yield words(_TITLES[training.method], 10, top + 15, class_="title", font_size=_LABEL + 1)
     yield words(f"up to {memory(training.most_kept)} a stage", _RIGHT, top + 15, class_="most", font_size=_LABEL)
@@ -133,7 +137,7 @@ def _panel(
             yield _block(event, rows[event.stage], axis)
 
 
-def _block(event: Event, top: float, axis: _Axis) -> str:
+def _block(event: Event, top: float, axis: _Axis) -> Markup:
     """Draw an operation with its name, where that fits before the axis' end."""
     x, end = axis.x(event.start), axis.x(event.end)
     block = tag("rect", x=x + 0.4, y=top, width=end - x - 0.8, height=_ROW, class_=event.verb)
@@ -142,7 +146,7 @@ def _block(event: Event, top: float, axis: _Axis) -> str:
     return block + words(str(event.action), (x + end) / 2, top + 15, class_="block", font_size=_BLOCK)
 
 
-def _bars(kept: Sequence[KeptActivations], base: float, axis: _Axis, pixels_per_byte: float) -> Iterator[str]:
+def _bars(kept: Sequence[KeptActivations], base: float, axis: _Axis, pixels_per_byte: float) -> Iterator[Markup]:
     """Stack bars away from the stage's row: each has the lowest place that is free when its forward ends."""
     ends: list[float] = []
     for each in kept:
@@ -157,7 +161,7 @@ def _bars(kept: Sequence[KeptActivations], base: float, axis: _Axis, pixels_per_
             yield words(text, (x + end) / 2, y + height / 2 + 3.4, class_="block", font_size=_SMALL)
 
 
-def _arrow(message: Message, rows: Mapping[int, float], axis: _Axis, width: float) -> Iterator[str]:
+def _arrow(message: Message, rows: Mapping[int, float], axis: _Axis, width: float) -> Iterator[Markup]:
     """Draw a message from its sender's row to its receiver's."""
     down = message.sent.stage < message.received.stage
     upper, lower = rows[1] + _ROW, rows[2]
@@ -168,7 +172,7 @@ def _arrow(message: Message, rows: Mapping[int, float], axis: _Axis, width: floa
     yield tag("path", d=f"M{to_x:.2f} {to_y:g}l-3.5 {1.4 * step:g}h7z", class_="head")
 
 
-def _legend(top: float, source: str) -> Iterator[str]:
+def _legend(top: float, source: str) -> Iterator[Markup]:
     x = 10.0
     for kind, text in (("forward", "forward"), ("backward", "backward"), ("kept", "kept for a backward")):
         yield tag("rect", x=x, y=top - 10, width=12, height=12, class_=kind)

@@ -27,11 +27,23 @@ from petra_graph.report.plan.document import (
     overlapping,
 )
 from petra_graph.report.plan.labels import nodes_label, ranges_label, runs
-from petra_graph.report.plan.svg import AXIS, axis, axis_values, line, row_name, svg, tag, text_width, title, words
-from petra_graph.report.plan.units import BINARY, SECONDS, memory, seconds
+from petra_graph.report.plan.svg import (
+    AXIS,
+    ROW_NAME_MARGINS,
+    axis,
+    axis_values,
+    line,
+    row_name,
+    svg,
+    tag,
+    text_width,
+    title,
+    words,
+)
+from petra_graph.report.plan.units import BINARY, SECONDS, memory, one_line, seconds
 
-_NAMES = 230
-"""Pixels for the names of the rows."""
+_WIDEST_NAMES = 230
+"""Pixels for the names of the rows, at most."""
 _MANY = 60
 """So many rows are drawn high."""
 _GRID_LINES = 5
@@ -87,35 +99,55 @@ def bars(rows: Sequence[Bar]) -> Markup:
     span = max([most, *limits])
     bottom = AXIS + height * len(rows)
     values = axis_values(0, span, BINARY, _GRID_LINES)
-    parts = [*axis(values, lambda value: _NAMES + _BARS * value / span, bottom, BINARY)]
+    parts = [*axis(values, lambda value: _BARS * value / span, bottom, BINARY)]
+    names = []
     for place, row in enumerate(rows):
-        parts += _bar(row, AXIS + height * place, height, span, size)
-    label = "memory by part"
-    return svg(parts, _NAMES + _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label=label)
+        top = AXIS + height * place
+        names.append((row.name, _baseline(top, height, size)))
+        parts += _bar(row, top, height, span, size)
+    drawn = svg(parts, _BARS + _TOTALS, bottom + 4, class_="bars", role="img", aria_label="memory by part")
+    return _beside(names, size, bottom + 4, drawn)
+
+
+def _baseline(top: float, height: float, size: float) -> float:
+    """Return the baseline of a text in the middle of a row."""
+    return top + height / 2 + size * 0.36
+
+
+def _beside(names: Sequence[tuple[str, float]], size: float, height: float, drawing: Markup) -> Markup:
+    """Put rows' names, each with its baseline, beside a drawing, so that they stay where they are when it is scrolled.
+
+    Where a narrow page takes width from the names, their beginnings are cut.
+    """
+    width = min(_WIDEST_NAMES, max(text_width(one_line(name), size) for name, _ in names) + ROW_NAME_MARGINS)
+    under = tag("rect", x=0, y=0, width=width, height=height, class_="under")
+    column = [under, *(row_name(name, width, baseline, size) for name, baseline in names)]
+    written = svg(column, width, height, class_="names", preserveAspectRatio="xMaxYMid slice")
+    return tag("div", written, drawing, class_="beside")
 
 
 def _bar(row: Bar, top: float, height: float, span: float, size: float) -> Iterator[Markup]:
-    baseline, total = top + height / 2 + size * 0.36, row.counts["total"]
-    yield row_name(row.name, _NAMES, baseline, size)
+    total = row.counts["total"]
     counts = bytes_by_part(row.counts)
     shown = [part for part in MEMORY_PARTS if counts[part.key]]
     lines = [f"{part.name}: {memory(counts[part.key])}" for part in shown]
     bar = title("\n".join([row.name, *lines, f"total: {memory(total)}"]))
-    x = float(_NAMES)
+    x = 0.0
     for part in shown:
         width = _BARS * counts[part.key] / span
         bar += tag("rect", x=x, y=top + 2, width=width, height=height - 4, fill=part.colour)
         x += width
-    yield tag("g", bar)
+    # Some parts' colours are near the page's: the outline shows where the bar ends.
+    yield tag("g", bar + tag("rect", x=0, y=top + 2, width=x, height=height - 4, class_="outline"))
     text, kind = memory(total), "total"
     if row.limit is not None:
         text += f" of {memory(row.limit)}"
         kind = "over" if total > row.limit else "total"
         if row.limit <= span:
-            at = _NAMES + _BARS * row.limit / span
+            at = _BARS * row.limit / span
             yield line(at, top, top + height, "limit")
             x = max(x, at) if at - x < len(text) * size * 0.6 else x
-    yield words(text, x + 6, baseline, class_=kind, font_size=size)
+    yield words(text, x + 6, _baseline(top, height, size), class_=kind, font_size=size)
 
 
 @frozen(kw_only=True)
@@ -166,7 +198,7 @@ def full_timeline(document: Document) -> Markup:
 
 
 def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[Markup]]) -> Markup:
-    """Put the names beside the rows, so that they stay where they are when the rows are scrolled."""
+    """Draw the rows of all stages, with their names."""
     blocks, names = by_stage(document), []
     bottom = AXIS + view.row * len(blocks)
     rows = [*axis(axis_values(view.start, view.end, SECONDS, _GRID_LINES), view.x, bottom, SECONDS)]
@@ -176,11 +208,10 @@ def _drawing(document: Document, view: Viewport, draw: Callable[..., Iterator[Ma
         rows += draw(blocks[stage["index"]], view, top)
         if place % every == 0:
             name = f"{stage['index']}  {stage['device']}  {nodes_label(stage['nodes'])}"
-            names.append(row_name(name, _NAMES, top + view.row / 2 + 3.5, _SIZE))
-    under = tag("rect", x=0, y=0, width=_NAMES, height=bottom + 4, class_="under")
+            names.append((name, _baseline(top, view.row, _SIZE)))
     label = f"timeline from {seconds(view.start)} to {seconds(view.end)}"
     drawn = svg(rows, view.width + 60, bottom + 4, class_="time", role="img", aria_label=label)
-    return tag("div", svg([under, *names], _NAMES, bottom + 4, class_="names"), drawn, class_="beside")
+    return _beside(names, _SIZE, bottom + 4, drawn)
 
 
 def _blocks(mine: Sequence[Document], view: Viewport, top: float) -> Iterator[Markup]:

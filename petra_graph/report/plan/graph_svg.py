@@ -30,8 +30,8 @@ from petra_graph.report.plan.svg import fitted, svg, tag, title, words
 from petra_graph.report.plan.units import count, flops, memory
 
 COLUMNS = 8
-BOX_WIDTH, BOX_HEIGHT = 106, 40
-_PITCH_X, _PITCH_Y = 152, 84
+BOX_WIDTH, BOX_HEIGHT = 98, 40
+_PITCH_X, _PITCH_Y = 154, 84
 _PAD, _LABEL, _TRACK = 7, 15, 5
 """Around a box's ground; above it, for the stage's name; from an edge that goes on to the next band to another."""
 _MARGIN = 14
@@ -153,7 +153,10 @@ def _grounds(document: Document, placed: Layout) -> Iterator[Markup]:
             width = placed.corner(run[-1])[0] + BOX_WIDTH - x + 2 * _PAD
             top, height = y - _LABEL - 2, BOX_HEIGHT + _LABEL + _PAD + 2
             ground = tag("rect", x=x - _PAD, y=top, width=width, height=height, rx=6, class_="ground")
-            label = fitted(f"stage {stage['index']}, depth {stage['depth']}", width - 4, _SMALL)
+            # The label may go on above the gap to the next ground.
+            label = fitted(
+                f"stage {stage['index']}, depth {stage['depth']}", width + _PITCH_X - BOX_WIDTH - 4 * _PAD, _SMALL
+            )
             text = words(label, x - _PAD + 3, y - 5, class_="small")
             yield tag("g", title(_about_stage(stage)), ground, text)
 
@@ -214,7 +217,7 @@ def _carried(edge: Document, path: Sequence[Position], placed: Layout) -> Markup
     if not edge["cut"] or (path[-2].band, path[-2].row) != (path[-1].band, path[-1].row):
         return Markup()
     gap = _PITCH_X - BOX_WIDTH
-    text = fitted(memory(edge["forward_bytes"]), gap - 2 * _PAD + 8, _SMALLEST)
+    text = fitted(memory(edge["forward_bytes"]), gap - 2 * _PAD, _SMALLEST)
     return words(text, placed.corner(path[-1])[0] - gap / 2, placed.middle(path[-1]) - 5, class_="carries")
 
 

@@ -16,8 +16,11 @@ from petra_graph.report.plan.units import Units, one_line
 
 AXIS = 22
 """Height of a drawing's upper edge, where the values of its axis stand."""
-_LETTER = 0.58
-"""A letter's mean width over the font's size, in the page's font; wide scripts take two."""
+_NARROW, _WIDE = frozenset("fijlrtI .,:;'|!()[]{}-/`"), frozenset("mwMW@%…")
+_LETTER_WIDTHS = {"narrow": 0.4, "usual": 0.64, "capital": 0.77, "wide": 1.0, "full": 1.05}
+"""Letters' widths over the font's size, in the widest of the page's fonts (DejaVu Sans)."""
+ROW_NAME_MARGINS = 12
+"""Pixels to the left and to the right of a row's name."""
 _EDGE = 10
 """A value nearer to the left edge begins there; others are centred."""
 _ROUNDING = 1e-9
@@ -43,7 +46,7 @@ def words(text: str, x: float, y: float, **attributes: str | float) -> Markup:
 
 def row_name(text: str, width: float, y: float, size: float) -> Markup:
     """Return the name of a row, as much of it as fits into the width on the row's left."""
-    return words(fitted(text, width - 12, size), width - 8, y, class_="row", font_size=size)
+    return words(fitted(text, width - ROW_NAME_MARGINS, size), width - 8, y, class_="row", font_size=size)
 
 
 def line(x: float, top: float, bottom: float, kind: str) -> Markup:
@@ -77,7 +80,17 @@ def title(text: str) -> Markup:
 
 def text_width(text: str, size: float) -> float:
     """Estimate how wide a text is at a font's size."""
-    return size * _LETTER * sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    return size * sum(_LETTER_WIDTHS[_letter_kind(letter)] for letter in text)
+
+
+def _letter_kind(letter: str) -> str:
+    if unicodedata.east_asian_width(letter) in "WF":
+        return "full"
+    if letter in _NARROW:
+        return "narrow"
+    if letter in _WIDE:
+        return "wide"
+    return "capital" if letter.isupper() else "usual"
 
 
 def fitted(text: str, width: float, size: float) -> str:

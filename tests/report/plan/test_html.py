@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from importlib.resources import files
 from itertools import pairwise
 
 import pytest
 
+from petra_graph.report.plan.document import DEVICE_COLOURS
 from petra_graph.report.plan.html import html
-from tests.support.plan_documents import branches, hostile, overlapped, revnet50, three_stages
+from petra_graph.report.plan.svg import ROW_NAME_MARGINS, text_width
+from tests.support.contrast import GRAPHICS, TEXT, contrast, schemes
+from tests.support.plan_documents import branches, hostile, long_names, overlapped, revnet50, three_stages
 
 PLANS = [three_stages, branches, revnet50, hostile, overlapped]
 VOID = {"meta"}
@@ -97,6 +102,18 @@ def test_colours_are_defined_for_light_and_dark(page):
     assert set(re.findall(r"var\((--\w[\w-]*)\)", html(three_stages()))) <= set(re.findall(r"(--\w[\w-]*):", style))
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_have_the_contrast_that_wcag_asks_for(scheme):
+    colours = schemes(files("petra_graph.report.plan").joinpath("page.css").read_text(encoding="utf-8"))[scheme]
+    for text in ("text", "soft", "accent", "bad"):
+        assert min(contrast(colours[text], colours[ground]) for ground in ("ground", "raised")) >= TEXT, text
+    assert contrast(colours["warn"], colours["warn-ground"]) >= TEXT
+    for shape in ("edge", "forward", "backward", "update", "box"):
+        assert contrast(colours[shape], colours["ground"]) >= GRAPHICS, shape
+    for labelled in (colours["forward"], colours["backward"], *DEVICE_COLOURS):
+        assert contrast("#222222", labelled) >= TEXT, labelled
+
+
 @pytest.mark.parametrize(
     ("drawn", "kind"), [("nodes", "box"), ("edges", "edge")], ids=["a box for every node", "a path for every edge"]
 )
@@ -142,6 +159,36 @@ def test_a_memory_bar_is_as_long_as_its_parts():
     assert list(widths.values()) == pytest.approx([800 * total / max(totals) for total in totals], abs=0.05)
 
 
+@pytest.mark.parametrize("plan_of", [*PLANS, long_names])
+def test_no_drawing_is_wider_than_its_view(plan_of):
+    """Texts too: a name is shortened to the room that it has."""
+    found = re.findall(
+        r'<svg [^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*class="(\w+)".*?</svg>', html(plan_of()), re.DOTALL
+    )
+    assert {kind for *_, kind in found} == {"graph", "bars", "names", "time"}
+    for drawing in re.findall(r"<svg .*?</svg>", html(plan_of()), re.DOTALL):
+        root = ET.fromstring(drawing)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for rect in root.iter("rect"):
+            x, y, wide, high = (float(rect.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert 0 <= x <= x + wide <= width + 0.02
+            assert 0 <= y <= y + high <= height + 0.02
+        for text in root.iter("text"):
+            kind = text.attrib.get("class", "")
+            size = float(text.attrib.get("font-size", {"name": 12, "carries": 9}.get(kind, 10)))
+            wide = text_width(text.text or "", size) * (1.15 if kind == "name" else 1)
+            share = {"row": 1, "name": 0.5, "where": 0.5, "carries": 0.5, "label": 0.5, "axis": 0.5}.get(kind, 0)
+            x = float(text.attrib["x"]) - share * wide
+            assert 0 <= x <= x + wide <= width, text.text
+
+
+def test_names_of_rows_take_the_room_that_they_need():
+    names = drawings(html(three_stages()), "names")[0]
+    (width,) = {float(found) for found in re.findall(r'<svg width="([\d.]+)"', names)}
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", names)
+    assert width == pytest.approx(max(text_width(text, 12) for text in texts) + ROW_NAME_MARGINS, abs=0.01)
+
+
 def test_devices_with_several_stages_have_bars_of_their_own():
     assert [len(drawings(html(plan()), "bars")) for plan in (revnet50, branches)] == [1, 2]
 
@@ -154,8 +201,8 @@ def test_a_plan_without_a_timeline():
 
 def test_two_hundred_stages_are_all_there(two_hundred, large_page):
     page = Page(large_page)
-    graph, bars, detail = (drawings(large_page, kind)[-1] for kind in ("graph", "bars", "time"))
-    names = drawings(large_page, "names")[-1]
+    graph, detail = (drawings(large_page, kind)[-1] for kind in ("graph", "time"))
+    bars, _, names = drawings(large_page, "names")
     for place, stage in enumerate(two_hundred["stages"]):
         assert f"stage {stage['index']}, depth {stage['depth']}<" in graph
         assert f">{stage['nodes'][0]}</text>" in graph
@@ -166,11 +213,11 @@ def test_two_hundred_stages_are_all_there(two_hundred, large_page):
 
 
 def test_two_hundred_stages_are_spaced_so_that_they_can_be_read(large_page):
-    for kind, least in (("bars", 14), ("names", 14)):
-        drawing = drawings(large_page, kind)[-1]
+    bars, _, detail = drawings(large_page, "names")
+    for drawing in (bars, detail):
         heights = [float(y) for y in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*class="row"', drawing)]
         assert len(heights) == 200
-        assert min(after - before for before, after in pairwise(heights)) >= least
+        assert min(after - before for before, after in pairwise(heights)) >= 14
 
 
 def test_blocks_too_thin_to_draw_are_drawn_as_where_they_are(large_page):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.plan.svg import axis_values, tag
+from petra_graph.report.plan.svg import axis_values, fitted, tag, text_width
 from petra_graph.report.plan.units import BINARY, SECONDS
 
 MIB = 2**20
@@ -31,3 +32,17 @@ def test_steps_are_round():
 
 def test_an_axis_need_not_begin_at_zero():
     assert axis_values(2.5, 8.2, SECONDS, 6) == [3, 4, 5, 6, 7, 8]
+
+
+# As a browser measured them in DejaVu Sans, the widest of the page's fonts, at 100 pixels.
+MEASURED = {"WWWW": 395.5, "layer3.4": 409.9, "392 MiB": 405.3, "cuda:17": 404.1, "stage 100, depth 201": 1077.5}
+
+
+@pytest.mark.parametrize(("text", "width"), MEASURED.items())
+def test_a_texts_width_is_not_underestimated(text, width):
+    assert width <= text_width(text, 100) <= 1.15 * width
+
+
+@given(st.text(max_size=30), st.floats(5, 300))
+def test_what_is_fitted_fits(text, width):
+    assert text_width(fitted(text, width, 10), 10) <= width
