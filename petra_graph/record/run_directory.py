@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -85,7 +86,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
+        temporary.touch()  # with the permissions that the user's umask gives; a library may write others
+        mode = temporary.stat().st_mode
         write(temporary)
+        temporary.chmod(mode)
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
@@ -146,5 +150,10 @@ def environment() -> dict[str, Any]:
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.version.cuda,
         "devices": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
-        "command": sys.argv,
+        "command": [_without_secret(word) for word in sys.argv],
     }
+
+
+def _without_secret(word: str) -> str:
+    """Return a word of the command line, without its value where its key looks like that of a secret."""
+    return re.sub(r"(?i)^([\w.\-]*(?:secret|token|passw|credential|api_?key)[\w.\-]*=).+", r"\1***", word)

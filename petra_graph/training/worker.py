@@ -50,6 +50,7 @@ class Worker(Peers):
         self.size = self.world.size
         self.waker = Waker()
         self.watchdog = Watchdog(self.world, self.waker)
+        self.world.check = self.watchdog.check
         started()
         self.failures = FailureHandling(world=self.world, watchdog=self.watchdog)
         self.watchdog.on_stuck = self.failures.end_at_once
@@ -77,7 +78,7 @@ class Worker(Peers):
         """Agree with rank 0 on the run, and find out where each stage is."""
         world, replicas = self.world, prepared.spec.partition.replicas
         self.failures.prepared = prepared
-        agree(world.store, world.rank, prepared)
+        agree(world, prepared)
         self.replica, self.ranks = pipeline_of(world.rank, prepared.ranks, replicas, self.size)
         self.failures.ranks = pipeline_of(0, prepared.ranks, replicas, self.size)[1]
         each = self.size // replicas

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 
 import pytest
+import torch
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import run_directory
-from petra_graph.record.run_directory import create_run_directory, write_json, write_text, write_whole
+from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text, write_whole
+from petra_graph.record.weights import save_weights
 
 
 def test_a_directory_is_named_by_time_run_and_chance(tmp_path):
@@ -127,3 +131,28 @@ def test_json_holds_no_number_that_other_readers_refuse(tmp_path):
     with pytest.raises(ValueError, match="Out of range float values"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_files_have_the_permissions_of_the_umask(tmp_path):
+    """Weights were 0600 and all else 0644: what safetensors writes is for its writer alone."""
+    before = os.umask(0o027)
+    try:
+        save_weights(tmp_path / "weights.safetensors", {"a": torch.zeros(1)})
+        write_text(tmp_path / "a.txt", "a")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("data.options.api_key=abc", "data.options.api_key=***"),
+        ("logger.options.token=abc=d", "logger.options.token=***"),
+        ("run.seed=3", "run.seed=3"),
+        ("name=token", "name=token"),
+    ],
+)
+def test_values_of_secrets_are_not_kept(word, kept, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["petra-graph", "run", "a.toml", "--set", word])
+    assert environment()["command"][-1] == kept

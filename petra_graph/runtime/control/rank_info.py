@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from attrs import field, frozen
 
@@ -10,6 +11,9 @@ from petra_graph.errors import SpecError
 
 SECRET = "PETRA_GRAPH_SECRET"  # noqa: S105  the name of a variable
 """The environment variable with the text that all processes of a run know, and nobody else."""
+JOIN_SECONDS = "PETRA_GRAPH_JOIN_SECONDS"
+"""The environment variable with the time within which all processes of a run must have come."""
+_USUAL_JOIN_SECONDS = 60.0
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -26,6 +30,8 @@ class RankInfo:
     """A launcher keeps the store; otherwise rank 0 does."""
     attempt: str
     """Sets this run's store apart from another's in the same store."""
+    join_seconds: float
+    """The time within which all processes must have come."""
     secret: str = field(repr=False)
     """Signs what this run's processes write to the store; "" where none was given."""
 
@@ -52,6 +58,14 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         raise SpecError(f"RANK, WORLD_SIZE, LOCAL_RANK and MASTER_PORT must be numbers: {error}") from None
     if not 0 <= rank < size:
         raise SpecError(f"RANK must lie in 0 .. WORLD_SIZE - 1 (got RANK = {rank}, WORLD_SIZE = {size})")
+    if not 0 < port < 2**16:
+        raise SpecError(f"MASTER_PORT must lie in 1 .. {2**16 - 1} (got {port})")
+    try:
+        join_seconds = float(environment.get(JOIN_SECONDS) or _USUAL_JOIN_SECONDS)
+    except ValueError:
+        join_seconds = 0.0
+    if not 0 < join_seconds < inf:
+        raise SpecError(f"{JOIN_SECONDS} must be a number of seconds (got {environment[JOIN_SECONDS]!r})")
     if size == 1:
         return None
     run, restart = (environment.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
@@ -63,6 +77,7 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         attempt=attempt_name(run, restart),
+        join_seconds=join_seconds,
         secret=environment.get(SECRET, ""),
     )
 

@@ -6,22 +6,23 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from math import inf
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.store import RunStore
 
-_JOIN_SECONDS = 300.0
 _PART_SECONDS = 5.0
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.005
 HERE = ("127.0.0.1", "localhost")
 """Addresses that only this machine's processes reach."""
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -49,6 +50,8 @@ class World:
         self._server = _store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
         self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
         self.neighbours: tuple[ProcessInfo, ...] = ()
+        self.check: Callable[[], object] = lambda: None
+        """Called while this process waits for others; raises where one of them has failed."""
 
     @property
     def rank(self) -> int:
@@ -75,12 +78,23 @@ class World:
 
         Raises:
             RunFailed: some have not come in time.
+            SpecError: another process has this one's rank.
         """
         own = {"process": os.getpid(), "host": socket.gethostname(), "machine": _machine()}
-        self.store.set(f"process/{self.rank}", own)
-        found = [
-            self.store.wait(f"process/{rank}", _JOIN_SECONDS, f"rank {rank} has not come") for rank in range(self.size)
-        ]
+        first = self.store.set_default(f"process/{self.rank}", own)
+        if first != own:
+            raise SpecError(
+                f"two processes have rank {self.rank}: {first['process']} on {first['host']} and {own['process']} on "
+                f"{own['host']}",
+                hint="give every process a RANK of its own, and every run a store of its own",
+            )
+        end = time.monotonic() + self.rank_info.join_seconds
+        where = f"at {self.rank_info.address}:{self.rank_info.port}"
+        found = []
+        for rank in range(self.size):
+            left = max(_LOOK_SECONDS, end - time.monotonic())
+            otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
+            found.append(self.store.wait(f"process/{rank}", left, otherwise))
         self.neighbours = tuple(ProcessInfo(rank=rank, **known) for rank, known in enumerate(found))
 
     def share_machine(self, rank: int) -> bool:
@@ -94,17 +108,31 @@ class World:
         store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
 
-    def wait_for_all(self, where: str, seconds: float = _JOIN_SECONDS) -> None:
+    def wait(self, name: str, seconds: float = inf) -> Any:
+        """Return a value that another process sets.
+
+        Processes may need any time, for their data or for a plan: the watchdog finds those that have died.
+
+        Raises:
+            RunFailed: the value has not come in time.
+        """
+        end = time.monotonic() + seconds
+        while (value := self.store.get(name)) is None:
+            self.check()
+            if time.monotonic() > end:
+                raise RunFailed(f"{name} has not come within {seconds:g} s")
+            time.sleep(_LOOK_SECONDS)
+        return value
+
+    def wait_for_all(self, where: str, seconds: float = inf) -> None:
         """Return when every process has come to this point.
 
         Raises:
             RunFailed: some have not come in time.
         """
         self.store.set(f"arrived/{where}/{self.rank}", True)
-        end = time.monotonic() + seconds
         for rank in range(self.size):
-            otherwise = f"rank {rank} has not come to the end of: {where}"
-            self.store.wait(f"arrived/{where}/{rank}", max(_LOOK_SECONDS, end - time.monotonic()), otherwise)
+            self.wait(f"arrived/{where}/{rank}", seconds)
 
     def shutdown(self, store: RunStore, missing: int = 0, seconds: float = _PART_SECONDS) -> None:
         """Leave the run; the process that keeps the store, where no launcher does, leaves last.
@@ -134,7 +162,7 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
             rank_info.address,
             rank_info.port,
             is_master=serves,
-            timeout=timedelta(seconds=_JOIN_SECONDS),
+            timeout=timedelta(seconds=rank_info.join_seconds),
             wait_for_workers=False,
             master_listen_fd=None if listening is None else listening.detach(),
         )

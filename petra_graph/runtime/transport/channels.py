@@ -25,8 +25,6 @@ from petra_graph.runtime.transport.shared_memory import SharedMemoryReceiver, Sh
 from petra_graph.runtime.transport.slots import Slots
 from petra_graph.spec.model import Transport
 
-_ATTACH_SECONDS = 300.0
-
 PeerLost = Callable[[str, int, Exception], None]
 """Called with a channel, the rank of its other end, and what torch raised, where that rank does not answer."""
 
@@ -158,7 +156,7 @@ def open_channels(
                 attaching.append((name, channel))
     for name, channel in attaching:
         receiver = channels.ends(channel)[1]
-        address = world.store.wait(name, _ATTACH_SECONDS, f"{channel}: rank {receiver} is not ready")
+        address = world.wait(name)
         if address["process"] != world.neighbours[receiver].process:
             raise RunFailed(f"{channel}: the address in the run's store is not of rank {receiver}'s process")
         try:

@@ -14,7 +14,6 @@ from petra_graph.runtime.control.world import World
 
 _TAG = 1 << 20
 """Far above the tags of channels."""
-_SECONDS = 300.0
 
 
 def gathered(world: World, executors: Sequence[StageExecutor], ranks: Sequence[int]) -> dict[str, Tensor]:
@@ -39,7 +38,7 @@ def gathered(world: World, executors: Sequence[StageExecutor], ranks: Sequence[i
     for rank in dict.fromkeys(ranks):
         if rank == target:
             continue
-        for name, shape, dtype in world.store.wait(f"weights/{rank}", _SECONDS, f"rank {rank} sends no weights"):
+        for name, shape, dtype in world.wait(f"weights/{rank}"):
             found[name] = torch.empty(shape, dtype=getattr(torch, dtype))
             dist.recv(_bytes(found[name]), rank, tag=_TAG)
     return found
