@@ -214,3 +214,29 @@ def test_processes_within_processes(shared_folder, monkeypatch, capsys):
     assert main([*RUN, "--processes", "2"]) == 2
     assert "leave --processes out under torchrun" in capsys.readouterr().err
     assert os.environ["RANK"] == "0"
+
+
+# --- joining ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_never_comes(shared_folder):
+    with ranks(RUN, WORLD_SIZE="2", PETRA_GRAPH_JOIN_SECONDS="1") as running:
+        assert ended(running) == [1]
+    said = running[0].said
+    assert "rank 0 waits at 127.0.0.1:" in said
+    assert "and rank 1 has not come within" in said
+    assert "Traceback" not in said
+
+
+def test_two_processes_of_one_rank(shared_folder):
+    with ranks(RUN, RUN, RANK="0", PETRA_GRAPH_JOIN_SECONDS="3") as running:
+        codes = ended(running)
+    assert sorted(codes) == [1, 2]
+    told = next(rank.said for rank, code in zip(running, codes, strict=True) if code == 2)
+    assert "two processes have rank 0: " in told
+
+
+def test_a_store_that_is_not_there(shared_folder):
+    with ranks(RUN, RANK="1", WORLD_SIZE="2", hosted=False, PETRA_GRAPH_JOIN_SECONDS="2") as running:
+        assert ended(running, 60) == [2]
+    assert "rank 1 cannot reach the run's store at 127.0.0.1:" in running[0].said
