@@ -140,7 +140,7 @@ def _rendered(document: Any, form: str, output: Path | None, write: Callable[...
         return json_text(document)
     on_screen = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_screen else _PIPED_WIDTH
-    return write(document, width=max(80, width), colour=on_screen and "NO_COLOR" not in os.environ)
+    return write(document, width=max(60, width), colour=on_screen and "NO_COLOR" not in os.environ)
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -103,11 +103,14 @@ def rows_shown(rows: int, whole: bool, notable: Iterable[int] = ()) -> list[int]
 
 
 def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterator[RenderableType]:
-    """Return tables of these rows, an empty line between them, each at most `width` wide where that can be."""
+    """Return tables of these rows, an empty line between them, each at most `width` wide where that can be.
+
+    A group that is too wide for a table of its own is divided.
+    """
     keys = [column for column in columns if not column.group]
     tables: list[list[Column]] = [[]]
-    for _, group in groupby((column for column in columns if column.group), key=lambda column: column.group):
-        taken, members = tables[-1], list(group)
+    for members in _members(columns, width - _width(keys[:1]) - _GAP):
+        taken = tables[-1]
         if taken and _width([*(keys if len(tables) == 1 else keys[:1]), *taken, *members]) > width:
             tables.append(members)
         else:
@@ -117,6 +120,13 @@ def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterat
             yield Text()
         whole = [*keys, *taken]
         yield table(whole if _width(whole) <= width else [*keys[:1], *taken], rows)
+
+
+def _members(columns: Sequence[Column], width: int) -> Iterator[Sequence[Column]]:
+    """Yield the groups of columns, those wider than `width` a column at a time."""
+    for _, group in groupby((column for column in columns if column.group), key=lambda column: column.group):
+        members = list(group)
+        yield from [members] if _width(members) <= width else [[column] for column in members]
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -24,7 +24,7 @@ def plan_text(document: Document, *, width: int, colour: bool = False, all_stage
 
     Args:
         document: the plan.
-        width: of the terminal, in columns; 80 is enough.
+        width: of the terminal, in columns; 60 are enough.
         colour: write ANSI escapes.
         all_stages: show every stage and device, where there are more than 40 of them too.
     """

@@ -13,7 +13,7 @@ from petra_graph.report.plan.tables import bar
 from petra_graph.report.plan.terminal import plan_text
 from tests.support.plan_documents import branches, comparison, hostile, regrouped, revnet50, scaling, three_stages
 
-WIDTHS = [80, 100, 120, 200]
+WIDTHS = [60, 80, 100, 120, 200]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -31,6 +31,14 @@ def all_texts(width: int, colour: bool = False) -> list[str]:
 def test_nothing_is_wider_than_the_terminal(width):
     for text in all_texts(width):
         assert max(map(cell_len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_column_of_a_comparison_is_cut(width):
+    made = comparison()
+    for row in made["rows"]:
+        row["method"] = "delayed-reconstructed"
+    assert "…" not in compare_text(made, width=width)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
