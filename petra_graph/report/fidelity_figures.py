@@ -14,9 +14,11 @@ from petra_graph.record.run_directory import write_whole
 from petra_graph.report.fidelity_history import FidelityHistory, fidelity_history, smoothed
 
 _DELAYED, _END_TO_END, _BOTH = "#1b6ca8", "#c8553d", "#7d7d7d"
-_COLOURS = "viridis"
-_LIGHTEST = 0.92
-"""Share of the colours that is used: the last ones are too light on white."""
+_COLOURS = "plasma"
+_LIGHTEST = 0.62
+"""Share of the colours that is used: later ones have less than three times the luminance contrast to white."""
+_GROUND = "white"
+"""Never transparent: a dark page would hide the axes."""
 _WIDE = 4.0
 """Ratios beyond this, or its inverse, are drawn on a logarithmic axis."""
 _DPI = 150
@@ -141,7 +143,7 @@ def _figure(**options: Any) -> Any:
     except ImportError:
         message = "figures need matplotlib, which is not installed"
         raise SpecError(message, hint="pip install 'petra-graph[plot]'") from None
-    return Figure(layout="constrained", **options)
+    return Figure(layout="constrained", facecolor=_GROUND, **options)
 
 
 def _by_stage(stages: Sequence[int]) -> Mapping[int, Any]:
@@ -206,4 +208,6 @@ def _legend(axis: Any, history: FidelityHistory, colours: Mapping[int, Any]) -> 
 
 
 def _save(figure: Any, path: Path) -> None:
-    write_whole(path, lambda temporary: figure.savefig(temporary, format="png", dpi=_DPI))
+    write_whole(
+        path, lambda temporary: figure.savefig(temporary, format="png", dpi=_DPI, facecolor=_GROUND, transparent=False)
+    )

@@ -6,10 +6,12 @@ import json
 import sys
 
 import pytest
+from PIL import Image
 
 from petra_graph.errors import SpecError
-from petra_graph.report.fidelity_figures import draw_over_stages, draw_over_training, report_fidelity
+from petra_graph.report.fidelity_figures import _by_stage, draw_over_stages, draw_over_training, report_fidelity
 from petra_graph.report.fidelity_history import Point, fidelity_history, smoothed
+from tests.support.contrast import GRAPHICS, contrast
 
 QUANTITIES = (
     "cosine_to_delayed",
@@ -137,3 +139,22 @@ def test_matplotlib_is_asked_for(history, tmp_path, monkeypatch):
     assert str(raised.value) == (
         "figures need matplotlib, which is not installed\n    help: pip install 'petra-graph[plot]'"
     )
+
+
+def test_figures_are_opaque_whatever_the_readers_settings(history, tmp_path):
+    import matplotlib as mpl
+
+    found = history(events(2))
+    with mpl.rc_context({"savefig.transparent": True, "figure.facecolor": "black", "savefig.facecolor": "none"}):
+        for draw in (draw_over_training, draw_over_stages):
+            draw(found, tmp_path / "figure.png")
+            corner = Image.open(tmp_path / "figure.png").convert("RGBA").getpixel((0, 0))
+            assert corner == (255, 255, 255, 255)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 10, 200])
+def test_every_stages_colour_shows_on_white(stages):
+    from matplotlib.colors import to_hex
+
+    for colour in _by_stage(range(1, stages + 1)).values():
+        assert contrast(to_hex(colour), "#ffffff") >= GRAPHICS

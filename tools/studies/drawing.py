@@ -34,5 +34,6 @@ def panels(path: Path, count: int, *, title: str, width: float, height: float) -
     if title:
         figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    # Opaque, whatever the reader's settings: a dark page would hide the axes.
+    figure.savefig(path, dpi=130, facecolor="white", transparent=False)
     plt.close(figure)

@@ -122,7 +122,7 @@ def packed(columns: Sequence[Column], rows: Sequence[int], width: int) -> Iterat
         yield table(whole if _width(whole) <= width else [*keys[:1], *taken], rows)
 
 
-def _members(columns: Sequence[Column], width: int) -> Iterator[Sequence[Column]]:
+def _members(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
     """Yield the groups of columns, those wider than `width` a column at a time."""
     for _, group in groupby((column for column in columns if column.group), key=lambda column: column.group):
         members = list(group)
