@@ -71,8 +71,11 @@ class Page:
 
 def pages() -> list[Page]:
     """Return all pages, README.md first."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    if (ROOT / ".git").exists():
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+        names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    else:  # an unpacked sdist has nothing else
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*.md")]
     return [Page(ROOT / name) for name in sorted(names, key=lambda name: (name.count("/"), name))]
 
 
