@@ -91,8 +91,8 @@ def _merging(prediction: Prediction) -> Iterator[str]:
     count = len(cuts)
     yield (
         f"{len(programs)} stages on {count} device{'s' if count > 1 else ''}: merging each device's into one would lower "
-        f"the first stage's staleness from {stale} to {less} micro-batches and buffers from {size_text(buffers)} to "
-        f"{size_text(fewer)}, {speed}: set partition.stages = {count}"
+        + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
+        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, {speed}: set partition.stages = {count}"
     )
 
 

@@ -73,7 +73,11 @@ def depths(schedule: Schedule, distances: Sequence[int], accumulation: int) -> t
 
 def schedule_text(schedule: RequestedSchedule) -> str:
     """Return a schedule as users read it."""
-    return schedule if isinstance(schedule, str) else f"depths {', '.join(map(str, schedule))}"
+    if isinstance(schedule, str):
+        return schedule
+    if len(schedule) > 1 and len(set(schedule)) == 1:
+        return f"depth {schedule[0]} in every stage"
+    return f"depths {', '.join(map(str, schedule))}"
 
 
 def order(depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain") -> Iterator[Action]:

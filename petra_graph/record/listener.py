@@ -25,6 +25,8 @@ class Started:
     stages: int
     parameters: int
     processes: int = 1
+    warnings: tuple[str, ...] = ()
+    """Of its plan, each with the key that changes it."""
 
 
 @frozen(kw_only=True)

@@ -10,17 +10,18 @@ does not check them.
 
 from __future__ import annotations
 
-import pkgutil
+import importlib
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from importlib.machinery import PathFinder
 from typing import Any, TypeVar, get_args
 
 import attrs
 
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, shown
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import BlockDeclaration, Declaration, NoOptions
 from petra_graph.registry.discovery import Entry
@@ -136,9 +137,17 @@ def resolve_local_block(name: str, folders: Sequence[str]) -> BlockDeclaration:
     if missing is not None:
         raise SpecError(missing)
     sys.path.extend(folder for folder in folders if folder not in sys.path)
-    cls = run_plugin_code(lambda: pkgutil.resolve_name(name), f"block {shown(name)} cannot be loaded")
+    module, _, attribute = name.partition(":")
+    found: Any = run_plugin_code(lambda: importlib.import_module(module), f"block {shown(name)} cannot be loaded")
+    cls: Any = reduce(lambda value, part: getattr(value, part, None), attribute.split("."), found)
+    if cls is None:
+        blocks = [key for key, value in vars(found).items() if _is_block(value) and value.__module__ == module]
+        hint = (
+            suggestion(attribute, blocks) if blocks else f"{found.__file__} has no class with a `kind`, as blocks are"
+        )
+        raise PluginError(f"block {shown(name)}: the module {module!r} has no class {attribute!r}", hint)
     fault = "is not a class with a `kind`, as blocks are"
-    if isinstance(cls, type) and hasattr(cls, "kind"):
+    if _is_block(cls):
         declaration = BlockDeclaration(
             summary=((cls.__doc__ or "").strip().partition("\n")[0]) or cls.__name__,
             options=getattr(cls, "Options", NoOptions),
@@ -151,3 +160,7 @@ def resolve_local_block(name: str, folders: Sequence[str]) -> BlockDeclaration:
             return declaration
     hint = "subclass one of petra_graph.blocks, and give it an attrs class `Options`"
     raise PluginError(f"block {shown(name)} {fault}", hint)
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, type) and hasattr(value, "kind")

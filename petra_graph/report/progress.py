@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from petra_graph.record.listener import EpochEnded, Listener, Started
+from petra_graph.report.plan.units import plural
 
 _REFRESH_SECONDS = 0.2
 
@@ -109,9 +110,9 @@ def heading(run: Started) -> str:
     """Describe a run in a line, and name its directory in another."""
     shared = f" on {run.processes} processes" if run.processes > 1 else ""
     return (
-        f"{run.name}: {run.parameters:,} parameters in {run.stages} stages{shared}; {run.method}, {run.schedule}, "
+        f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}\n"
-        f"run directory: {run.directory}"
+        f"run directory: {run.directory}" + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
 
 
@@ -141,8 +142,10 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:
+        source = predicted["from"]
+        measures = " (`petra-graph profile` measures)" if source == "data sheet" else ""
         lines.append(
-            f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {predicted['from']}"
+            f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
         )
     lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
     lines.append(f"results: {summary['directory']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
+from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.listener import Started
@@ -91,6 +92,7 @@ class RunRecord:
             return
         document = plan.document(with_timeline=False)
         write_json(self.directory / "plan.json", document)
+        self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *document["warnings"]))
         self.predicted = {
             "samples_per_second": round(document["timing"]["samples_per_second"], 1),
             "memory_bytes": document["totals"]["bytes"]["total"],
@@ -165,3 +167,10 @@ def problems_of(error: Exception) -> Iterable[Problem]:
         return error.problems
     message = f"{type(error).__name__}: {error}"
     return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
+
+
+def _absent(prepared: Prepared) -> Iterator[str]:
+    """Yield that devices of the plan are not here, so that one does the work of all."""
+    planned, present = device_count(prepared.spec.partition), prepared.placement.devices
+    if len(present) == 1 and planned > 1:
+        yield f"{planned} devices are planned, and {present[0].name} alone is present: it runs all stages"

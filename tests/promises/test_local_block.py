@@ -129,7 +129,7 @@ def test_a_module_that_is_nowhere(folder, forgotten, monkeypatch, tmp_path_facto
         ("AdditiveCoupling):", "nn.Module):", 4, "is not a class with a `kind`, as blocks are"),
         ("return self.conv(x)", "return self.cnv(x)", 2, "object has no attribute 'cnv'"),
         ("padding=1", "padding=0", 2, "cannot read its input"),
-        ("class MyBlock", "class YourBlock", 4, "module 'my_module' has no attribute 'MyBlock'"),
+        ("class MyBlock", "class YourBlock", 4, "the module 'my_module' has no class 'MyBlock'"),
     ],
 )
 def test_a_block_that_is_not_ready_is_reported_before_the_run(folder, forgotten, capsys, case):

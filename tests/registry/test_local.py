@@ -88,6 +88,6 @@ def test_a_class_that_is_no_block_is_refused(site):
     assert fault("no_blocks:C", PluginError) == (
         f"block \"no_blocks:C\" has kind = 'magic', not one of reversible, buffered, head{hint}"
     )
-    assert fault("no_blocks:D", PluginError).startswith(
-        "block \"no_blocks:D\" cannot be loaded: AttributeError: module 'no_blocks' has no attribute 'D'"
+    assert fault("no_blocks:D", PluginError) == (
+        "block \"no_blocks:D\": the module 'no_blocks' has no class 'D'\n    help: allowed: C"
     )
