@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -75,6 +76,8 @@ class TensorBoard:
     def __init__(self, writer: Any, path: Path) -> None:
         self._writer = writer
         self._path = path
+        self._hook = threading.excepthook
+        threading.excepthook = self._thread_failed
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
         """Write one scalar.
@@ -91,8 +94,16 @@ class TensorBoard:
         Raises:
             RunFailed: the disk refuses.
         """
-        with _writing(self._path):
-            self._writer.close()
+        try:
+            with _writing(self._path):
+                self._writer.close()
+        finally:
+            threading.excepthook = self._hook
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """Print no traceback of the writer's own thread: what it raised comes again from the next call."""
+        if not (isinstance(failure.exc_value, OSError) and type(failure.thread).__module__.startswith("tensorboard.")):
+            self._hook(failure)
 
 
 class Metrics:

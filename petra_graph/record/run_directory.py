@@ -75,6 +75,8 @@ def _folder(parent: str) -> Path:
 
 def cannot_write(path: Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
     """Return the failure of a run that cannot write a file."""
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        hint = f"{path.parent} has been removed since"
     return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
+import threading
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,3 +163,26 @@ def test_a_probes_metrics_are_read_as_they_are_written():
     assert quantity_and_stage(probe_metric("cosine_to_delayed", 103)) == ("cosine_to_delayed", 103)
     assert quantity_and_stage("probe/cosine_to_delayed/stage-03/x") is None
     assert quantity_and_stage("test/top1") is None
+
+
+def test_a_directory_that_is_removed_meanwhile(tmp_path, monkeypatch):
+    """A traceback of TensorBoard's thread and the hint "free space" were all that came of it."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    hook = threading.excepthook
+
+    def recorded():
+        with Metrics(directory) as metrics:
+            shutil.rmtree(directory)
+            for step in range(10):
+                metrics.record(epoch=1, step=step, values={"train/loss": 1.0})
+
+    with pytest.raises(RunFailed) as caught:
+        recorded()
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"cannot write {directory}/tensorboard: ")
+    assert problem.hint == f"{directory} has been removed since"
+    assert failed == []
+    assert threading.excepthook is hook
