@@ -1,7 +1,8 @@
-"""The type and the version of a plan's JSON document, which the compiler writes and the report reads."""
+"""The type, the shape and the version of a plan's JSON document, which the compiler writes and the report reads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
@@ -9,3 +10,108 @@ Document: TypeAlias = dict[str, Any]
 
 VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
+
+_MOST = 2**63
+"""A number beyond it is no number of bytes or of operations."""
+_PASSES = {"forward": float, "backward": float}
+_BYTES = {"total": int}
+SHAPE: dict[str, Any] = {
+    "name": str,
+    "method": str,
+    "schedule": (str, [int]),
+    "accumulation": int,
+    "micro_batch": int,
+    "stages": [
+        {
+            "index": int,
+            "nodes": [str],
+            "kind": str,
+            "device": str,
+            "depth": int,
+            "staleness": float,
+            "parameters": int,
+            "flops": _PASSES,
+            "seconds": _PASSES,
+            "bytes": _BYTES,
+            "channel_bytes": _PASSES,
+        }
+    ],
+    "totals": {"parameters": int, "bytes": _BYTES},
+    "paper_accounting": {"model": float, "input_buffer": float, "parameter_buffer": float, "total": float},
+    "timing": {
+        "tick_seconds": float,
+        "samples_per_second": float,
+        "speedup_over_reversible_backprop": float,
+        "bubble_fraction": float,
+        "utilisation": [float],
+        "fill_seconds": float,
+        "drain_seconds": float,
+    },
+    "devices": [
+        {
+            "name": str,
+            "type": str,
+            "stages": [int],
+            "memory_bytes": (int, None),
+            "bytes": _BYTES,
+            "busy_seconds_per_tick": float,
+            "utilisation": float,
+        }
+    ],
+    "nodes": [
+        {
+            "name": str,
+            "kind": str,
+            "block": str,
+            "stage": int,
+            "parameters": int,
+            "inputs": [str],
+            "outputs": [[int]],
+            "flops": _PASSES,
+        }
+    ],
+    "edges": [
+        {"producer": str, "consumer": str, "forward_bytes": float, "backward_bytes": float, "cut": bool},
+    ],
+    "timeline": [
+        {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
+    ],
+    "assumptions": [str],
+    "warnings": [str],
+}
+"""What every view may rely on: types as leaves, [item] for a list, {key: value} for an object, (a, b) for either."""
+
+
+def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[str]:
+    """Yield where a document is not of its shape: "stages[2].depth is no whole number"."""
+    match shape:
+        case dict() if isinstance(value, dict):
+            yield from (f"{path} has no {key}" for key in shape if key not in value)
+            for key in shape.keys() & value.keys():
+                yield from faults(value[key], shape[key], f"{path}.{key}".removeprefix("the plan."))
+            if shape is _BYTES:
+                yield from (f"{path}.{key} is no number" for key, item in value.items() if not _is(item, int))
+        case [item] if isinstance(value, list):
+            for index, one in enumerate(value):
+                yield from faults(one, item, f"{path}[{index}]")
+        case tuple():
+            if all(next(faults(value, one), None) is not None for one in shape):
+                yield f"{path} is of no type that it may have"
+        case dict() | list():
+            yield f"{path} is no {'object' if isinstance(shape, dict) else 'list'}"
+        case _ if not _is(value, shape):
+            yield f"{path} is no {_WORDS[shape]}"
+
+
+_WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value", None: "null"}
+
+
+def _is(value: Any, kind: type | None) -> bool:
+    if kind is None:
+        return value is None
+    if kind in (int, float):
+        numbers = int if kind is int else (int, float)
+        return (
+            isinstance(value, numbers) and not isinstance(value, bool) and abs(value) < _MOST  # of nan, too
+        )
+    return type(value) is kind

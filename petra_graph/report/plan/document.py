@@ -6,19 +6,17 @@ Bytes are integers and times are seconds. A stage is found by its `index`, which
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, cycle, islice, pairwise
 
 from attrs import frozen
 
-from petra_graph.errors import SpecError, shown
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.memory import PARTS
-from petra_graph.program.plan_document import VERSION, Document
+from petra_graph.program.plan_document import SHAPE, VERSION, Document, faults
 
-_KEYS = frozenset({
-    "name", "method", "schedule", "accumulation", "micro_batch", "stages", "totals", "paper_accounting", "timing",
-    "devices", "nodes", "edges", "timeline", "assumptions", "warnings",
-})  # fmt: skip
+_SHOWN = 5
+"""Faults of a damaged plan that are listed."""
 _LIKELY_PLAN = {"name", "stages"}
 _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
@@ -70,9 +68,30 @@ def read_document(text: str, source: str) -> Document:
         upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
         stated = "no version" if version is None else f"version {shown(version)}"
         raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
-    if missing := sorted(_KEYS - document.keys()):
+    if missing := sorted(SHAPE.keys() - document.keys()):
         raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
+    if found := list(islice(faults(document), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN)):
+        raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
     return document
+
+
+def _loose_ends(document: Document) -> Iterator[str]:
+    """Yield names and numbers in a document that nothing has."""
+    stages = {stage["index"] for stage in document["stages"]}
+    nodes = {node["name"]: node["stage"] for node in document["nodes"]}
+    devices = {device["name"] for device in document["devices"]}
+    if not stages or not devices or not nodes:
+        yield "it has no stages, no devices or no nodes"
+    used = [*nodes.values(), *chain.from_iterable(device["stages"] for device in document["devices"])]
+    used += [block["stage"] for block in document["timeline"]]
+    yield from (f"there is no stage {index}" for index in dict.fromkeys(used) if index not in stages)
+    ends = (edge[end] for edge in document["edges"] for end in ("producer", "consumer"))
+    listed = chain(ends, *(stage["nodes"] for stage in document["stages"]))
+    yield from (f"there is no node {shown(name)}" for name in dict.fromkeys(listed) if name not in nodes)
+    hosts = (stage["device"] for stage in document["stages"])
+    yield from (f"there is no device {shown(name)}" for name in dict.fromkeys(hosts) if name not in devices)
+    verbs = (block["verb"] for block in document["timeline"])
+    yield from (f"there is no operation {shown(verb)}" for verb in dict.fromkeys(verbs) if verb not in _LETTERS)
 
 
 def bytes_by_part(counts: Mapping[str, int]) -> dict[str, int]:

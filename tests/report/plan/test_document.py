@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import operator
+from contextlib import suppress
+from functools import reduce
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
+from petra_graph.planning.plan import plan
+from petra_graph.program.plan_document import faults
+from petra_graph.report.plan.compare import diff_text
 from petra_graph.report.plan.document import bytes_by_part, read_document, stage_edges
 from petra_graph.report.plan.terminal import plan_text
+from tests.support import ROOT
 from tests.support.plan_documents import branches, three_stages
 
 HINT = "    help: save one with `petra-graph plan SPEC --format json`"
@@ -79,3 +90,43 @@ def test_what_the_total_has_beyond_the_known_parts_is_other():
 
 def test_which_stage_sends_to_which():
     assert stage_edges(branches()) == [(1, 2), (1, 3), (1, 5), (2, 4), (3, 4), (4, 5)]
+
+
+def paths(value, path=()):
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths(item, (*path, key))
+
+
+EVERY_PATH = sorted(paths(three_stages()), key=str)
+WRONG = [None, 0, -1, True, "x", [], {}, [1], {"a": 1}, math.nan, math.inf, 10**400]
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVERY_PATH), st.sampled_from([..., *WRONG])), min_size=1, max_size=3))
+def test_a_damaged_plan_is_refused_or_shown(changes):
+    """Whatever is missing or of another type: no view meets a key or a type that it does not expect."""
+    document = copy.deepcopy(three_stages())
+    for (*above, last), value in changes:
+        with suppress(LookupError, TypeError):  # an earlier change has taken it away
+            inside = reduce(operator.getitem, above, document)
+            inside[last] = value
+            if value is ...:
+                del inside[last]
+    try:
+        read = read_document(json.dumps(document), "plan.json")
+    except SpecError:
+        return
+    assert plan_text(read, width=120)
+    assert diff_text(read, three_stages(), width=120)
+
+
+def test_a_real_plan_is_of_the_shape():
+    document = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
+    assert list(faults(document)) == []
+    del document["stages"][2]["depth"]
+    document["devices"][0]["bytes"]["total"] = "much"
+    found = list(faults(document))
+    assert "stages[2] has no depth" in found
+    assert "devices[0].bytes.total is no whole number" in found
