@@ -15,6 +15,7 @@ import pytest
 
 from petra_graph.record.listener import EpochEnded, Started
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
+from tests.support.forks import until
 
 STARTED = Started(
     name="quick[start]",
@@ -171,7 +172,8 @@ def test_a_run_that_ends_within_an_epoch_leaves_the_terminal_as_it_was(terminal)
     written = terminal.close()
     assert written.count(CURSOR_OFF) == written.count(CURSOR_ON) == 1
     assert shown(written) == [HEADING, "run directory: runs/x[red]y"]
-    assert not [thread for thread in threading.enumerate() if "refresh" in type(thread).__name__.lower()]
+    # rich tells its thread to end, and does not wait for it.
+    until(lambda: not any("refresh" in type(thread).__name__.lower() for thread in threading.enumerate()))
 
 
 def test_stopping_what_never_started_does_nothing(terminal):
