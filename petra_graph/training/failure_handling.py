@@ -19,6 +19,7 @@ from attrs import define
 
 from petra_graph.errors import (
     FailedOnAnotherProcess,
+    Interrupted,
     NoFeasiblePlan,
     PetraGraphError,
     PluginError,
@@ -114,7 +115,7 @@ class FailureHandling:
             asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
         )
 
-    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess:
+    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
         """Report the failure if this process is to do so, else wait for the report.
 
         Args:
@@ -122,6 +123,10 @@ class FailureHandling:
             store: a connection that no other thread waits on; it may be broken.
         """
         try:
+            if failure.exit_code == Interrupted.exit_code:
+                if self.record is not None:
+                    self.record.summarise("interrupted", weights=None)
+                return Interrupted()
             directory = None if self.record is None else self.record.directory
             if directory is None and self.prepared is not None:
                 with suppress(RuntimeError, RunFailed):

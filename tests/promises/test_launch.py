@@ -54,6 +54,23 @@ def test_ctrl_c_at_the_launcher(shared_folder):
     assert summary_of(only_run())["status"] == "interrupted"
 
 
+def test_ctrl_c_twice_at_the_launcher(shared_folder):
+    """The user insists: nothing is saved, and the run was interrupted and has not failed."""
+    with alone(*RUN, "--processes", "2", "--set", "run.watchdog=60") as launcher:
+        until(under_way)
+        for worker in children(launcher.process.pid):
+            os.kill(worker, signal.SIGSTOP)  # so that the first one does not end the run
+        launcher.kill(signal.SIGINT)
+        time.sleep(0.2)
+        launcher.kill(signal.SIGINT)
+        for worker in children(launcher.process.pid):
+            os.kill(worker, signal.SIGCONT)
+        assert ended([launcher]) == [130]
+        until(lambda: not at_work_in(shared_folder), 30.0)
+    assert "Traceback" not in launcher.said
+    assert summary_of(only_run())["status"] == "interrupted"
+
+
 def test_a_worker_of_the_launcher_is_killed(shared_folder):
     with alone(*RUN, "--processes", "2") as launcher:
         until(under_way)

@@ -15,10 +15,12 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from secrets import token_hex
+from typing import NoReturn
 from uuid import uuid4
 
 from torch._C._distributed_c10d import TCPStore
@@ -29,6 +31,8 @@ from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import LAUNCHER
 from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.world import HERE, listen_here
+
+_HEARTBEATS_SECONDS = 0.5
 
 
 def launch(arguments: Sequence[str], processes: int) -> int:
@@ -62,9 +66,7 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     os.environ[LAUNCHER] = str(os.getpid())
     store = RunStore(server, attempt_name(name, "0"), secret)
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(
-        lambda name: store.set("asked", name), lambda: os._exit(Interrupted.exit_code), insistent=(signal.SIGINT,)
-    )
+    requests = stop_requests(lambda name: store.set("asked", name), _end, insistent=(signal.SIGINT,))
     with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
@@ -72,6 +74,12 @@ def launch(arguments: Sequence[str], processes: int) -> int:
         except ChildFailedError as error:
             return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
     return 0
+
+
+def _end() -> NoReturn:
+    """End at once, but for the time in which the processes learn that they were asked to stop."""
+    time.sleep(_HEARTBEATS_SECONDS)
+    os._exit(Interrupted.exit_code)
 
 
 def _exit_code(codes: Mapping[int, int]) -> int:

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
@@ -133,7 +134,7 @@ class Watchdog:
         line = str(error).partition("\n")[0]
         message = f"rank {self._world.rank}: the run's store at {self._world.rank_info.address} has gone: {line}"
         hint = "its launcher, or where there is none rank 0, has ended"
-        return Failure(rank=self._world.rank, problems=((message, hint),))
+        return Failure(rank=self._world.rank, problems=((message, hint),), exit_code=self._code_of_an_end)
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +175,8 @@ class Watchdog:
         for lost in gone:
             self._fail(self._dead(lost))
         if os.getppid() != self._parent:
-            self._fail(Failure(rank=rank, problems=(("the launcher has gone", ""),)))
+            problems = (("the launcher has gone", ""),)
+            self._fail(Failure(rank=rank, problems=problems, exit_code=self._code_of_an_end))
         self._check_next_rank()
         if status is not None and seconds > self.limit_seconds:
             self._judge_duration(status, seconds)
@@ -244,6 +246,11 @@ class Watchdog:
         if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:
             assert self.failure is not None
             self.on_stuck(self.failure)
+
+    @property
+    def _code_of_an_end(self) -> int:
+        """The exit code where the launcher has ended: a user who asked to stop may have insisted."""
+        return 1 if self.stop_signal is None else Interrupted.exit_code
 
     def _fail(self, failure: Failure) -> None:
         self._publish(self.store.set_default, failure)
