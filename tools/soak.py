@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from kills import SPEC
+from faults import SPEC
 
 _EVERY_SECONDS = 2.0
 
@@ -33,7 +33,7 @@ def main(minutes: float, processes: int, spec: str | None, settle: float) -> Non
         folder = Path(name)
         path = Path(spec).resolve() if spec else folder / "soak.toml"
         if not spec:
-            path.write_text(SPEC.replace('"kills"', '"soak"').replace("train = 512", "train = 1024"))
+            path.write_text(SPEC.replace('"faults"', '"soak"').replace("train = 512", "train = 1024"))
         launcher = subprocess.Popen(
             [
                 *(sys.executable, "-m", "petra_graph", "run", str(path), "--processes", str(processes)),
