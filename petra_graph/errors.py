@@ -19,6 +19,8 @@ from attrs import field, frozen
 
 Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
+_LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
+"""Characters."""
 
 
 @frozen(kw_only=True)
@@ -48,14 +50,22 @@ class Problem:
     where: Where | None = None
 
     def __str__(self) -> str:
-        """Render as `file:line:column: message`, the offending line, and the hint."""
-        head = f"{self.where}: {self.message}" if self.where else self.message
-        lines = [head]
+        """Render as `file:line:column: message`, the offending line, and the hint; none fills the reader's screen."""
+        message = _shortened(self.message, _LONGEST_MESSAGE)
+        lines = [f"{self.where}: {message}" if self.where else message]
         if self.where and self.where.text is not None:
-            lines.append(f"    {self.where.text.strip()}")
+            lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:
-            lines.append(f"    help: {self.hint}")
+            lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
         return "\n".join(lines)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text without its middle, where it is longer than any that a person reads."""
+    if len(text) <= most:
+        return text
+    left_out = len(text) - most
+    return f"{text[: most // 2]} … {left_out:,} characters … {text[-(most - most // 2) :]}"
 
 
 class PetraGraphError(Exception):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import shown
+from petra_graph.errors import Problem, Where, shown
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 values = st.recursive(
@@ -34,3 +34,12 @@ def test_strings_are_escaped(value, expected):
 @given(values)
 def test_what_is_shown_reads_as_the_same_value(value):
     assert tomllib.loads(f"value = {shown(value)}") == {"value": value}
+
+
+def test_a_message_is_never_longer_than_anybody_reads():
+    where = Where(file="a.toml", line=1, column=1, text="y" * 100_000)
+    lines = str(Problem(message="x" * 100_000, hint="z" * 100_000, where=where)).splitlines()
+    assert max(map(len, lines)) < 5_000
+    assert lines[0].startswith("a.toml:1:1: xxx")
+    assert "… 96,000 characters …" in lines[0]
+    assert "… 99,600 characters …" in lines[1]

@@ -97,8 +97,16 @@ def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:
             problem = evolve(problem, hint="", where=evolve(problem.where, text=None))
         raise SpecError(problem) from None
     except RecursionError:
-        raise SpecError(Problem(message="nested too deeply", where=Where(file=file))) from None
+        raise SpecError(Problem(message="nested too deeply", where=_deepest(text, file))) from None
     return Source(file=file, text=text, values=values, spans=find_spans(text, file))
+
+
+def _deepest(text: str, file: str) -> Where:
+    """Return the line with the most brackets that open a value."""
+    lines = text.split("\n")
+    number, line = max(enumerate(lines, start=1), key=lambda one: one[1].count("[") + one[1].count("{"))
+    column = min(at for at in (line.find("["), line.find("{")) if at >= 0) + 1
+    return Where(file=file, line=number, column=column, text=line)
 
 
 def _expanded(file: str) -> FilePath:
