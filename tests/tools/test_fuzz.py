@@ -1,0 +1,29 @@
+"""The fuzzer tells a refusal from what no reader may do with damaged input."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tools.fuzz import KINDS, bent, damaged, tried
+
+
+@pytest.mark.processes
+def test_damaged_pickles_are_refused(tmp_path):
+    total, findings = tried("pickles", 0, 6.0, tmp_path)
+    assert findings == []
+    assert total > 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_makes_damaged_inputs(kind):
+    made, _ = KINDS[kind](random.Random(0))
+    assert len({next(made) for _ in range(20)}) > 10
+
+
+def test_the_original_stays_whole():
+    dice, document = random.Random(0), {"a": [1, {"b": 2}], "c": "x"}
+    assert any(bent(dice, document) != document for _ in range(5))
+    assert document == {"a": [1, {"b": 2}], "c": "x"}
+    assert damaged(dice, b"abcdef") != b"abcdef"
