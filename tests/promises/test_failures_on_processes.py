@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import ENDLESS, RUN, ended, free_port, ranks, under_way, until
+from tests.support.forks import ENDLESS, RUN, SPEC, ended, free_port, ranks, under_way, until
 from tests.support.runs import only_run, summary_of
 
 pytestmark = pytest.mark.processes
@@ -240,3 +240,27 @@ def test_a_store_that_is_not_there(shared_folder):
     with ranks(RUN, RANK="1", WORLD_SIZE="2", hosted=False, PETRA_GRAPH_JOIN_SECONDS="2") as running:
         assert ended(running, 60) == [2]
     assert "rank 1 cannot reach the run's store at 127.0.0.1:" in running[0].said
+
+
+SLOW = """\
+import os, time
+time.sleep(8 * int(os.environ.get("RANK") == "0"))  # the rank with whose run all others compare theirs
+from petra_graph.blocks import AdditiveCoupling
+from torch import nn
+
+class Slow(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
+    def residual(self, x):
+        return self.linear(x).tanh()
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_may_prepare_for_longer_than_all_may_take_to_join(shared_folder):
+    (shared_folder / "slow.py").write_text(SLOW)
+    block = 'block = "rev-mlp"\noptions = { hidden = 12 }'
+    (shared_folder / "shared.toml").write_text(SPEC.replace(block, 'block = "slow:Slow"'))
+    with ranks(RUN, RUN, hosted=False, PETRA_GRAPH_JOIN_SECONDS="4") as running:
+        assert ended(running) == [0, 0], [rank.said for rank in running]
