@@ -9,8 +9,8 @@ from petra_graph.errors import SpecError
 from petra_graph.training import rank_agreement
 from petra_graph.training.prepare import prepare
 from petra_graph.training.rank_agreement import agree
-from tests.promises.test_local_block import MODULE
-from tests.promises.test_local_block import SPEC as LOCAL
+from tests.support.local_block import MODULE
+from tests.support.local_block import SPEC as LOCAL
 from tests.support.runs import SPEC
 
 
