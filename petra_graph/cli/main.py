@@ -123,9 +123,23 @@ def _reported(error: Exception) -> int:
 
     if isinstance(error, Interrupted | FailedOnAnotherProcess):
         return error.exit_code
+    if isinstance(error, UnicodeDecodeError) and _unreadable():
+        return 4
     if not isinstance(error, PetraGraphError):
         raise error
     from petra_graph.cli.common import print_problems
 
     print_problems(error.problems)
     return error.exit_code
+
+
+def _unreadable() -> bool:
+    """Whether entry points of an installed distribution are no text; networkx and torch, which read them all, fail then."""
+    from petra_graph.registry.discovery import scan
+
+    _, distributions = scan()
+    for distribution in distributions:
+        sys.stderr.write(
+            f"{distribution}: its entry points are not UTF-8 text\n    help: install it anew, or remove it\n"
+        )
+    return bool(distributions)

@@ -13,8 +13,9 @@ import click
 from petra_graph.cli.common import full_group, json_option, print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
-from petra_graph.registry.listing import Option, PluginSummary, list_group, list_options, snippet
-from petra_graph.registry.registry import SHORT_GROUPS, Plugin, discover
+from petra_graph.registry.listing import Option, list_options, snippet
+from petra_graph.registry.registry import SHORT_GROUPS, Plugin, Registry, discover
+from petra_graph.registry.survey import PluginSummary, list_groups
 
 
 @click.command("list")
@@ -27,18 +28,27 @@ def list_plugins(group: str | None, as_json: bool) -> None:
     """
     if group:
         full_group(group)
-    registry = discover()
+    registry = _discover()
     groups = [group] if group else list(SHORT_GROUPS)
-    listed = {name: list_group(registry, name) for name in groups}
+    plugins = list_groups(registry, groups)
     if as_json:
-        print_json([attrs.asdict(plugin) for plugins in listed.values() for plugin in plugins])
+        print_json([attrs.asdict(plugin) for plugin in plugins])
         return
-    for index, (name, plugins) in enumerate(listed.items()):
+    for index, name in enumerate(groups):
         if index:
             click.echo()
         if not group:
             click.echo(name)
-        print_table([_summary_row(plugin) for plugin in plugins], indent=0 if group else 2)
+        rows = [_summary_row(plugin) for plugin in plugins if plugin.group == name]
+        print_table(rows, indent=0 if group else 2)
+
+
+def _discover() -> Registry:
+    """Return the installed plugins; say on stderr whose entry points cannot be read."""
+    registry = discover()
+    for distribution in registry.unreadable:
+        click.echo(f"{distribution}: its entry points cannot be read\n    help: install it anew", err=True)
+    return registry
 
 
 def _summary_row(plugin: PluginSummary) -> tuple[str, ...]:
@@ -58,7 +68,7 @@ def show(plugin: str, as_json: bool) -> None:
     group, slash, name = plugin.partition("/")
     if not slash or not name:
         raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
-    found = discover().resolve(full_group(group), name)
+    found = _discover().resolve(full_group(group), name)
     if as_json:
         print_json(_record(group, found))
         return
@@ -123,5 +133,5 @@ def schema(distributions: Sequence[str]) -> None:
     """
     from petra_graph.planning.schema import spec_schema
 
-    registry = discover()
+    registry = _discover()
     print_json(spec_schema(registry.only(distributions) if distributions else registry))

@@ -76,7 +76,8 @@ def _with_importlib(folders: list[str] | None) -> tuple[dict[str, list[Entry]], 
             name = distribution.metadata["Name"]
             _add(readable, name, [(point.group, point.name, point.value) for point in distribution.entry_points])
         except Exception:  # noqa: BLE001  this distribution cannot be read; the others can
-            unreadable.append(canonical(name) if name else "a distribution without a name")
+            # Its metadata tell no name; its folder's name does, where it has one.
+            unreadable.append(canonical(name) if name else str(getattr(distribution, "_path", "one without a name")))
     return readable, unreadable
 
 

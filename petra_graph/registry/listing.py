@@ -1,4 +1,4 @@
-"""Plugins as the command line lists them: names, options, a snippet to paste."""
+"""A plugin as the command line shows it: its options, a snippet to paste."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, get_args
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import PetraGraphError, shown
+from petra_graph.errors import shown
 from petra_graph.registry.building import read_options
-from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
-from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, Plugin, Registry
+from petra_graph.registry.contracts import BLOCKS
+from petra_graph.registry.registry import TABLE_GROUPS, Plugin
 from petra_graph.spec.bound import Bound
 from petra_graph.spec.schema import (
     as_mapping,
@@ -23,39 +23,6 @@ from petra_graph.spec.schema import (
     item_types,
     members,
 )
-
-
-@frozen(kw_only=True)
-class PluginSummary:
-    """One plugin of a list."""
-
-    group: str
-    """Short: "blocks"."""
-    name: str
-    distribution: str
-    kind: str = ""
-    """The most that a block can be; "" for other plugins."""
-    summary: str = ""
-    fault: str = ""
-    """Why the plugin cannot be used; "" where it can."""
-
-
-def list_group(registry: Registry, group: str) -> tuple[PluginSummary, ...]:
-    """Return the plugins of a group ("blocks") in the order of their names; a broken plugin has a fault."""
-    names = registry.names(SHORT_GROUPS[group])
-    return tuple(_summary(registry, group, name) for name in dict.fromkeys(names))
-
-
-def _summary(registry: Registry, group: str, name: str) -> PluginSummary:
-    distribution = ""
-    try:
-        distribution = registry.find(SHORT_GROUPS[group], name).distribution
-        declaration = registry.resolve(SHORT_GROUPS[group], name).declaration
-    except PetraGraphError as error:
-        reason = "; ".join(problem.message for problem in error.problems)
-        return PluginSummary(group=group, name=name, distribution=distribution, fault=reason)
-    kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
-    return PluginSummary(group=group, name=name, distribution=distribution, kind=kind, summary=declaration.summary)
 
 
 @frozen(kw_only=True)

@@ -39,7 +39,7 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
     """
     plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
     declaration = run_plugin_code(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
-    fault = find_fault(declaration, contract)
+    fault = run_plugin_code(lambda: find_fault(declaration, contract), f"{plugin} cannot be read")
     if fault:
         raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", "report it to its author")
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type

@@ -130,6 +130,20 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch):
 
 
 @pytest.mark.processes
+def test_a_distribution_that_breaks_networkx_and_torch_is_named(install, site):
+    """They read the entry points of all distributions when they are imported, and fail at bytes that are no text."""
+    (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[x]\ny = \xff\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "petra_graph", "validate", str(ROOT / "specs" / "quickstart.toml")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    named = "aaa-broken: its entry points are not UTF-8 text\n    help: install it anew, or remove it\n"
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", named)
+
+
 def test_an_output_whose_reader_has_closed_the_pipe_is_no_error():
     # `head -c1` closes the pipe while the schema is still being written.
     command = f"{sys.executable} -m petra_graph schema | head -c1"

@@ -128,3 +128,12 @@ def test_show_as_json(capsys):
 def test_what_cannot_be_shown(capsys, name, code, error):
     assert main(["show", name]) == code
     assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["list", "blocks"], ["show", "blocks/window"]])
+def test_a_distribution_whose_entry_points_are_no_text_is_named(install, capsys, arguments):
+    (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\n")
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "aaa-broken: its entry points cannot be read\n    help: install it anew\n"
+    assert "window" in printed.out

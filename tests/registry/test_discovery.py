@@ -62,6 +62,14 @@ def test_a_file_that_is_not_text_is_named(install, site):
     assert unreadable == ("broken",)
 
 
+@pytest.mark.usefixtures("locale_encoding")
+def test_a_distribution_whose_metadata_are_not_text_is_named_by_its_folder(install, site):
+    info = install("broken", "")
+    (info / "METADATA").write_bytes(b"Name: \xff\xfe\n")
+    (info / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\xfe\n")
+    assert scan([str(site)]) == ((), (str(info),))
+
+
 def test_the_same_distribution_seen_twice_is_one(install, site, tmp_path):
     # An editable install is found by its metadata, and again by the egg-info in its own folder.
     install("my-blocks", BLOCKS)

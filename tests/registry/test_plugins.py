@@ -7,7 +7,7 @@ import pytest
 
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.listing import Option, PluginSummary, list_group, list_options, snippet
+from petra_graph.registry.listing import Option, list_options, snippet
 from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, discover
 from petra_graph.spec.merge import PLUGIN_TABLES
 
@@ -105,21 +105,3 @@ def test_problems_name_the_plugin(install, site):
         (("loss", "options", "mode"), 'mode in the options of loss "mine" must be one of "x", "y" (got "z")'),
         (("loss", "options", "shar"), 'unknown key "shar" in the options of loss "mine"'),
     ]
-
-
-def test_broken_plugins_are_listed_with_the_reason(install, site):
-    install(
-        "my-losses",
-        "[petra_graph.losses]\nmine = my_losses:LOSS\ngone = my_losses:GONE\n",
-        my_losses=PLUGIN,
-    )
-    assert list_group(discover([str(site)]), "losses") == (
-        PluginSummary(
-            group="losses",
-            name="gone",
-            distribution="my-losses",
-            fault="loss \"gone\" of my-losses cannot be loaded from 'my_losses:GONE': "
-            "AttributeError: module 'my_losses' has no attribute 'GONE'",
-        ),
-        PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss."),
-    )

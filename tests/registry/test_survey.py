@@ -1,0 +1,88 @@
+"""The list of plugins: each has its line, whatever the import of another one does."""
+
+import pytest
+
+from petra_graph.registry.registry import discover
+from petra_graph.registry.survey import PluginSummary, list_groups
+
+GOOD = """\
+from petra_graph.registry.contracts import LossDeclaration, NoOptions
+LOSS = LossDeclaration(summary="A\\n  loss.", options=NoOptions, build="gone:loss")
+"""
+MINE = PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss.")
+
+
+def faults(site, limit_seconds=10.0):
+    """Return the fault of each listed plugin, and see that the good one has its line."""
+    found = list_groups(discover([str(site)]), ["losses"], limit_seconds)
+    assert MINE in found
+    return {plugin.name: plugin.fault for plugin in found if plugin != MINE}
+
+
+@pytest.fixture
+def install_both(install):
+    """Install the good plugin, and one before it and one behind it with a text of their own."""
+
+    def install_them(text):
+        install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=GOOD)
+        points = "[petra_graph.losses]\nbad = bad_one:LOSS\nworse = bad_two:LOSS\n"
+        install("bad-losses", points, bad_one=text, bad_two=text)
+
+    return install_them
+
+
+def test_a_plugin_that_is_not_there(install, site):
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\ngone = my_losses:GONE\n", my_losses=GOOD)
+    assert faults(site) == {
+        "gone": "loss \"gone\" of my-losses cannot be loaded from 'my_losses:GONE': "
+        "AttributeError: module 'my_losses' has no attribute 'GONE'"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("raise KeyboardInterrupt", "its import raises KeyboardInterrupt"),
+        ("import os; os._exit(0)", "its import ends the process with exit code 0"),
+        ("import os; os._exit(7)", "its import ends the process with exit code 7"),
+        ("import os; os.abort()", "its import ends the process by SIGABRT"),
+        ("import os; os.close(0); os.kill(os.getpid(), 9)", "its import ends the process by SIGKILL"),
+    ],
+)
+def test_a_plugin_that_ends_the_process_costs_its_own_line(install_both, site, text, fault):
+    install_both(text)
+    assert faults(site) == {"bad": fault, "worse": fault}
+
+
+def test_a_plugin_that_hangs_costs_its_own_line(install_both, site):
+    install_both("import time; time.sleep(3600)")
+    fault = "its import takes more than 1 s"
+    assert faults(site, limit_seconds=1.0) == {"bad": fault, "worse": fault}
+
+
+def test_no_plugin_is_blamed_for_the_thread_of_another_one(install, site):
+    thread = """\
+    import os, threading, time
+    from petra_graph.registry.contracts import LossDeclaration, NoOptions
+    LOSS = LossDeclaration(summary="A thread.", options=NoOptions, build="gone:loss")
+    threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()
+    """
+    install("a-thread", "[petra_graph.losses]\na-thread = a_thread:LOSS\n", a_thread=thread)
+    slow = f"import time; time.sleep(1)\n{GOOD}"
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=slow)
+    assert faults(site) == {"a-thread": ""}
+
+
+@pytest.mark.parametrize("summary", ["None", "3", "b'A loss.'", "'  '"])
+def test_a_summary_that_is_no_text_is_a_fault(install, site, summary):
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=GOOD)
+    text = GOOD.replace('"A\\n  loss."', summary)
+    install("bad-losses", "[petra_graph.losses]\nbad = bad_one:LOSS\n", bad_one=text)
+    assert faults(site) == {"bad": "loss \"bad\" of bad-losses is broken: 'bad_one:LOSS' has no summary"}
+
+
+def test_a_declaration_whose_attributes_raise_is_a_fault(install, site):
+    install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=GOOD)
+    text = f"{GOOD}class Bad(LossDeclaration):\n    build = property(lambda self: 1 / 0)\nLOSS = Bad.__new__(Bad)\n"
+    install("bad-losses", "[petra_graph.losses]\nbad = bad_one:LOSS\n", bad_one=text)
+    assert faults(site) == {"bad": 'loss "bad" of bad-losses cannot be read: ZeroDivisionError: division by zero'}
