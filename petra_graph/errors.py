@@ -52,7 +52,7 @@ class Problem:
     def __str__(self) -> str:
         """Render as `file:line:column: message`, the offending line, and the hint; none fills the reader's screen."""
         message = _shortened(self.message, _LONGEST_MESSAGE)
-        lines = [f"{self.where}: {message}" if self.where else message]
+        lines = [f"{_shortened(str(self.where), _LONGEST_LINE)}: {message}" if self.where else message]
         if self.where and self.where.text is not None:
             lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:

@@ -9,6 +9,8 @@ from petra_graph.spec.bounds import AtMost
 
 NODES = 20_000
 """Nodes of a network: the planner's work and the page of a plan grow with them."""
+MOST_LEVELS = 100
+"""Tables and arrays in one another, before a specification is compared with its keys."""
 MOST_NODES = AtMost(NODES)
 MOST_DEVICES = AtMost(10_000)
 MOST_WINDOW = AtMost(4_096)

@@ -19,8 +19,9 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
 from petra_graph.spec.formats import format_problem
+from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
-from petra_graph.spec.source import Source
+from petra_graph.spec.source import Source, levels
 
 
 @frozen(kw_only=True)
@@ -54,16 +55,18 @@ def parse_override(text: str) -> Override:
         raise _refusal(text, "no value", f"empty text is written {key}='\"\"'")
     try:
         keys = _single_path(tomllib.loads(f"{key} = 0"))
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         hint = 'parts with other characters than letters, digits, "-" and "_" need quotes: graph.node."layer1.0".kind'
         raise _refusal(text, f"{shown(key)} is not a TOML key", hint) from None
     try:
         parsed = tomllib.loads(f"value = {written}")
         value = parsed["value"] if list(parsed) == ["value"] else written
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if written[0] in "\"'[{":
             raise _refusal(text, f"{written} is not a TOML value: {error}") from None
         value = written
+    if len(keys) + levels(value) > MOST_LEVELS:
+        raise _refusal(text, f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another")
     return Override(text=text, keys=keys, value=value)
 
 

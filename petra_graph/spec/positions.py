@@ -124,13 +124,14 @@ class _Finder:
 
 
 def _keys(node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the parts of a dotted key, in order."""
-    if node.type == "dotted_key":
-        for child in node.children:
-            if child.type in KEYS:
-                yield from _keys(child)
-        return
-    text = (node.text or b"").decode()
-    if node.type == "quoted_key":
-        text = next(iter(tomllib.loads(f"{text} = 0")))
-    yield text, node
+    """Yield the parts of a dotted key, in order; the tree holds a.b.c as (a.b).c, of any depth."""
+    left = [node]
+    while left:
+        part = left.pop()
+        if part.type == "dotted_key":
+            left.extend(child for child in reversed(part.children) if child.type in KEYS)
+            continue
+        text = (part.text or b"").decode()
+        if part.type == "quoted_key":
+            text = next(iter(tomllib.loads(f"{text} = 0")))
+        yield text, part

@@ -18,6 +18,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where
+from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.positions import Span, find_spans
 
 STDIN = "-"
@@ -97,16 +98,32 @@ def parse_source(text: str, file: str, *, shows_lines: bool = True) -> Source:
             problem = evolve(problem, hint="", where=evolve(problem.where, text=None))
         raise SpecError(problem) from None
     except RecursionError:
-        raise SpecError(Problem(message="nested too deeply", where=_deepest(text, file))) from None
+        raise SpecError(_too_deep(text, file)) from None
+    if levels(values) > MOST_LEVELS:
+        raise SpecError(_too_deep(text, file))
     return Source(file=file, text=text, values=values, spans=find_spans(text, file))
 
 
-def _deepest(text: str, file: str) -> Where:
-    """Return the line with the most brackets that open a value."""
+def levels(value: Any) -> int:
+    """Return how many tables and arrays lie in one another at most."""
+    most, inside = 0, [value]
+    while inside := [
+        item
+        for outer in inside
+        if isinstance(outer, Mapping | list)
+        for item in (outer.values() if isinstance(outer, Mapping) else outer)
+    ]:
+        most += 1
+    return most
+
+
+def _too_deep(text: str, file: str) -> Problem:
+    """Return the problem, at the line with the most brackets that open a value, and dots of a key."""
     lines = text.split("\n")
-    number, line = max(enumerate(lines, start=1), key=lambda one: one[1].count("[") + one[1].count("{"))
-    column = min(at for at in (line.find("["), line.find("{")) if at >= 0) + 1
-    return Where(file=file, line=number, column=column, text=line)
+    number, line = max(enumerate(lines, start=1), key=lambda one: sum(map(one[1].count, "[{.")))
+    column = next((at for at, character in enumerate(line, start=1) if character in "[{"), 1)
+    message = f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another"
+    return Problem(message=message, where=Where(file=file, line=number, column=column, text=line))
 
 
 def _expanded(file: str) -> FilePath:

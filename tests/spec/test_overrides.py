@@ -51,6 +51,12 @@ def test_a_text_that_is_no_override_is_refused(text, expected):
     assert str(caught.value) == expected
 
 
+@pytest.mark.parametrize("text", [f"{'.'.join('a' * 1000)}=1", f"a={'[' * 1000}", f"a={'[' * 150}{']' * 150}"])
+def test_a_text_of_many_levels_is_refused(text):
+    with pytest.raises(SpecError, match=r"nested too deeply|not a TOML value"):
+        parse_override(text)
+
+
 SPEC = """
 [[graph.node]]
 name = "stem"

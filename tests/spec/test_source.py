@@ -125,4 +125,19 @@ def test_an_endless_file_is_not_read_to_its_end():
 @pytest.mark.parametrize("value", ["[" * 3000 + "]" * 3000, "{a=" * 900 + "1" + "}" * 900])
 def test_deep_nesting_has_a_line(write, value):
     message = fault(write("a.toml", f"name = 'x'\n[run]\nseed = {value}\n"))
-    assert message.startswith("a.toml:3:8: nested too deeply\n    seed = ")
+    assert message.startswith(
+        "a.toml:3:8: nested too deeply: more than 100 tables and arrays in one another\n    seed = "
+    )
+
+
+@pytest.mark.parametrize(
+    "line", ["{dots} = 1", "[{dots}]", "[[{dots}]]", "x = {{ {dots} = 1 }}", "[run]\n{dots}.x = {{}}"]
+)
+def test_a_key_of_many_parts_has_a_line(write, line):
+    message = fault(write("a.toml", line.format(dots=".".join("a" * 1000))))
+    assert "nested too deeply" in message
+    assert len(message) < 600
+
+
+def test_a_dozen_levels_are_read(write):
+    assert read_source(write("a.toml", f"{'.'.join('a' * 12)} = [[[1]]]")).values["a"]
