@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from attrs import evolve
+
 from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph
@@ -138,7 +140,10 @@ def checked_profile(spec: Spec, graph: NodeGraph, costs: CostTable, device_kind:
     """
     if spec.partition.profile is None:
         return None
-    profile = read_profile(Path(spec.partition.profile))
+    try:
+        profile = read_profile(Path(spec.partition.profile))
+    except SpecError as error:
+        raise SpecError([evolve(problem, path=_PATH) for problem in error.problems]) from None
     problems = [*_other_conditions(profile, spec, device_kind), *_other_network(profile, graph, costs)]
     if problems:
         raise SpecError(problems)

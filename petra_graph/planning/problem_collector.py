@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import Path, PluginError, Problem, SpecError
+from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
 from petra_graph.spec.load import LoadedSpec
 
 P = ParamSpec("P")
@@ -31,13 +31,19 @@ class ProblemCollector:
         return attrs.evolve(self, path=path)
 
     def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Return the value of a step, or None where the step raised SpecError or PluginError."""
+        """Return the value of a step, or None where the step raised SpecError or PluginError.
+
+        Raises:
+            NoFeasiblePlan: the step did; located. A plan is the last step, and nothing else is wrong then.
+        """
         try:
             return step(*args, **kwargs)
         except SpecError as error:
             self.add(error.problems)
         except PluginError as error:
             self.broken.extend(map(self._placed, error.problems))
+        except NoFeasiblePlan as error:
+            raise NoFeasiblePlan(self.loaded.located(map(self._placed, error.problems))) from None
         return None
 
     def require(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -49,7 +49,10 @@ def read_profile(path: Path) -> Profile:
 def _profile(values: dict[str, Any]) -> Profile:
     converter = Converter(detailed_validation=False)
     converter.register_structure_hook(float, lambda value, _: _number(value))
-    return converter.structure(values, Profile)
+    try:
+        return converter.structure(values, Profile)
+    except Exception as error:  # cattrs raises many kinds, some of them Exception itself
+        raise ValueError(error) from error
 
 
 def _number(value: Any) -> float:

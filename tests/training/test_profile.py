@@ -86,6 +86,7 @@ def test_a_profile_asks_for_none(spec):
         ({"threads": 2}, "run.threads = 2, not 1"),
         ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
         ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
+        ({"nodes": {"stem": {"repl+y": 1.0}}}, "is no profile"),
         ({"outside": -1.0}, "is no profile"),
         ({"outside": float("nan")}, "is no profile"),
         ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 1"),
@@ -98,3 +99,4 @@ def test_a_profile_of_something_else(taken, spec, here, change, message):
     with pytest.raises(SpecError) as caught:
         plan(spec, ["partition.profile=p.json"])
     assert message in str(caught.value)
+    assert str(caught.value).startswith("--set partition.profile=p.json: ")
