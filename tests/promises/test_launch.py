@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,11 +12,13 @@ import pytest
 
 from petra_graph.cli.main import main
 from tests.support.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, children, ended, free_port, under_way, until
-from tests.support.processes import environment
+from tests.support.processes import torchrun
 from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
 
 pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
+ARGUMENTS = (*RUN, *SHORT, "--set", "run.transport=process-group")
+"""Everything between two processes goes through torch.distributed."""
 
 
 def alone_in_one_process() -> bytes:
@@ -93,23 +93,6 @@ def test_the_launcher_is_killed(shared_folder):
     assert summary_of(only_run())["status"] == "failed"
 
 
-def torchrun(node: int, address: str, *before: str, **variables: str) -> subprocess.Popen[str]:
-    """Start the agent of one of two nodes; everything between them goes through torch.distributed."""
-    return subprocess.Popen(
-        [
-            *before,
-            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
-            *("--nproc-per-node", "1", "--master-addr", address.partition(":")[0]),
-            *("--master-port", address.partition(":")[2], "-m", "petra_graph", *RUN, *SHORT),
-            *("--set", "run.transport=process-group"),
-        ],
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def share_a_run(agents: list[subprocess.Popen[str]]) -> None:
     expected = alone_in_one_process()
     end = time.monotonic() + PATIENCE_SECONDS
@@ -122,34 +105,7 @@ def share_a_run(agents: list[subprocess.Popen[str]]) -> None:
 @pytest.mark.slow
 def test_two_nodes_on_the_loopback(shared_folder):
     address = f"127.0.0.1:{free_port()}"
-    share_a_run([torchrun(node, address) for node in (0, 1)])
-
-
-@pytest.fixture
-def namespaces():
-    """Two networks with a cable between them."""
-    names = [f"petra{os.getpid()}-{node}" for node in (0, 1)]
-    cable = [f"pg{os.getpid()}-{node}" for node in (0, 1)]
-
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    try:
-        ip("netns", "add", names[0])
-        ip("netns", "add", names[1])
-        ip("link", "add", cable[0], "type", "veth", "peer", "name", cable[1])
-        for node, (name, end) in enumerate(zip(names, cable, strict=True), start=1):
-            ip("link", "set", end, "netns", name)
-            ip("-n", name, "addr", "add", f"10.77.0.{node}/24", "dev", end)
-            ip("-n", name, "link", "set", "lo", "up")
-            ip("-n", name, "link", "set", end, "up")
-        yield dict(zip(names, cable, strict=True))
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("network namespaces need the rights of root, and `ip`")
-    finally:
-        for name in names:
-            with contextlib.suppress(OSError):
-                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+    share_a_run([torchrun(node, address, ARGUMENTS) for node in (0, 1)])
 
 
 @pytest.mark.slow
@@ -157,7 +113,7 @@ def test_two_nodes_with_a_network_between_them(shared_folder, namespaces):
     """No loopback and no shared memory: each agent is in a network of its own."""
     share_a_run(
         [
-            torchrun(node, "10.77.0.1:29500", "ip", "netns", "exec", name, GLOO_SOCKET_IFNAME=end)
+            torchrun(node, "10.77.0.1:29500", ARGUMENTS, "ip", "netns", "exec", name, GLOO_SOCKET_IFNAME=end)
             for node, (name, end) in enumerate(namespaces.items())
         ]
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +18,8 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.store import RunStore
-from tests.support.forks import ENDLESS, RUN, alone, children, ended, ranks, under_way, until
+from tests.support.forks import ENDLESS, PATIENCE_SECONDS, RUN, alone, children, ended, ranks, under_way, until
+from tests.support.processes import environment, torchrun
 from tests.support.runs import only_run, summary_of
 
 LISTEN = "0A"
@@ -75,6 +79,9 @@ FORGED = {
 }
 
 
+KNOWN = {"PETRA_GRAPH_SECRET": "known to the run alone"}
+
+
 def test_forged_values_stop_nothing(shared_folder):
     """A stranger on the network stopped a run, and had a text of its choice written into a folder of its choice."""
     (shared_folder / "shared.toml").write_text(ENDLESS)
@@ -94,7 +101,39 @@ def test_forged_values_stop_nothing(shared_folder):
     assert summary_of(only_run())["status"] == "interrupted"
 
 
-KNOWN = {"PETRA_GRAPH_SECRET": "known to the run alone"}
+STRANGER = """\
+import json, sys
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+store = PrefixStore("petra-graph/none/0", TCPStore("10.77.0.1", 29501, is_master=False, wait_for_workers=False))
+assert store.check(["process/0"])  # reading is open
+for name, value in json.loads(sys.argv[1]).items():
+    for text in (json.dumps(value), f"{'0' * 64} {json.dumps(value)}"):
+        store.set(name, text)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_forged_values_from_another_machine_stop_nothing(shared_folder, namespaces):
+    arguments = (*RUN, "--set", "run.transport=process-group")
+    agents = [
+        torchrun(node, "10.77.0.1:29501", arguments, "ip", "netns", "exec", name, GLOO_SOCKET_IFNAME=end, **KNOWN)
+        for node, (name, end) in enumerate(namespaces.items())
+    ]
+    try:
+        until(under_way)
+        stranger = ["ip", "netns", "exec", list(namespaces)[1], sys.executable, "-c", STRANGER, json.dumps(FORGED)]
+        subprocess.run(stranger, check=True, env=environment())
+        progress = (only_run() / "metrics.jsonl").stat().st_size
+        until(lambda: (only_run() / "metrics.jsonl").stat().st_size > 2 * progress)
+        assert [agent.poll() for agent in agents] == [None, None]
+        os.kill(children(agents[0].pid)[0], signal.SIGINT)
+        said = [text for agent in agents for text in agent.communicate(timeout=PATIENCE_SECONDS)]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert "of its choice" not in "".join(said)
+    assert summary_of(only_run())["status"] == "interrupted"
 
 
 @pytest.fixture

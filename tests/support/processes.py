@@ -54,6 +54,33 @@ def started(meeting: TCPStore, processes: int, *arguments: str) -> Iterator[Sequ
             process.communicate()
 
 
+def torchrun(
+    node: int, address: str, arguments: Sequence[str], *before: str, **variables: str
+) -> subprocess.Popen[str]:
+    """Start the agent of one of two nodes, with one process each.
+
+    Args:
+        node: 0 or 1.
+        address: of the store, "host:port".
+        arguments: of `petra-graph`.
+        before: a command that starts the agent.
+        variables: of the environment.
+    """
+    host, _, port = address.partition(":")
+    return subprocess.Popen(
+        [
+            *before,
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
+            *("--nproc-per-node", "1", "--master-addr", host, "--master-port", port),
+            *("-m", "petra_graph", *arguments),
+        ],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 def ended(processes: Sequence[subprocess.Popen[str]], patience_seconds: float) -> None:
     """Wait until all have ended well."""
     end = time.monotonic() + patience_seconds

@@ -35,6 +35,8 @@ _HEARTBEAT_SECONDS = 0.25
 _SILENCE_SECONDS = 30.0
 _GRACE_SECONDS = 3.0
 """From a failure until a process that is still busy is ended, and from a lost connection until its cause must be known."""
+_KILLED = "it was killed: by a signal, or by the system for want of memory"
+_SILENT = "it is stopped, or its machine is: see whether that answers, and what its log says"
 
 
 class Failed(Exception):
@@ -226,9 +228,12 @@ class Watchdog:
         if beat != self._heartbeats[1]:
             self._heartbeats = (now, beat)
         elif now - self._heartbeats[0] > _SILENCE_SECONDS:
-            self._fail(self._dead(other, f"has been silent for {_SILENCE_SECONDS:g} s"))
+            self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
 
-    def _dead(self, rank: int, how: str = "has gone without a word") -> Failure:
+    def _dead(self, rank: int) -> Failure:
+        return self._lost(rank, "has gone without a word", _KILLED)
+
+    def _lost(self, rank: int, how: str, hint: str) -> Failure:
         process = self._world.neighbours[rank]
         peer_status = None
         with suppress(dist.DistError, RuntimeError):  # The store may have died with the process.
@@ -239,7 +244,6 @@ class Watchdog:
         if peer_status is not None and did is not None:
             before = max(0.0, time.time() - peer_status["at"])
             message += f"; last heard of {before:.1f} s ago in {did['text']}"
-        hint = "it was killed: by a signal, or by the system for want of memory"
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
 
     def _enforce(self) -> None:

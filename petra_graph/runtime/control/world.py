@@ -23,6 +23,7 @@ from petra_graph.runtime.control.store import RunStore
 
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005
+_RETRY_SECONDS = 0.1
 HERE = ("127.0.0.1", "localhost")
 """Addresses that only this machine's processes reach."""
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -157,6 +158,8 @@ class World:
 
 def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
     try:
+        if not serves:
+            _wait_for_port(rank_info)
         listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
         return TCPStore(
             rank_info.address,
@@ -179,6 +182,25 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
                 hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
             )
         raise SpecError(problem) from error
+
+
+def _wait_for_port(rank_info: RankInfo) -> None:
+    """Return when somebody listens where the store should be: torch's own wait takes longer, and does not say why.
+
+    Raises:
+        OSError: nobody does within the time to join.
+    """
+    end = time.monotonic() + rank_info.join_seconds
+    while True:
+        left = end - time.monotonic()
+        try:
+            socket.create_connection((rank_info.address, rank_info.port), timeout=max(_LOOK_SECONDS, left)).close()
+        except OSError:
+            if time.monotonic() + _RETRY_SECONDS > end:
+                raise
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return
 
 
 def listen_here(port: int) -> socket.socket:
