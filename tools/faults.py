@@ -1,4 +1,4 @@
-"""Faults at random moments: signals, kills, stops, ranks that do not join, readers that end, full disks, lost launchers.
+"""Faults at random moments: signals, kills, stops, joins, lost launchers and readers, full disks, clients without the secret.
 
     python tools/faults.py --count 10 --processes 1 --processes 4
 
@@ -10,17 +10,19 @@ that is not as it should be, then a table by kind. The exit code is 1 where any 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -94,6 +96,11 @@ class Run:
         end = time.monotonic() + _LIMIT_SECONDS
         while not self.trains and time.monotonic() < end and self.processes[0].poll() is None:
             time.sleep(0.05)
+
+    @property
+    def lines_written(self) -> int:
+        """Lines of metrics so far."""
+        return sum(path.read_bytes().count(b"\n") for path in self.folder.glob("runs/*/metrics.jsonl"))
 
     def codes(self) -> list[int | None]:
         """Wait for all processes, and return their exit codes; None where one does not end."""
@@ -287,6 +294,80 @@ def a_join(dice: random.Random, processes: int) -> Outcome:
         return judged(run, f"join: {kind}", codes={1, 2}, statuses=set())
 
 
+def a_client(dice: random.Random, processes: int) -> Outcome:
+    """Connect without the run's secret: at the machine's outer address, or at the store with forged keys."""
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+    port = 20_000 + dice.randrange(10_000)
+    forged = dice.random() < 0.5
+    with run_in_a_folder() as run:
+        if forged:
+            for rank in range(processes):
+                run.start(
+                    RANK=str(rank),
+                    LOCAL_RANK=str(rank),
+                    WORLD_SIZE=str(processes),
+                    MASTER_ADDR="127.0.0.1",
+                    MASTER_PORT=str(port),
+                    PETRA_GRAPH_SECRET="known to the run alone",
+                )
+        else:
+            run.start("--processes", str(processes))
+        run.until_it_trains()
+        reached = []
+        if forged:
+            client = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+            for name, value in {**_FORGED, **{f"left/{rank}": True for rank in range(processes)}}.items():
+                PrefixStore("petra-graph//", client).set(name, f"{dice.randbytes(32).hex()} {json.dumps(value)}")
+        else:
+            ports = listening([process.pid for process in run.processes] + run.ranks())
+            for address, number in itertools.product(outer_addresses(), ports):
+                with contextlib.suppress(OSError), socket.create_connection((address, number), timeout=2):
+                    reached.append(f"{address}:{number} listens")
+        before = run.lines_written
+        end = time.monotonic() + 20
+        while run.lines_written < before + 20 and time.monotonic() < end:
+            time.sleep(0.1)
+        stalled = [] if run.lines_written >= before + 20 else ["the run has stopped"]
+        run.processes[0].send_signal(signal.SIGINT)
+        what = "forged keys" if forged else "a client at the outer address"
+        outcome = judged(run, what, codes={130}, statuses={"interrupted"})
+        written = ["a forged text"] if "of its choice" in run.said else []
+        return Outcome(what=what, faults=(*reached, *stalled, *written, *outcome.faults))
+
+
+_FORGED = {
+    "asked": "SIGTERM",
+    "stop": [1, "SIGTERM"],
+    "failure": {"rank": 0, "problems": [["a text of its choice", ""]]},
+    "directory": "/tmp/of-its-choice",
+    "reported": True,
+}
+
+
+def listening(processes: Sequence[int]) -> list[int]:
+    """Return the ports at which processes listen, on whatever address."""
+    sockets = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                sockets.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in sockets:  # LISTEN
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(found)
+
+
+def outer_addresses() -> list[str]:
+    """Return the addresses of this machine that others reach."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+        towards.connect(("192.0.2.1", 9))  # of no machine; nothing is sent
+        return [str(towards.getsockname()[0])]
+
+
 def a_reader(dice: random.Random, processes: int) -> Outcome:
     """Let the reader of the output end after some lines; the training must go on."""
     lines = dice.randrange(6)
@@ -326,6 +407,7 @@ TOGETHER: Mapping[str, Kind] = {
     "stop": a_stop,
     "lost launcher": a_lost_launcher,
     "join": a_join,
+    "client": a_client,
 }
 """Kinds for several processes."""
 

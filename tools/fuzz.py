@@ -19,6 +19,7 @@ import os
 import pickle
 import random
 import resource
+import shutil
 import struct
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 ROOT = Path(__file__).parents[1]
@@ -169,12 +171,79 @@ def images(dice: random.Random) -> tuple[Made, Read]:
     return (damaged(dice, dice.choice(whole)) for _ in iter(int, 1)), lambda path: fitted(open_rgb(str(path)), 16)
 
 
+def profiles(dice: random.Random) -> tuple[Made, Read]:
+    from petra_graph.planning.plan import Planner
+    from petra_graph.record.profile import write_profile
+    from petra_graph.training.profile import profile
+
+    spec = str(ROOT / "specs" / "quickstart.toml")
+    with tempfile.TemporaryDirectory() as name:
+        write_profile(Path(name) / "taken.json", profile(spec, [], 1))
+        text = (Path(name) / "taken.json").read_bytes()
+    whole = json.loads(text)
+
+    def made() -> Made:
+        while True:
+            yield damaged(dice, text) if dice.random() < 0.3 else json.dumps(bent(dice, whole)).encode()
+
+    planner = Planner(spec)
+
+    def read(path: Path) -> object:
+        partition = attrs.evolve(planner.spec.partition, profile=str(path))
+        return planner.plan(attrs.evolve(planner.spec, partition=partition))
+
+    return made(), read
+
+
+def plugins(dice: random.Random) -> tuple[Made, Read]:
+    """Metadata of one distribution among the installed ones, and a scan, a list and a look at each of its plugins."""
+    import string
+
+    from petra_graph.registry.registry import SHORT_GROUPS, discover
+
+    points = (
+        b"[petra_graph.blocks]\nmine = no_such_module:MINE\nother = no_such_module.part:A.b [extra]\n\n"
+        b"[petra_graph.losses]\nmine = no_such_module:LOSS\n[console_scripts]\nx = y:z\n"
+    )
+    about = b"Metadata-Version: 2.1\nName: my-blocks\nVersion: 1.0\nRequires-Dist: torch\n\nText.\n"
+    mark = b"\n--- about ---\n"
+
+    def made() -> Made:
+        while True:
+            which = dice.randrange(3)
+            yield (damaged(dice, points) if which else points) + mark + (about if which == 1 else damaged(dice, about))
+
+    def read(path: Path) -> object:
+        content, _, description = path.read_bytes().partition(mark)
+        name = "".join(dice.choices(string.ascii_letters, k=3))
+        site = path.parent / "site"
+        info = site / f"my_{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "entry_points.txt").write_bytes(content)
+        (info / "METADATA").write_bytes(description)
+        try:
+            registry = discover([str(site)])
+            for group in SHORT_GROUPS.values():
+                for plugin in registry.names(group):
+                    with contextlib.suppress(PetraGraphError):
+                        registry.resolve(group, plugin)
+        finally:
+            shutil.rmtree(site)
+        return registry
+
+    from petra_graph.errors import PetraGraphError
+
+    return made(), read
+
+
 KINDS: Mapping[str, Callable[[random.Random], tuple[Made, Read]]] = {
     "specs": specs,
     "plans": plans,
     "pickles": pickles,
     "idx": idx,
     "images": images,
+    "profiles": profiles,
+    "plugins": plugins,
 }
 
 
