@@ -185,12 +185,20 @@ class StashGraph(BodyRunner):
 
     def forward(self, micro_batch: int, inputs: Streams) -> Streams:
         """Run with a graph; over a copy of the parameters, where an update may come before the backward."""
+        graph = self._graph(micro_batch, inputs)
+        self.graphs.put(micro_batch, graph)
+        return tuple(stream.detach() for stream in graph.outputs)
+
+    def rebuild(self, micro_batch: int, inputs: Streams) -> None:
+        """Put the graph of a forward that another process has done, from the inputs and the parameters of then."""
+        with frozen_statistics(*self.modules.values()):
+            self.graphs.put(micro_batch, self._graph(micro_batch, inputs))
+
+    def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
         versions = self.versions
         parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
         leaves = tuple(map(leaf, inputs))
-        outputs = self.run(micro_batch, leaves, parameters)
-        self.graphs.put(micro_batch, _Graph(leaves, outputs, parameters))
-        return tuple(stream.detach() for stream in outputs)
+        return _Graph(leaves, self.run(micro_batch, leaves, parameters), parameters)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Differentiate the stashed graph."""

@@ -89,9 +89,9 @@ class StageExecutor:
         self.precision = numerics.precision
         self._inside = set(program.nodes)
         self.versions = _versions(program, modules)
-        self._sent: InFlight[tuple[Tensor, ...]] = InFlight()
+        self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
-        self._runners = [
+        self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
         self._observer = StageObserver()
@@ -115,7 +115,7 @@ class StageExecutor:
         with self._observer.forward(micro_batch, target):
             if self.versions is not None:
                 self.versions.begin(micro_batch)
-            for segment, runner in self._runners:
+            for segment, runner in self.runners:
                 inputs = _take(segment, received)
                 self._observer.segment_forward(micro_batch, segment, inputs)
                 if isinstance(runner, BodyRunner):
@@ -126,8 +126,8 @@ class StageExecutor:
                     assert target is not None
                     result = runner.forward_backward(micro_batch, inputs, target)
                 del inputs
-            self._sent.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
-            if 1 < self.program.depth <= len(self._sent):  # A backward is next; it is not of this micro-batch.
+            self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
+            if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
                 self._fetch()
         return Forwarded(sent=sent, result=result)
 
@@ -145,9 +145,9 @@ class StageExecutor:
         """
         sent: dict[Edge, BackwardMessage] = {}
         with self._observer.backward(micro_batch):
-            self._sent.take(micro_batch)
+            self.sums_in_flight.take(micro_batch)
             self._fetch()
-            for segment, runner in reversed(self._runners):
+            for segment, runner in reversed(self.runners):
                 messages = [received.pop(edge) for edge in segment.outputs]
                 gradients = _summed([decode(message.gradients) for message in messages])
                 activations = (message.activation for message in messages if message.activation is not None)
@@ -195,7 +195,7 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         loss: Tensor | None = None
         with torch.enable_grad(), frozen_statistics(*self.modules.values()):
-            for segment, runner in self._runners:
+            for segment, runner in self.runners:
                 outputs = runner.run(micro_batch, _take(segment, received), parameters)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
@@ -209,7 +209,7 @@ class StageExecutor:
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
         with torch.no_grad():
-            for segment, runner in self._runners:
+            for segment, runner in self.runners:
                 inputs = _take(segment, received)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
@@ -220,7 +220,7 @@ class StageExecutor:
 
     def sent_finite(self, micro_batch: int) -> bool:
         """Whether all tensors that the forward of a micro-batch in flight sent to other stages were finite."""
-        return all(bool(torch.isfinite(one)) for m, totals in self._sent if m == micro_batch for one in totals)
+        return all(bool(torch.isfinite(one)) for m, totals in self.sums_in_flight if m == micro_batch for one in totals)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""
@@ -243,7 +243,7 @@ class StageExecutor:
                 sent[edge] = encode(outputs, stored)
 
     def _fetch(self) -> None:
-        for _, runner in self._runners:
+        for _, runner in self.runners:
             if isinstance(runner, Recompute):
                 runner.fetch()
 

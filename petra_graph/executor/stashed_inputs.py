@@ -87,8 +87,11 @@ class ActivationStore:
 
     def keep(self, streams: Streams) -> StashedInput:
         """Return the streams in the form in which they wait."""
-        encoded = encode(streams, self.stored)
-        return encoded if self.copies is None else HostCopy(encoded, self.copies)
+        return self.keep_encoded(encode(streams, self.stored))
+
+    def keep_encoded(self, tensors: EncodedTensors) -> StashedInput:
+        """Return tensors that are encoded already in the form in which they wait."""
+        return tensors if self.copies is None else HostCopy(tensors, self.copies)
 
 
 def fetch(stashed: StashedInput) -> None:

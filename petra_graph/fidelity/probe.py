@@ -36,6 +36,7 @@ from petra_graph.executor.stage_parameters import Contributions, contributions
 from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.clock import Clock, Versions
+from petra_graph.program.cut import Cut
 from petra_graph.program.stage_program import Segment
 from petra_graph.record.metrics import probe_metric
 
@@ -97,23 +98,25 @@ class Probe:
         for index, executor in enumerate(executors):
             executor.observe(_ProbeObserver(self, index))
 
-    def begin(self, micro_batches: range, chosen: Collection[int]) -> None:
-        """Begin to probe, at a drain.
+    def begin(self, micro_batches: range, chosen: Collection[int], at: int | None = None) -> None:
+        """Begin to probe, at a drain or at a cut between two probed micro-batches.
 
         Args:
-            micro_batches: until the next drain, counted from the run's start.
+            micro_batches: between two drains, counted from the run's start.
             chosen: the micro-batches to probe.
+            at: the cut before this forward; None: the drain.
         """
         programs = [executor.program for executor in self.executors]
+        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at)
         clock = Clock(
             depths=[program.depth for program in programs],
             micro_batches=len(micro_batches),
             accumulation=programs[0].accumulation,
             flush=programs[0].flush,
         )
-        self.snapshots = Snapshots(self.executors)
+        self.snapshots = Snapshots(self.executors, [cut.updates(program) for program in programs])
         self.probed = {}
-        for micro_batch in chosen:
+        for micro_batch in (micro_batch for micro_batch in chosen if micro_batch >= cut.at):
             since_drain = micro_batch - micro_batches.start
             at_forward = clock.at_forward(since_drain)
             pending: dict[Versions, list[int]] = {at_forward: []}

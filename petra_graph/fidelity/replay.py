@@ -80,9 +80,15 @@ class Snapshots:
     the last request for it is closed.
     """
 
-    def __init__(self, executors: Sequence[StageExecutor]) -> None:
+    def __init__(self, executors: Sequence[StageExecutor], updates: Sequence[int] | None = None) -> None:
+        """Begin.
+
+        Args:
+            executors: all stages.
+            updates: of each stage since the drain; None: this is a drain.
+        """
         self._executors = executors
-        self._updates = [0] * len(executors)
+        self._updates = [0] * len(executors) if updates is None else list(updates)
         self._requests: Counter[tuple[int, int]] = Counter()
         """Open requests by stage and version."""
         self._copies: dict[tuple[int, int], Parameters] = {}

@@ -8,7 +8,7 @@ holds at most ceil(staleness / k) copies, and none where the pipeline flushes fi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 Copy = TypeVar("Copy")
@@ -55,6 +55,15 @@ class WeightVersions(Generic[Copy]):
         if version not in self.copies:
             self._copy_current()
         return self.copies[version]
+
+    def state(self) -> tuple[int, Mapping[int, int], Mapping[int, Copy]]:
+        """Return the current version, the version of each micro-batch in flight, and the copies."""
+        return self.current, self._version_of, self.copies
+
+    def restore(self, current: int, version_of: Mapping[int, int], copies: Mapping[int, Copy]) -> None:
+        """Go on from a state."""
+        self.current, self._version_of, self.copies = current, dict(version_of), dict(copies)
+        self._users = Counter(version_of.values())
 
     def _copy_current(self) -> None:
         if self.current not in self.copies:

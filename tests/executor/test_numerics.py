@@ -157,7 +157,7 @@ def test_bfloat16_reconstructs_what_float32_does_to_its_own_precision():
     """y = t + F(x): the stream t is float32, so its reconstruction is off by F's rounding at most, not by its own."""
     built = pipeline(CHAIN, (8,), compute="bfloat16", schedule="sequential", rate=lambda _: 0.0)
     executor = next(executor for executor in built.executors if executor.program.nodes == ("rev0",))
-    ((_, runner),) = executor._runners
+    ((_, runner),) = executor.runners
     inputs = torch.randn(4, 6), torch.randn(4, 6)
     outputs = runner.forward(0, inputs)
     found = runner.backward(0, outputs, tuple(torch.randn(4, 6) for _ in outputs))
@@ -218,10 +218,7 @@ def test_a_node_leaves_the_generator_as_it_was():
 def test_samples_differ_from_streams_by_their_edge():
     built = pipeline(REVNET, IMAGE)
     reading = [
-        executor.program.index
-        for executor in built.executors
-        for _, runner in executor._runners
-        if runner.reads_samples
+        executor.program.index for executor in built.executors for _, runner in executor.runners if runner.reads_samples
     ]
     assert reading == [1]
     assert built.executors[0].program.receives[0].producer == INPUT

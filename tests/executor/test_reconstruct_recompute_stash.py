@@ -28,7 +28,7 @@ DROPOUT = (
 
 
 def runners(built):
-    return {segment.nodes[0]: runner for executor in built.executors for segment, runner in executor._runners}
+    return {segment.nodes[0]: runner for executor in built.executors for segment, runner in executor.runners}
 
 
 def runner_of(nodes, name, shape=(8,), **more):
@@ -104,7 +104,7 @@ def test_a_buffer_is_filled_to_its_stages_depth_and_no_further(graph, schedule, 
     built = pipeline(GRAPHS[graph], SHAPES[graph], schedule=schedule, accumulation=accumulation)
     longest: dict[str, int] = {}
     for executor in built.executors:
-        for segment, runner in executor._runners:
+        for segment, runner in executor.runners:
             if isinstance(runner, Recompute):
                 watch(runner, segment.nodes[0], longest)
     built.train(batches(SHAPES[graph], 20, size=2))

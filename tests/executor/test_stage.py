@@ -75,7 +75,7 @@ def test_gradients_of_several_consumers_are_summed():
             Edge("rev0", "join"): BackwardMessage(gradients=more, activation=outputs),
         }
         executor.updater.optimizer.zero_grad()
-        if not executor._sent:
+        if not executor.sums_in_flight:
             executor.forward(0, {Edge("stem", "rev0"): streams()}, None)
         (message,) = executor.backward(0, messages).values()
         return [*message.gradients, *(p.grad.clone() for p in executor.updater.parameters)]
@@ -90,7 +90,7 @@ def test_evaluation_keeps_nothing_and_has_no_graph():
     executor.set_training(False)
     done = executor.evaluate({Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None)
     assert not any(stream.requires_grad for outputs in done.sent.values() for stream in outputs)
-    assert not any(getattr(runner, "buffer", ()) for _, runner in executor._runners)
+    assert not any(getattr(runner, "buffer", ()) for _, runner in executor.runners)
 
 
 def test_whether_a_forward_in_flight_sent_finite_numbers():

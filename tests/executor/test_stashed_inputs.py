@@ -76,7 +76,7 @@ def test_what_comes_next_is_fetched_before_its_backward(schedule, expected):
     """Under a delay as soon as the forward before is done; the first stage puts three ahead and drains at the end."""
     stages = (("stem",), ("rev0", "rev1", "rev2"), ("head",))
     built = pipeline(CHAIN, (8,), schedule=schedule, stages=stages)
-    ((_, stem),) = built.executors[0]._runners
+    ((_, stem),) = built.executors[0].runners
     assert isinstance(stem, Recompute)
     stem.store = FakeStore()
     backward = built.executors[0].backward

@@ -193,7 +193,7 @@ def test_a_reconstruction_is_compared_with_what_the_forward_read():
     stages = (("stem",), ("rev0", "rev1"), ("rev2",), ("head",))
     built = pipeline(CHAIN, (8,), schedule="lockstep", stages=stages)
     read, reconstructed = {}, {}
-    for segment, runner in built.executors[1]._runners:
+    for segment, runner in built.executors[1].runners:
         watch_runner(runner, segment.nodes, read, reconstructed)
     (found,) = probed_stages(built, batches((8,), 12), [6]).values()
     wrong = [(a - b).square().sum() for key in read for a, b in zip(reconstructed[key], read[key], strict=True)]

@@ -55,7 +55,7 @@ def test_by_default_and_where_nothing_would_shrink_not_one_tensor_is_copied(prec
     ((samples, _),) = batches((3, 6, 6), 1)
     received = {edge: (samples.float(),) for edge in built.executors[0].program.receives}
     for executor in built.executors[:-1]:
-        ((_, runner),) = executor._runners
+        ((_, runner),) = executor.runners
         given, emitted = next(iter(received.values())), []
         forward = runner.forward
         runner.forward = lambda m, inputs, forward=forward, emitted=emitted: (
@@ -144,7 +144,7 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
 
     def observe(_):
         for executor in built.executors:
-            for _, runner in executor._runners:
+            for _, runner in executor.runners:
                 if isinstance(runner, Recompute):
                     check("buffer", (held for _, held in runner.buffer))
         for key, channel in built.runtime._channels.senders.items():
@@ -163,7 +163,7 @@ def test_buffers_and_channels_hold_what_was_planned_to_the_byte(stored):
 
 def test_images_wait_as_they_came():
     built = pipeline(REVNET, (3, 6, 6), compute="float32", dtype="uint8", precision=WHERE["both"]("int8"))
-    ((_, stem),) = built.executors[0]._runners
+    ((_, stem),) = built.executors[0].runners
     images = torch.randint(256, (4, 3, 6, 6), dtype=torch.uint8)
     stem.forward(0, (images,))
     assert stem.buffer[0][1][0] is images

@@ -76,7 +76,7 @@ def test_offloaded_buffers_are_pinned_host_memory_and_leave_the_device():
     def observe(_):
         nonlocal seen
         for executor in built.executors:
-            for _, runner in executor._runners:
+            for _, runner in executor.runners:
                 for _, held in runner.buffer if isinstance(runner, Recompute) else ():
                     assert isinstance(held, HostCopy)
                     assert all(host.is_pinned() for host in held.host)

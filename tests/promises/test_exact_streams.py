@@ -26,7 +26,7 @@ def reconstruction_errors(built, data):
     """The largest difference, over nodes and micro-batches, between what went in and what came back."""
     sent, worst = {}, 0.0
     for executor in built.executors:
-        for segment, runner in executor._runners:
+        for segment, runner in executor.runners:
             if segment.kind != "reversible":
                 continue
             forward, backward = runner.forward, runner.backward

@@ -49,5 +49,5 @@ def test_a_node_keeps_its_parameters_when_others_come_and_go():
 def test_samples_are_normalised_as_the_data_set_says(write):
     prepared = prepare(write("small.toml", SPEC), ["data.options.mean=[0.25]", "data.options.std=[0.5]"])
     for executor in prepared.executors():
-        for _, runner in executor._runners:
+        for _, runner in executor.runners:
             assert runner.numerics.normalisation == Normalisation(mean=(0.25,), std=(0.5,))

@@ -6,7 +6,10 @@ from typing import Literal, Protocol
 
 from attrs import define, field, frozen
 
-from petra_graph.errors import Interrupted
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.cut import Cut
 from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.data_parallel.replicas import Replicas
 
@@ -36,18 +39,32 @@ class Supervisor(Protocol):
         ...
 
 
+class CutObserver(Protocol):
+    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline goes on."""
+
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward."""
+        ...
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Observe that a stage has come to a cut."""
+        ...
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Observe a backward message, which may have been in flight at a cut that the stage has passed."""
+        ...
+
+
 @define
 class SingleProcess:
-    """The supervisor of a run in one process, which may stop between any two operations: no other one waits for it."""
+    """The supervisor of a run in one process."""
 
     status: OperationStatus | None = None
     stop_signal: str | None = None
     stop_at: int | None = None
 
     def check(self) -> None:
-        """Raise `Interrupted` if a request to stop has come."""
-        if self.stop_signal is not None:
-            raise Interrupted(self.stop_signal)
+        """Return: nothing has failed elsewhere."""
 
     def stop_after(self, forwards: int) -> None:
         """Stop all stages there."""

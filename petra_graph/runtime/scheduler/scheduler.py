@@ -25,11 +25,14 @@ import torch
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
+from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.context import CutObserver, ProcessContext
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
     StageCursor,
@@ -79,19 +82,26 @@ class Scheduler:
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._status = StatusReporter(self._supervisor, self._channels, self._context.rank)
         self._operations = StageOperations(executors, self._channels)
+        self.cuts: CutObserver | None = None
+        """Takes the state of the stages at some cuts."""
+        self.allowed_cut: Callable[[int], int] = lambda at: at
+        """Returns the first forward from one on before which the stages may stop."""
+        self.halted: Cut | None = None
+        """Where all stages stopped at a request, in training."""
         self._forwards = dict.fromkeys((executor.program.index for executor in executors), 0)
-        """Forwards of each stage since the run's start: what `stop_at` counts; evaluations count too, but with replicas."""
+        """Forwards of each stage since this process's start: what `stop_at` counts; evaluations count too, but with replicas."""
 
     @property
     def _programs(self) -> Sequence[StageProgram]:
         return self._channels.programs
 
-    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer) -> None:
+    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer, at: int | None = None) -> None:
         """Train on `micro_batches`, and drain.
 
         Args:
             data: what the stages of this process read: samples for the first, targets for the last.
             micro_batches: their numbers, counted from the run's start.
+            at: go on from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
             observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
                 backward; what it raises ends the training between two operations.
 
@@ -101,19 +111,18 @@ class Scheduler:
             RunFailed: it fails here.
         """
         source, replicas = iter(data), self._context.replicas
+        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at)
         self._status.begin(micro_batches)
-        self._channels.begin_training(len(micro_batches))
+        self._channels.begin_training(cut)
+        self._operations.observe_message = _nobody if self.cuts is None else self.cuts.received
         if replicas is not None:
             replicas.begin(micro_batches)
-        cursors = [training_cursor(executor, micro_batches) for executor in self.executors]
+        cursors = [training_cursor(executor, cut) for executor in self.executors]
 
         def perform(cursor: StageCursor, action: Action) -> None:
             match action.verb:
                 case "forward":
-                    result = self._operations.forward(cursor, action.micro_batch, source)
-                    self._forwards[cursor.index] += 1
-                    if result is not None:
-                        observe(result)
+                    self._forward(cursor, Cut(micro_batches=micro_batches, at=action.micro_batch), source, observe)
                 case "backward":
                     self._operations.backward(cursor, action.micro_batch)
                 case "update":
@@ -121,14 +130,34 @@ class Scheduler:
                     if replicas is not None and replicas.stop_requested(cursor.index):
                         self._supervisor.stop_after(self._forwards[cursor.index])
 
-        order = self._in_order(cursors, static_order(self._programs, micro_batches))
-        for _ in self._passes(cursors, perform, order):
-            pass
+        try:
+            for _ in self._passes(cursors, perform, self._in_order(cursors, self._behind(cut))):
+                pass
+        except Interrupted:
+            stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
+            self.halted = Cut(micro_batches=micro_batches, at=stopped.micro_batch)
+            raise
         if replicas is not None:
             last = Action("update", micro_batches[-1])
             self._status.waits(cursors[-1], last, "the running statistics of other replicas", replicas.peers)
             replicas.average_statistics()
         self._status.ends()
+
+    def _forward(self, cursor: StageCursor, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> None:
+        """Do the forward behind a cut, once an observer has the stage's state there."""
+        if self.cuts is not None and self.cuts.due(cut.at):
+            self.cuts.reached(cursor.executor, cut)
+        result = self._operations.forward(cursor, cut.at, source)
+        self._forwards[cursor.index] += 1
+        if result is not None:
+            observe(result)
+
+    def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
+        """Yield the operations of all stages behind a cut in their one order."""
+        programs = {program.index: program for program in self._programs}
+        for stage, action in static_order(self._programs, cut.micro_batches):
+            if not cut.precedes(programs[stage], action):
+                yield stage, action
 
     def evaluate(self, data: Batches) -> Iterator[HeadResult]:
         """Evaluate batches of any size with running statistics; yield results where the head is.
@@ -160,6 +189,25 @@ class Scheduler:
             self._status.ends()
             for executor in self.executors:
                 executor.set_training(True)
+
+    def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
+        """Let a message that was in flight at the cut be received first."""
+        self._operations.put_back(key, message)
+
+    def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
+        """Hand the messages that are in flight to an observer, where all stages have halted at a cut.
+
+        Raises:
+            Failed: the run has failed elsewhere.
+        """
+        for executor in self.executors:
+            for key in self._operations.backward_keys(executor.program.index):
+                sender = self._programs[self._channels.channels[key].sender - 1]
+                for micro_batch in cut.in_flight(sender, executor.program):
+                    while not self._operations.ready(key):
+                        self._supervisor.check()
+                        self._supervisor.sleep()
+                    cuts.received(executor.program.index, key, micro_batch, self._operations.receive(key))
 
     # --- the order of operations --------------------------------------------------------------------------------------
 
@@ -237,7 +285,8 @@ class Scheduler:
             return False
         forwards, replicas = self._forwards[cursor.index], self._context.replicas
         if self._supervisor.stop_at is None and replicas is None and reads_samples(cursor.executor.program):
-            self._supervisor.stop_after(forwards)
+            ahead = 0 if self._status.evaluates else self.allowed_cut(action.micro_batch) - action.micro_batch
+            self._supervisor.stop_after(forwards + ahead)
         elif replicas is not None and self._status.evaluates:
             return False  # The other replicas are somewhere else, and cannot stop at the same place.
         return self._supervisor.stop_at is not None and forwards >= self._supervisor.stop_at
@@ -265,6 +314,10 @@ class Scheduler:
         for cursor in cursors:
             cursor.executor.update(norm)
             cursor.advance()
+
+
+def _nobody(*_: object) -> None:
+    """Observe nothing."""
 
 
 def _first_of(order: ExecutionOrder, own: dict[int, StageCursor]) -> Iterator[StageCursor]:

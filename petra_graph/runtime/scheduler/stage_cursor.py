@@ -10,6 +10,7 @@ from attrs import define
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, order
 from petra_graph.runtime.control.watchdog import Failed
 
@@ -33,10 +34,11 @@ class StageCursor:
         self.next = next(self.actions, None)
 
 
-def training_cursor(executor: StageExecutor, micro_batches: range) -> StageCursor:
-    """Return a stage before its first operation on `micro_batches`."""
+def training_cursor(executor: StageExecutor, cut: Cut) -> StageCursor:
+    """Return a stage before its first operation behind a cut."""
     program = executor.program
-    return _cursor(executor, order(program.depth, micro_batches, program.accumulation, program.flush))
+    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush)
+    return _cursor(executor, (action for action in actions if not cut.precedes(program, action)))
 
 
 def evaluation_cursor(executor: StageExecutor, batches: range) -> StageCursor:

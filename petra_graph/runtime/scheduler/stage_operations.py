@@ -7,7 +7,7 @@ where a stage keeps inputs for many micro-batches, or where it is handed on with
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -27,6 +27,10 @@ MicroBatch = tuple[Tensor, Tensor]
 """Samples [n, *shape] and targets [n], on the CPU."""
 
 
+ObserveMessage = Callable[[int, ChannelKey, int, EncodedTensors], None]
+"""Called with a stage's index, a channel, a micro-batch and the message."""
+
+
 class _Ends(NamedTuple):
     """The channels that an operation receives from and sends on."""
 
@@ -44,6 +48,10 @@ class StageOperations:
         self._holds_head = any(executor.program.holds_head for executor in executors)
         self._targets: deque[Tensor] = deque()
         """Of micro-batches on their way to the head, where that is in this process."""
+        self._put_back: dict[ChannelKey, deque[EncodedTensors]] = {}
+        """Messages that were in flight when the run was interrupted."""
+        self.observe_message: ObserveMessage = lambda *_: None
+        """Called with every backward message that a stage receives."""
         self._ends = {
             (program.index, verb): _Ends(
                 {key: channels.receivers[key] for key in _keys(program, verb, receives=True)},
@@ -58,7 +66,7 @@ class StageOperations:
         if action.verb == "update":
             return True
         ends = self._ends[cursor.index, action.verb]
-        return all(receiver.ready() for receiver in ends.receivers.values()) and all(
+        return all(self.ready(key) for key in ends.receivers) and all(
             sender.has_room() for sender in ends.senders.values()
         )
 
@@ -67,7 +75,7 @@ class StageOperations:
         if action.verb == "update":
             return []
         ends = self._ends[cursor.index, action.verb]
-        missing = [key for key, receiver in ends.receivers.items() if not receiver.ready()]
+        missing = [key for key in ends.receivers if not self.ready(key)]
         return missing + [key for key, sender in ends.senders.items() if not sender.has_room()]
 
     def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
@@ -91,7 +99,8 @@ class StageOperations:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
-            tensors = moved(receiver.receive(), cursor.device)
+            tensors = moved(self.receive(key), cursor.device)
+            self.observe_message(cursor.index, key, micro_batch, tensors)
             streams = self._channels.channels[key].streams
             messages[key.edge] = BackwardMessage(gradients=tensors[:streams], activation=tensors[streams:] or None)
             if receiver.leases:
@@ -99,6 +108,24 @@ class StageOperations:
             del tensors  # else they would keep their slot
         for edge, message in cursor.executor.backward(micro_batch, messages).items():
             self._send(ChannelKey(edge, "backward"), message.gradients + (message.activation or ()), leased)
+
+    def backward_keys(self, stage: int) -> list[ChannelKey]:
+        """Return the channels on which a stage receives backward messages."""
+        return list(self._ends[stage, "backward"].receivers)
+
+    def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
+        """Let a message be the next one on a channel, behind those that were put back before it."""
+        self._put_back.setdefault(key, deque()).append(message)
+
+    def ready(self, key: ChannelKey) -> bool:
+        """Whether `receive` would return at once."""
+        return bool(self._put_back.get(key)) or self._channels.receivers[key].ready()
+
+    def receive(self, key: ChannelKey) -> EncodedTensors:
+        """Return the oldest message of a channel."""
+        if put_back := self._put_back.get(key):
+            return put_back.popleft()
+        return self._channels.receivers[key].receive()
 
     def _received(
         self, cursor: StageCursor, source: Iterator[MicroBatch], *, in_place: bool

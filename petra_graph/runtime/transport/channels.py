@@ -15,6 +15,7 @@ from attrs import define, field
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.program.channels import Channel, ChannelKey
+from petra_graph.program.cut import Cut
 from petra_graph.program.message_layout import MessageLayout
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.control.waker import Waker
@@ -79,11 +80,12 @@ class ProcessChannels:
     def __attrs_post_init__(self) -> None:
         self.channels = {channel.key: channel for program in self.programs for channel in program.channels}
 
-    def begin_training(self, count: int) -> None:
-        """Prepare for so many micro-batches."""
+    def begin_training(self, cut: Cut) -> None:
+        """Prepare for the micro-batches around a cut, of which the messages before it have been sent."""
         for key, receiver in self.receivers.items():
-            layout = self.channels[key].training
-            receiver.begin(layout, [layout.samples] * count)
+            channel = self.channels[key]
+            sent = cut.sent(self.programs[channel.sender - 1], channel)
+            receiver.begin(channel.training, [channel.training.samples] * (len(cut.micro_batches) - sent))
         for key, sender in self.senders.items():
             sender.begin(self.channels[key].training)
 

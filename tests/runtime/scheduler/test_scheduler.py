@@ -41,7 +41,7 @@ def in_flight(built: Pipeline) -> int:
     queued = sum(len(channel._queue) for channel in runtime._channels.receivers.values())
     held = 0
     for executor in built.executors:
-        for _, runner in executor._runners:
+        for _, runner in executor.runners:
             match runner:
                 case Recompute():
                     held += len(runner.buffer)

@@ -1,0 +1,92 @@
+"""The cut through a pipeline that goes on: before forward N of every stage, N counted from the run's start.
+
+A checkpoint is the state of all stages at one cut. Nothing is drained for it, which would change the numbers, and no stage
+waits for another one: each copies its state when it comes to its own forward N, at whatever time that is. Three stages under
+`1f1b` (depths 3, 2, 1), the cut before forward 4:
+
+    stage 1   F0 F1 F2 B0 F3 B1 | F4 B2 F5 B3 ...
+    stage 2   F0 F1 B0 F2 B1 F3 B2 | F4 B3 ...
+    stage 3   F0 B0 F1 B1 F2 B2 F3 B3 | F4 B4 ...
+
+                stage 1             stage 2             stage 3
+    forwards    0 1 2 3             0 1 2 3             0 1 2 3
+    backwards   0 1                 0 1 2               0 1 2 3
+    in flight           <-- of 2 --         <-- of 3 --
+
+Proof that the stages' states with the messages in flight are all that the run needs to go on:
+
+1. A stage's order of operations is a function of its depth alone (`program.schedule`), so its operations before its forward N
+   are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
+   where the pipeline has drained), with the updates that follow them.
+2. No forward message crosses the cut: producer and consumer have both done the forwards up to N - 1, and no others.
+3. A stage is never less deep than its consumers, so a consumer has done at least as many backwards. Its messages of the
+   backwards that the producer has not done are in flight: depth(producer) - depth(consumer) of them at most. The producer
+   receives them after its cut, in their order, and notes a copy of each.
+4. No message of an operation behind the cut is needed before it: by 1, an operation before the cut needs forwards below N and
+   backwards that the consumer does before its own cut. So every stage reaches its cut whatever the others do behind theirs.
+
+What a stage holds at its cut is in `executor.stage_state`. Where the pipeline flushes after each window, a cut falls between
+two windows, where nothing is in flight.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from petra_graph.program.channels import Channel
+from petra_graph.program.schedule import Action
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Flush
+
+
+@frozen(kw_only=True)
+class Cut:
+    """The moment before forward `at` of every stage."""
+
+    micro_batches: range
+    """Those between the drains around the cut, counted from the run's start."""
+    at: int
+    """One of them, or the first one behind them: the pipeline has drained."""
+
+    def backwards(self, program: StageProgram) -> int:
+        """Return how many backwards a stage has done since the drain before."""
+        forwards = self.at - self.micro_batches.start
+        if program.flush == "window" or self.at == self.micro_batches.stop:
+            return forwards
+        return max(0, forwards - program.depth + 1)
+
+    def updates(self, program: StageProgram) -> int:
+        """Return how many updates a stage has done since the drain before."""
+        done, length = self.backwards(program), len(self.micro_batches)
+        return -(-done // program.accumulation) if done == length else done // program.accumulation
+
+    def precedes(self, program: StageProgram, action: Action) -> bool:
+        """Whether a stage does an operation before the cut."""
+        if action.verb == "forward":
+            return action.micro_batch < self.at
+        return action.micro_batch < self.micro_batches.start + self.backwards(program)
+
+    def sent(self, program: StageProgram, channel: Channel) -> int:
+        """Return how many messages a stage has sent on a channel since the drain before."""
+        forward = channel.key.direction == "forward"
+        return self.at - self.micro_batches.start if forward else self.backwards(program)
+
+    def in_flight(self, sender: StageProgram, receiver: StageProgram) -> range:
+        """Return the micro-batches whose backward messages the sender has sent, and the receiver has not used."""
+        start = self.micro_batches.start
+        return range(start + self.backwards(receiver), start + self.backwards(sender))
+
+
+def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:
+    """Return the first forward from `at` on before which there may be a cut.
+
+    Args:
+        at: counted from the run's start.
+        per_epoch: micro-batches of an epoch.
+        accumulation: k.
+        flush: "window": a cut falls between two windows.
+    """
+    if flush != "window":
+        return at
+    epoch, done = divmod(at, per_epoch)
+    return epoch * per_epoch + min(per_epoch, -(-done // accumulation) * accumulation)
