@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -11,41 +13,84 @@ from petra_graph.errors import RunFailed
 
 
 @click.command()
-@click.argument("spec", metavar="SPEC")
+@click.argument("spec", metavar="[SPEC]", required=False)
 @set_option
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Without SPEC: go on with a run, from its latest checkpoint. RUN is its directory, or `latest`.",
+)
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
 )
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="With --processes: where a process dies or fails, start all again from the latest checkpoint, N times at most.",
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
-def run(spec: str, overrides: tuple[str, ...], processes: int, dry_run: bool, as_json: bool) -> None:
+def run(
+    *,
+    spec: str | None,
+    overrides: tuple[str, ...],
+    resume: str | None,
+    processes: int,
+    max_restarts: int,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Train SPEC ("-" reads the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with everything written (exit code 130). Under torchrun, this process is one of the run's.
+    micro-batches, with a checkpoint from which --resume goes on as if nothing had happened (exit code 130). Under
+    torchrun, this process is one of the run's.
     """
+    if (spec is None) == (resume is None):
+        raise click.UsageError("Give SPEC, or --resume RUN: a run that goes on has the specification that it had.")
+    if max_restarts and processes == 1:
+        raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if dry_run:
-        from petra_graph.training.prepare import outline, prepare
+    directory = None
+    if resume is not None:
+        from petra_graph.training.resume import directory_of
 
-        figures = outline(prepare(spec, overrides, processes))
-        if as_json:
-            print_json(figures)
-        else:
-            click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
-        return
-    if processes > 1:
+        directory = directory_of(resume, overrides)
+        spec = str(directory / "resolved.toml")
+    assert spec is not None
+    if dry_run:
+        _dry_run(spec, overrides, processes, as_json=as_json)
+    elif processes > 1:
         from petra_graph.training.launch import run_on_processes
 
-        run_on_processes(spec, overrides, processes, ["--json"] * as_json, dict(os.environ))
-        return
+        flags = ["--json"] * as_json
+        run_on_processes(
+            spec, overrides, processes, flags, dict(os.environ), resume=directory, max_restarts=max_restarts
+        )
+    else:
+        _train(spec, overrides, directory, as_json=as_json)
+
+
+def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
+    from petra_graph.training.prepare import outline, prepare
+
+    figures = outline(prepare(spec, overrides, processes))
+    if as_json:
+        print_json(figures)
+    else:
+        click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
+
+
+def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:
     from petra_graph.report.progress import progress, summary_lines
     from petra_graph.training.run import run as train
 
     try:
-        result = train(spec, overrides, progress())
+        result = train(spec, overrides, progress(), directory)
     except RunFailed as error:
         if as_json and error.summary is not None:
             print_json(error.summary)

@@ -39,6 +39,7 @@ def check_spec(
     *,
     registry: Registry | None = None,
     import_local: bool = False,
+    folders: Iterable[str] = (),
 ) -> CheckedSpec:
     """Check a specification.
 
@@ -47,6 +48,7 @@ def check_spec(
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         import_local: import "module:Class" blocks, which usually imports torch.
+        folders: where their modules may lie, beside the specification's folder and the current one.
 
     Raises:
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
@@ -55,7 +57,7 @@ def check_spec(
     loaded = load(path, overrides)
     problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     registry = registry or discover()
-    folders = dict.fromkeys((loaded.folder, *registry.folders))
+    folders = dict.fromkeys((loaded.folder, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
         registry=attrs.evolve(registry, folders=tuple(folders)),

@@ -25,6 +25,8 @@ class Started:
     stages: int
     parameters: int
     processes: int = 1
+    resumed_at: int | None = None
+    """The forward behind the checkpoint that the run goes on from; None: it begins."""
     warnings: tuple[str, ...] = ()
     """Of its plan, each with the key that changes it."""
 

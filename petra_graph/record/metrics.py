@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import threading
 import time
@@ -28,6 +29,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from attrs import frozen
 
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_directory import cannot_write
@@ -41,6 +44,11 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = path.open("ab", buffering=0)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the file so far."""
+        return self._file.seek(0, os.SEEK_END)
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
         """Append one event.
@@ -106,17 +114,46 @@ class TensorBoard:
             self._hook(failure)
 
 
+@frozen(kw_only=True)
+class Position:
+    """The end of a run's events at some moment."""
+
+    bytes: int
+    """Of `metrics.jsonl`."""
+    step: int
+    """Micro-batches since the run's start."""
+
+
 class Metrics:
     """A run's events, as lines and, where it is installed, for TensorBoard."""
 
-    def __init__(self, directory: Path) -> None:
-        self._sinks: list[JsonLines | TensorBoard] = [JsonLines(directory / "metrics.jsonl")]
+    def __init__(self, directory: Path, since: Position | None = None) -> None:
+        """Open a run's events.
+
+        Args:
+            directory: of the run.
+            since: go on from there, and forget the events behind it; None: a new run.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        path = directory / "metrics.jsonl"
+        if since is not None:
+            _cut_back(path, since)
+        self._lines = JsonLines(path)
+        self._sinks: list[JsonLines | TensorBoard] = [self._lines]
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:  # an extra that is not installed
             return
         folder = directory / "tensorboard"
-        self._sinks.append(TensorBoard(SummaryWriter(log_dir=str(folder)), folder))
+        purge = {} if since is None else {"purge_step": since.step + 1}
+        self._sinks.append(TensorBoard(SummaryWriter(log_dir=str(folder), **purge), folder))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of `metrics.jsonl` so far."""
+        return self._lines.bytes
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
         """Record values by name, such as "train/loss"."""
@@ -144,6 +181,18 @@ class Metrics:
         # The error that ended the run is the first cause; a disk that refuses once more would only hide it.
         with suppress(RunFailed) if error else nullcontext():
             self.close()
+
+
+def _cut_back(path: Path, since: Position) -> None:
+    try:
+        if path.stat().st_size < since.bytes:
+            raise RunFailed(
+                f"{path} has lost events: {path.stat().st_size} bytes, and {since.bytes} were there at the checkpoint",
+                hint="resume from an earlier checkpoint: remove the later ones",
+            )
+        os.truncate(path, since.bytes)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:

@@ -112,8 +112,12 @@ def heading(run: Started) -> str:
     return (
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}\n"
-        f"run directory: {run.directory}" + "".join(f"\nwarning: {text}" for text in run.warnings)
+        f"run directory: {run.directory}{_resumed(run)}" + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
+
+
+def _resumed(run: Started) -> str:
+    return "" if run.resumed_at is None else f"; goes on before micro-batch {run.resumed_at:,}"
 
 
 def epoch_line(report: EpochEnded, epochs: int) -> str:

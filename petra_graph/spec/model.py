@@ -13,6 +13,7 @@ from attrs import frozen
 from attrs.validators import instance_of
 
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
+from petra_graph.spec.intervals import IsInterval
 from petra_graph.spec.keys import file_name, key, options, required, sizes, table
 from petra_graph.spec.limits import (
     LARGEST_SEED,
@@ -276,6 +277,25 @@ class ProbeSpec:
 
 
 @frozen(kw_only=True)
+class CheckpointSpec:
+    """Checkpoints of a run, from which it goes on as if nothing had happened; one is always written at an interruption."""
+
+    every: str | None = key(
+        None,
+        'interval between checkpoints, as in "1 epoch", "500 updates" or "10 min"; default: only at an interruption',
+        validator=IsInterval(),
+    )
+    keep: int = key(3, "latest checkpoints to keep", validator=[AtLeast(1), AtMost(1000)])
+    best: str | None = key(
+        None, 'metric of the evaluations, as in "test/top1", whose best checkpoint is kept beside the latest ones'
+    )
+    best_is: Literal["largest", "smallest"] | None = key(
+        None, 'which value of the metric is best; default: the smallest "test/loss", the largest of any other'
+    )
+    asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
+
+
+@frozen(kw_only=True)
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""
 
@@ -292,4 +312,5 @@ class Spec:
     precision: PrecisionSpec = table(PrecisionSpec)
     data: DataSpec = required("the data set and its batches")
     run: RunSpec = table(RunSpec)
+    checkpoint: CheckpointSpec = table(CheckpointSpec)
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

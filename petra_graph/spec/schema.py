@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -173,3 +173,14 @@ def as_mapping(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_mapping(item) for item in value]
     return value
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of nested tables with their values, both as text."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = dict(enumerate(value, start=1))
+    if not isinstance(value, dict):
+        yield name, shown(value)
+        return
+    for key, item in value.items():
+        yield from flat(item, f"{name}.{key}" if name else key)

@@ -54,6 +54,8 @@ class MicroBatches:
     replica: int = 0
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
     replicas: int = 1
+    first: int = 0
+    """Position of the micro-batch that an iteration begins with; those before it are not loaded."""
 
     def __attrs_post_init__(self) -> None:
         if self.drop_last and len(self.split) < self.whole:
@@ -85,7 +87,7 @@ class MicroBatches:
         """Load one micro-batch after another; closing the generator ends its workers."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
-        parts = [indices[start : start + self.batch] for start in self._starts]
+        parts = [indices[start : start + self.batch] for start in self._starts[self.first :]]
         if self.part == "nothing":
             return _unwrapped(())
         targets = getattr(self.split, "fetch_targets", None)

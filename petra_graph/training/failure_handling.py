@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
@@ -58,6 +59,8 @@ class FailureHandling:
     executors: Sequence[StageExecutor] = ()
     record: RunRecord | None = None
     """In the process with the head, once there is a directory."""
+    directory: Path | None = None
+    """Of the run, once this process knows it."""
     under_way: bool = False
     """Whether all processes are ready to train, so that there is a directory."""
 
@@ -127,7 +130,7 @@ class FailureHandling:
                 if self.record is not None:
                     self.record.summarise("interrupted", weights=None)
                 return Interrupted()
-            directory = None if self.record is None else self.record.directory
+            directory = self.directory
             if directory is None and self.prepared is not None:
                 with suppress(RuntimeError, RunFailed):
                     name = store.get("directory")

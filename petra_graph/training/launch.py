@@ -6,18 +6,29 @@ problems; preparing here first would make every correct run wait for it twice.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from petra_graph.compiler.spec_checks import check_processes
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, SpecError
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.record import checkpoint
+from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
 
 
 def run_on_processes(
-    path: str, overrides: Sequence[str], processes: int, flags: Sequence[str], environment: dict[str, str]
+    path: str,
+    overrides: Sequence[str],
+    processes: int,
+    flags: Sequence[str],
+    environment: dict[str, str],
+    *,
+    resume: Path | None = None,
+    max_restarts: int = 0,
 ) -> None:
     """Train a specification; the processes print and write everything.
 
@@ -27,6 +38,8 @@ def run_on_processes(
         processes: how many, at least 2.
         flags: of the command line, to be passed on.
         environment: this process's own.
+        resume: the directory of a run, which goes on there.
+        max_restarts: how often the processes are started again, from the latest checkpoint, where the run has failed.
 
     Raises:
         SpecError, PluginError: before anything is started.
@@ -48,8 +61,19 @@ def run_on_processes(
     problems = ProblemCollector(loaded=checked.loaded)
     problems.require(check_processes, stages, max(1, processes // partition.replicas))
     options = [part for override in overrides for part in ("--set", override)]
-    code = launch(["run", path, *options, *flags], processes)
-    if code == Interrupted.exit_code:
+    for restart in range(max_restarts + 1):
+        what = [path] if resume is None else ["--resume", str(resume)]
+        ended = launch(["run", *what, *options, *flags], processes)
+        if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
+            break
+        created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
+        resume = resume or (created if created is not None and checkpoint.numbers(created) else None)
+        since = "the start" if resume is None else f"the latest checkpoint in {resume}"
+        sys.stderr.write(f"restart {restart + 1} of {max_restarts}, from {since}\n")
+    if ended.killed:
+        message, hint = f"the processes were killed: {ended.killed}", "see whether the system ran out of memory"
+        raise RunFailed(message, hint)
+    if ended.code == Interrupted.exit_code:
         raise Interrupted
-    if code:
-        raise FailedOnAnotherProcess(code)
+    if ended.code:
+        raise FailedOnAnotherProcess(ended.code)

@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -63,7 +64,23 @@ class Trainer:
     """Spent in training, evaluations left out."""
     train: Mapping[str, float] | None = field(default=None, init=False)
     """Means over the latest epoch that was trained to its end."""
+    discards: bool = field(default=False, init=False)
+    """The micro-batches in flight where the run goes on are not there."""
+    resumed_from: list[int] = field(factory=list, init=False)
+    """The forwards behind the checkpoints that the run has gone on from."""
+    meters: Meters = field(factory=Meters, init=False)
+    """Of the epoch under way."""
     probe: Probe | None = field(default=None, init=False)
+    _epoch: int = field(default=1, init=False)
+    """Under way, or the next one."""
+    _evaluates: bool = field(default=False, init=False)
+    """The epoch has been trained, and its evaluation is under way."""
+    _resumes_at: int | None = field(default=None, init=False)
+    """The forward with which the training goes on."""
+    _epoch_began: tuple[float, int] = field(default=(0.0, 0), init=False)
+    """Seconds and micro-batches before the epoch."""
+    _began: float | None = field(default=None, init=False)
+    """On this process's clock; None while nothing is trained."""
 
     def __attrs_post_init__(self) -> None:
         if self.prepared.spec.probe is not None:
@@ -80,6 +97,11 @@ class Trainer:
         return self.executors[-1].updater.updates
 
     @property
+    def trained_epochs(self) -> int:
+        """The epochs that have been trained; the latest one may not have been evaluated."""
+        return self._epoch - 1 + self._evaluates
+
+    @property
     def progress(self) -> Progress:
         """How far the training came."""
         tests = [report.test for report in self.epochs if report.test]
@@ -92,6 +114,43 @@ class Trainer:
             seconds=self.seconds,
         )
 
+    def position(self, at: int) -> dict[str, Any]:
+        """Return where the training is at the cut before forward `at`, as JSON; called where the head's stage comes there."""
+        elapsed = 0.0 if self._began is None else time.perf_counter() - self._began
+        return {
+            "epoch": self._epoch,
+            "evaluates": self._evaluates,
+            "micro_batches_per_epoch": len(self.prepared.batches),
+            "micro_batches": at,
+            "updates": self.updates,
+            "seconds": self.seconds + elapsed,
+            "epoch_began": list(self._epoch_began),
+            "train": self.train,
+            "resumed_from": self.resumed_from,
+            "epochs": [asdict(report) for report in self.epochs],
+            "metrics_bytes": 0 if self.metrics is None else self.metrics.bytes,
+        }
+
+    def go_on(self, position: Mapping[str, Any], meters: Mapping[str, Any] | None, *, discards: bool) -> None:
+        """Let the training go on from a position.
+
+        Args:
+            position: as `position` returned it.
+            meters: sums of this process's head in the epoch so far; None where it has none.
+            discards: the micro-batches in flight at the cut are not there: the pipeline fills anew.
+        """
+        self._epoch, self._evaluates = position["epoch"], position["evaluates"]
+        self.micro_batches, self.seconds = position["micro_batches"], position["seconds"]
+        self._epoch_began = (position["epoch_began"][0], position["epoch_began"][1])
+        self.train, self.discards = position["train"], discards
+        self.resumed_from = [*position["resumed_from"], position["micro_batches"]]
+        self.epochs = [EpochEnded(**report) for report in position["epochs"]]
+        if meters is not None:
+            self.meters = Meters.of(meters)
+        within = self.micro_batches - (self._epoch - 1) * len(self.prepared.batches)
+        if within and not self._evaluates:
+            self._resumes_at = self.micro_batches
+
     def run(self) -> Interrupted | None:
         """Train all epochs; return the interruption that ended them, if a request to stop has arrived.
 
@@ -99,8 +158,10 @@ class Trainer:
             RunFailed: a stage failed, or a loss was not finite.
         """
         try:
-            for epoch in range(1, self.prepared.spec.run.epochs + 1):
+            for epoch in range(self._epoch, self.prepared.spec.run.epochs + 1):
+                self._epoch = epoch
                 self._run_epoch(epoch)
+                self._epoch = epoch + 1
         except Interrupted as request:
             return request
         finally:
@@ -108,9 +169,15 @@ class Trainer:
         return None
 
     def _run_epoch(self, epoch: int) -> None:
-        seconds, done = self.seconds, self.micro_batches
-        self.train = self._train(epoch)
+        if not self._evaluates:
+            if self._resumes_at is None:
+                self._epoch_began = self.seconds, self.micro_batches
+            self.train = self._train(epoch)
+        assert self.train is not None
+        self._evaluates = True
         test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
+        self._evaluates = False
+        seconds, done = self._epoch_began
         samples = (self.micro_batches - done) * self.prepared.batches.whole
         report = EpochEnded(
             epoch=epoch,
@@ -120,6 +187,7 @@ class Trainer:
             learning_rate=self._learning_rate(),
         )
         self.epochs.append(report)
+        self.meters = Meters()
         values = {f"train/{name}": value for name, value in report.train.items()}
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
@@ -130,7 +198,8 @@ class Trainer:
     def _train(self, epoch: int) -> Mapping[str, float]:
         batches = self.prepared.training_batches(epoch - 1)
         first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
-        meters = Meters()
+        at, self._resumes_at = self._resumes_at, None
+        meters = self.meters
 
         def observe(result: HeadResult) -> None:
             if not math.isfinite(float(result.loss)):
@@ -144,15 +213,20 @@ class Trainer:
             self.listener.trained(epoch, done, meters.means())
 
         micro_batches = range(first, first + len(batches))
+        if at is not None:
+            batches = evolve(batches, first=at - first)
+            if self.discards:
+                micro_batches, at = range(at, micro_batches.stop), None
         if self.probe is not None and self.prepared.spec.probe is not None:
-            self.probe.begin(micro_batches, spread(micro_batches, self.prepared.spec.probe.per_epoch))
+            self.probe.begin(micro_batches, spread(micro_batches, self.prepared.spec.probe.per_epoch), at)
         # An exception that ends the training refers to this frame: without closing, loader processes would live as long.
-        began = time.perf_counter()
+        self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.scheduler.train(source, micro_batches, observe)
+                self.scheduler.train(source, micro_batches, observe, at)
         finally:
-            self.seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - self._began
+            self._began = None
         self.peers.exchange_meters(epoch, meters)
         return meters.means()
 

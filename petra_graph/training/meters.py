@@ -24,13 +24,20 @@ class Meters:
 
     def sums(self) -> Mapping[str, Any]:
         """Return the sums as JSON holds them."""
-        return {"samples": self.samples, "sums": self._sums}
+        return {"samples": self.samples, "sums": dict(self._sums)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the sums of another replica's meters."""
         self.samples += other["samples"]
         for name, value in other["sums"].items():
             self._add(name, value)
+
+    @classmethod
+    def of(cls, sums: Mapping[str, Any]) -> Meters:
+        """Return meters with these sums."""
+        meters = cls()
+        meters.samples, meters._sums = sums["samples"], dict(sums["sums"])
+        return meters
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the samples."""

@@ -101,20 +101,21 @@ class Prepared:
         )
 
 
-def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1) -> Prepared:
+def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1, folders: Sequence[str] = ()) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
         path: of the specification.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
+        folders: further ones where modules of blocks may lie.
 
     Raises:
         SpecError: the specification is wrong; all problems, located.
         PluginError: only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    return prepare_checked(check_spec(path, overrides, import_local=True), processes)
+    return prepare_checked(check_spec(path, overrides, import_local=True, folders=folders), processes)
 
 
 def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:

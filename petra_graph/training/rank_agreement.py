@@ -11,17 +11,16 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
 import torch
 
-from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.errors import Problem, SpecError
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.contracts import Split
 from petra_graph.runtime.control.world import World
-from petra_graph.spec.schema import as_mapping
+from petra_graph.spec.schema import as_mapping, flat
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved
 
@@ -64,7 +63,7 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
         "the process of each stage": str(prepared.ranks),
         "samples": f"{len(data.train)} + {len(data.test)}",
         "the contents of some samples": _digest(data.train, spec.run.seed) + _digest(data.test, spec.run.seed),
-        **dict(_values(as_mapping(attrs.evolve(spec, run=attrs.evolve(spec.run, directory="runs"))))),
+        **dict(flat(as_mapping(attrs.evolve(spec, run=attrs.evolve(spec.run, directory="runs"))))),
     }
 
 
@@ -91,14 +90,3 @@ def _digest(split: Split, seed: int) -> str:
     for tensor in (samples, targets):
         digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:_SHOWN]
-
-
-def _values(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the keys of nested tables with their values."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        value = dict(enumerate(value, start=1))
-    if not isinstance(value, dict):
-        yield name, shown(value)
-        return
-    for key, item in value.items():
-        yield from _values(item, f"{name}.{key}" if name else key)

@@ -11,6 +11,7 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.devices import device_count
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
+from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
 
 
@@ -45,6 +46,18 @@ def resolved(prepared: Prepared) -> Spec:
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
     )
+
+
+def pipeline_of(prepared: Prepared) -> dict[str, Any]:
+    """Return what two runs must share so that one holds what the other has captured, as JSON."""
+    spec = resolved(prepared)
+    return {
+        "method": as_mapping(spec.method),
+        "precision": as_mapping(spec.precision),
+        "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
+        "replicas": spec.partition.replicas,
+        "batch": spec.data.batch,
+    }
 
 
 def expanded(checked: CheckedSpec) -> Spec:

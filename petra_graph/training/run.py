@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import NoReturn
 
 from attrs import define, field, frozen
@@ -20,9 +21,11 @@ from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.loop import Peers, Trainer
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
-from petra_graph.training.run_record import RunRecord, Summary
+from petra_graph.training.resume import Resumption
+from petra_graph.training.run_record import RunRecord, Summary, open_record
 from petra_graph.training.worker import Worker
 
 
@@ -35,8 +38,14 @@ class RunResult:
     interrupted: Interrupted | None
 
 
-def run(path: str, overrides: Iterable[str], listener: Listener) -> RunResult:
+def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
     """Train a specification: all of it, or the stages of one of the processes that torchrun started.
+
+    Args:
+        path: of the specification.
+        overrides: values set on the command line.
+        listener: observes the run.
+        resume: the directory of a run, which goes on there.
 
     Raises:
         SpecError, PluginError: before anything is written.
@@ -46,28 +55,41 @@ def run(path: str, overrides: Iterable[str], listener: Listener) -> RunResult:
     rank_info = rank_info_from(os.environ)
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
     with process.control():
-        prepared = process.join(prepare(path, overrides, process.size))
+        resumption = process.resumption(resume, path, overrides)
+        folders = () if resumption is None else (resumption.manifest.folder,)
+        prepared = process.join(prepare(path, overrides, process.size, folders))
+        if resumption is not None and resume is None:
+            resumption.refuse_other(prepared)
         fix_arithmetic(prepared)
         keep_freed_memory()
         with process.stop_requests():
-            record = process.create_record(prepared)
+            record = process.create_record(prepared, resumption)
             if record is not None:
                 record.write_inputs(prepared)
-            with Metrics(record.directory) if record else nullcontext() as metrics:
-                trainer = Trainer(
-                    prepared, process.scheduler(prepared), metrics, listener if record else Listener(), process
-                )
+            since = None if resumption is None else resumption.metrics
+            with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                scheduler = process.scheduler(prepared)
+                trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
+                if resumption is not None:
+                    resumption.restore(prepared, scheduler, trainer)
+                checkpoints = process.checkpoints(trainer, resumption)
+                scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
                 if record is not None:
                     record.trainer = trainer
-                    listener.started(record.run)
+                    listener.started(record.resumed(resumption))
                 interrupted = trainer.run()
+                if interrupted is None:
+                    checkpoints.save_done()
+                else:
+                    checkpoints.save_halted(scheduler)
+                checkpoints.close()
                 weights = process.gather_weights(trainer.executors)
                 if metrics is not None and record is not None:
                     metrics.close()
                     record.write_weights(weights)
             status = "interrupted" if interrupted else "done"
             summary = None if record is None else record.summarise(status)
-            process.leave()
+            process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
 
 
@@ -105,10 +127,20 @@ class OnlyProcess(Peers):
         """Return the run: this process reads all data."""
         return prepared
 
-    def create_record(self, prepared: Prepared) -> RunRecord:
-        """Create the run directory."""
-        self.record = RunRecord.create(prepared)
+    def resumption(self, directory: Path | None, path: str, overrides: Iterable[str]) -> Resumption | None:
+        """Return the checkpoint that a run goes on from."""
+        return None if directory is None else Resumption.find(directory)
+
+    def create_record(self, prepared: Prepared, resumption: Resumption | None) -> RunRecord:
+        """Create the run directory, or open that of a run that goes on."""
+        self.record = open_record(prepared, resumption)
         return self.record
+
+    def checkpoints(self, trainer: Trainer, resumption: Resumption | None) -> Checkpoints:
+        """Return the checkpoints of all stages."""
+        assert self.record is not None
+        at = None if resumption is None else resumption.skips
+        return Checkpoints(prepared=trainer.prepared, directory=self.record.directory, trainer=trainer, resumed_at=at)
 
     def scheduler(self, prepared: Prepared) -> Scheduler:
         """Build all stages, and connect them by local channels."""
@@ -120,7 +152,7 @@ class OnlyProcess(Peers):
         """Return all weights."""
         return weights_of(pair for executor in executors for pair in executor.modules.items())
 
-    def leave(self) -> None:
+    def leave(self, *, interrupted: bool) -> None:
         """Return: no other process waits."""
 
 

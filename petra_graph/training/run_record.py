@@ -16,6 +16,7 @@ from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
+from petra_graph.record.checkpoint import remove_unfinished
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text
 from petra_graph.record.weights import save_weights
@@ -24,6 +25,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Progress, Trainer
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved
+from petra_graph.training.resume import Resumption
 
 Summary = Mapping[str, Any]
 
@@ -76,9 +78,18 @@ class RunRecord:
         """The run's directory."""
         return self.run.directory
 
+    def resumed(self, resumption: Resumption | None) -> Started:
+        """Return the run as observers see it, with what they should know of the checkpoint that it goes on from."""
+        if resumption is not None:
+            self.run = attrs.evolve(
+                self.run, resumed_at=resumption.at, warnings=(*resumption.notes, *self.run.warnings)
+            )
+        return self.run
+
     def write_inputs(self, prepared: Prepared) -> None:
-        """Write everything that is known before the training."""
-        write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
+        """Write everything that is known before the training; the specification as given stays that of the first start."""
+        if not (self.directory / "spec.toml").exists():
+            write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
         write_json(self.directory / "env.json", environment())
         self._write_plan(prepared)
@@ -127,6 +138,7 @@ class RunRecord:
             "test": dict(progress.test) if progress.test else None,
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
+            "resumed_from": self.trainer.resumed_from if self.trainer else [],
             "predicted": self.predicted,
             "weights": None if status == "failed" else "weights.safetensors",
             **more,
@@ -159,6 +171,18 @@ class RunRecord:
                 error.summary = summary
         except PetraGraphError:
             error.add_note(f"the failure could not be recorded in {self.directory} either")
+
+
+def open_record(prepared: Prepared, resumption: Resumption | None, processes: int = 1) -> RunRecord:
+    """Create a run directory, or open that of a run that goes on.
+
+    Raises:
+        RunFailed: it cannot be created.
+    """
+    if resumption is None:
+        return RunRecord.create(prepared, processes)
+    remove_unfinished(resumption.directory)
+    return RunRecord.of(resumption.directory, prepared, processes)
 
 
 def problems_of(error: Exception) -> Iterable[Problem]:

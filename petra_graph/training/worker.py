@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 
 import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, SpecError
+from petra_graph.errors import Interrupted, RunFailed, SpecError
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.record import checkpoint
+from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import started
@@ -28,13 +31,16 @@ from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.runtime.transport.gather import gathered
+from petra_graph.spec.load import load
+from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.data_loading import Part
 from petra_graph.training.failure_handling import FailureHandling
-from petra_graph.training.loop import Peers, Progress
+from petra_graph.training.loop import Peers, Progress, Trainer
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.rank_agreement import agree
-from petra_graph.training.run_record import RunRecord
+from petra_graph.training.resume import Resumption
+from petra_graph.training.run_record import RunRecord, open_record
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -90,13 +96,61 @@ class Worker(Peers):
         batches = attrs.evolve(prepared.batches, part=self._part, replica=self.replica)
         return attrs.evolve(prepared, batches=batches)
 
-    def create_record(self, prepared: Prepared) -> RunRecord | None:
-        """Create the run directory, in the process that hosts the head of the first replica."""
-        if not self._hosts_head or self.replica > 0:
-            return None
-        record = self.failures.record = RunRecord.create(prepared, self.size)
-        self.world.store.set("directory", record.directory.name)
-        return record
+    def resumption(self, directory: Path | None, path: str, overrides: Iterable[str]) -> Resumption | None:
+        """Return the checkpoint that a run goes on from: the one that rank 0 finds whole.
+
+        Raises:
+            Interrupted: a launcher starts the run again, although it has stopped at a request.
+        """
+        world = self.world
+        if directory is None and world.rank_info.restarts:
+            if world.all_attempts.get("interrupted"):
+                raise Interrupted
+            name, spec = world.all_attempts.get("directory"), load(path, overrides).spec
+            directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            if directory is not None and not checkpoint.numbers(directory):
+                directory = None
+        if world.rank == 0:
+            found = None if directory is None else Resumption.find(directory)
+            world.store.set("resume", -1 if found is None else found.at)
+            return found
+        at = world.wait("resume")
+        return None if directory is None or at < 0 else Resumption.find(directory, at)
+
+    def create_record(self, prepared: Prepared, resumption: Resumption | None) -> RunRecord | None:
+        """Create the run directory, or open that of a run that goes on, in the process with the head of the first replica.
+
+        Raises:
+            RunFailed: it cannot be created, or another process cannot see it and checkpoints are to be written there.
+        """
+        if self._records:
+            record = self.failures.record = open_record(prepared, resumption, self.size)
+            self.world.store.set("directory", record.directory.name)
+            self.world.all_attempts.set("directory", record.directory.name)
+            self.failures.directory = record.directory
+            return record
+        found = run_directory(prepared.spec.run.directory, self.world.wait("directory"))
+        directory = self.failures.directory = found if resumption is None else resumption.directory
+        if prepared.spec.checkpoint.every is not None and (directory is None or not directory.is_dir()):
+            raise RunFailed(
+                f"rank {self.world.rank} on {self.world.own.host} cannot see the run directory {directory}",
+                hint="checkpoints need a run.directory that all machines share",
+            )
+        return None
+
+    def checkpoints(self, trainer: Trainer, resumption: Resumption | None) -> Checkpoints:
+        """Return the checkpoints of this process's stages."""
+        assert self.failures.directory is not None
+        return Checkpoints(
+            prepared=trainer.prepared,
+            directory=self.failures.directory,
+            trainer=trainer,
+            store=self.world.another_connection(),
+            rank=self.world.rank,
+            size=self.size,
+            records=self._records,
+            resumed_at=None if resumption is None else resumption.skips,
+        )
 
     def scheduler(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others; all processes connect at the same time."""
@@ -156,8 +210,10 @@ class Worker(Peers):
         if self.failures.record is not None:
             self.world.store.set("progress", attrs.asdict(progress))
 
-    def leave(self) -> None:
+    def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes."""
+        if interrupted:
+            self.world.all_attempts.set("interrupted", True)
         self.world.wait_for_all("run")
         self.watchdog.close()
         self.world.wait_for_all("process", _END_SECONDS)
@@ -166,6 +222,10 @@ class Worker(Peers):
     @property
     def _hosts_head(self) -> bool:
         return self.ranks[-1] == self.world.rank
+
+    @property
+    def _records(self) -> bool:
+        return self._hosts_head and self.replica == 0
 
     @property
     def _part(self) -> Part:

@@ -50,7 +50,7 @@ def test_ctrl_c_at_the_launcher(shared_folder):
         assert ended([launcher]) == [130]
     assert "Traceback" not in launcher.said
     assert "shared: interrupted" in launcher.said
-    assert files_of(only_run()) == FILES
+    assert files_of(only_run()) == FILES | {"checkpoints"}
     assert summary_of(only_run())["status"] == "interrupted"
 
 

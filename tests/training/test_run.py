@@ -69,6 +69,7 @@ def test_the_summary(spec):
         "accumulation": 3,
         "stages": 4,
         "processes": 1,
+        "resumed_from": [],
         "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
         "precision": {
             "compute": "float32",

@@ -23,9 +23,10 @@ from secrets import token_hex
 from typing import NoReturn
 from uuid import uuid4
 
+from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
-from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.rank_info import SECRET, attempt_name
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import LAUNCHER
@@ -35,12 +36,22 @@ from petra_graph.runtime.control.world import HERE, listen_here
 _HEARTBEATS_SECONDS = 0.5
 
 
-def launch(arguments: Sequence[str], processes: int) -> int:
-    """Run `petra-graph` with these arguments in several processes; return the exit code of the whole.
+@frozen
+class Ended:
+    """The end of a run's processes."""
 
-    Raises:
-        RunFailed: all processes were killed, so that none could say why.
-    """
+    code: int
+    """The exit code of the whole."""
+    directory: str | None
+    """The name of the run's directory, where it was created."""
+    asked: bool
+    """A request to stop has come."""
+    killed: str = ""
+    """The signals, where all processes were killed, so that none could say why."""
+
+
+def launch(arguments: Sequence[str], processes: int) -> Ended:
+    """Run `petra-graph` with these arguments in several processes."""
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -65,15 +76,22 @@ def launch(arguments: Sequence[str], processes: int) -> int:
     secret = os.environ.setdefault(SECRET, token_hex())
     os.environ[LAUNCHER] = str(os.getpid())
     store = RunStore(server, attempt_name(name, "0"), secret)
+    asked: list[str] = []
+
+    def ask(signal_name: str) -> None:
+        asked.append(signal_name)
+        store.set("asked", signal_name)
+
+    code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(lambda name: store.set("asked", name), _end, insistent=(signal.SIGINT,))
+    requests = stop_requests(ask, _end, insistent=(signal.SIGINT,))
     with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
         except ChildFailedError as error:
-            return _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
-    return 0
+            code, killed = _exit_code({rank: failure.exitcode for rank, failure in error.failures.items()})
+    return Ended(code, store.get("directory"), bool(asked), killed)
 
 
 def _end() -> NoReturn:
@@ -82,13 +100,13 @@ def _end() -> NoReturn:
     os._exit(Interrupted.exit_code)
 
 
-def _exit_code(codes: Mapping[int, int]) -> int:
-    """Return the exit code that the processes agreed on, killed ones left out."""
+def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:
+    """Return the exit code that the processes agreed on, killed ones left out, and the signals where all were killed."""
     agreed = {code for code in codes.values() if code > 0}
     if not agreed:
-        signals = ", ".join(f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
-        raise RunFailed(f"the processes were killed: {signals}", hint="see whether the system ran out of memory")
-    return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code)
+        signals = (f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
+        return 1, ", ".join(signals)
+    return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code), ""
 
 
 @contextmanager

@@ -30,6 +30,8 @@ class RankInfo:
     """A launcher keeps the store; otherwise rank 0 does."""
     attempt: str
     """Sets this run's store apart from another's in the same store."""
+    restarts: int
+    """How often a launcher has started the run again."""
     join_seconds: float
     """The time within which all processes must have come."""
     secret: str = field(repr=False)
@@ -77,6 +79,7 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         attempt=attempt_name(run, restart),
+        restarts=int(restart) if restart.isdecimal() else 0,
         join_seconds=join_seconds,
         secret=environment.get(SECRET, ""),
     )

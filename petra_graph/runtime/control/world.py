@@ -50,6 +50,8 @@ class World:
         self.rank_info = rank_info
         self._server = _store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
         self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
+        self.all_attempts = RunStore(self._server, f"{rank_info.attempt.rpartition('/')[0]}/all", rank_info.secret)
+        """What a run that a launcher starts again finds there."""
         self.neighbours: tuple[ProcessInfo, ...] = ()
         self.check: Callable[[], object] = lambda: None
         """Called while this process waits for others; raises where one of them has failed."""

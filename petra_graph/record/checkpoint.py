@@ -1,0 +1,271 @@
+"""Checkpoints as folders of a run's directory: whole, or not there.
+
+    RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
+        stage-003.safetensors                what stage 3 holds (`executor.stage_state`), and its messages in flight
+        stage-003.replica-1.safetensors      the same of another replica
+        manifest.json                        position, versions, and each file's size and digest; written last
+
+A folder is written under another name, each file with its own process's `fsync`, and renamed when its manifest is on the disk.
+Nothing in it is pickled. A reader checks the format, the versions, and every file's digest before it loads anything, so a file
+that is damaged, missing, or of another moment is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from petra_graph.errors import SpecError
+from petra_graph.record.run_directory import cannot_write
+
+FORMAT = 1
+FOLDER = "checkpoints"
+_DIGITS = 12
+_MANIFEST = "manifest.json"
+_FACTS = "petra-graph"
+_WRITING, _REMOVING = ".writing", ".removing"
+
+
+class Damaged(Exception):
+    """A checkpoint cannot be used; the message says why."""
+
+
+@frozen(kw_only=True)
+class StageFile:
+    """One file of a checkpoint."""
+
+    name: str
+    stage: int
+    replica: int
+    bytes: int
+    sha256: str
+
+
+@frozen(kw_only=True)
+class Manifest:
+    """A checkpoint's position and files."""
+
+    format: int
+    at: int
+    """The cut is before this forward of every stage, counted from the run's start."""
+    run: str
+    """The name of the run's directory."""
+    versions: Mapping[str, str]
+    """Of the libraries that the bits depend on."""
+    pipeline: Mapping[str, Any]
+    """The method and the stages: with the same ones, a run goes on to the bit."""
+    folder: str
+    """Of the specification as it was given, where modules of blocks may lie."""
+    position: Mapping[str, Any]
+    """Of the training loop, as `training.loop.Trainer` writes it."""
+    metrics: Mapping[str, float]
+    """The latest evaluation."""
+    files: Sequence[StageFile]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in self.files)
+
+
+def folder_of(directory: Path, at: int) -> Path:
+    """Return the folder of a run's checkpoint."""
+    return directory / FOLDER / f"{at:0{_DIGITS}d}"
+
+
+def stage_file_name(stage: int, replica: int) -> str:
+    """Return the name of a stage's file."""
+    return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
+
+
+def write_stage(
+    directory: Path, *, at: int, stage: int, replica: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> StageFile:
+    """Write a stage's file of a checkpoint that is not complete yet.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    folder = _unfinished(directory, at)
+    name = stage_file_name(stage, replica)
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(dict(tensors), path, metadata={_FACTS: json.dumps({**facts, "at": at})})
+        _sync(path)
+        return StageFile(name=name, stage=stage, replica=replica, bytes=path.stat().st_size, sha256=_digest(path))
+    except (OSError, SafetensorError) as error:
+        raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
+
+
+def finish(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest, and give the checkpoint its name.
+
+    Raises:
+        RunFailed: the disk refuses, or a file is not there.
+    """
+    folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
+    path = folder / _MANIFEST
+    try:
+        path.write_text(json.dumps(asdict(manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        _sync(path)
+        _sync(folder)
+        if named.exists():  # A run that went back to an earlier checkpoint comes here again.
+            _remove(named)
+        folder.rename(named)
+        _sync(named.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def missing_file(directory: Path, at: int, file: StageFile) -> bool:
+    """Whether a file that a process has written cannot be seen here: its folder is not shared."""
+    path = _unfinished(directory, at) / file.name
+    return not path.is_file() or path.stat().st_size != file.bytes
+
+
+def keep_only(directory: Path, kept: Sequence[int]) -> None:
+    """Remove all other checkpoints; what cannot be removed stays."""
+    for at in numbers(directory):
+        if at not in kept:
+            with suppress(OSError):
+                _remove(folder_of(directory, at))
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a run that was killed has left half-written."""
+    for folder in (directory / FOLDER).glob(".*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def numbers(directory: Path) -> list[int]:
+    """Return the cuts of a run's complete checkpoints, the latest first."""
+    found = [int(folder.name) for folder in (directory / FOLDER).glob("[0-9]*") if folder.name.isdecimal()]
+    return sorted(found, reverse=True)
+
+
+def read_manifest(directory: Path, at: int) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        Damaged: it cannot be read, or is of another format.
+    """
+    path = folder_of(directory, at) / _MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["format"] != FORMAT:
+            raise Damaged(f"its format is {values['format']!r}, and this petra-graph reads format {FORMAT}")
+        found = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
+    except OSError as error:
+        raise Damaged(f"{_MANIFEST} cannot be read: {error.strerror or error}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"{_MANIFEST} is damaged: {type(error).__name__}: {error}") from None
+    if found.at != at:
+        raise Damaged(f"{_MANIFEST} is of forward {found.at}")
+    return found
+
+
+def verify(directory: Path, manifest: Manifest) -> None:
+    """Check every file's size and digest.
+
+    Raises:
+        Damaged: one is not what was written.
+    """
+    for file in manifest.files:
+        path = folder_of(directory, manifest.at) / file.name
+        try:
+            size = path.stat().st_size
+            if size != file.bytes:
+                raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
+            if _digest(path) != file.sha256:
+                raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
+        except OSError as error:
+            raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
+
+
+def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return a stage's tensors and facts.
+
+    Raises:
+        Damaged: the file is not a stage's of this checkpoint.
+    """
+    path = folder_of(directory, at) / file.name
+    try:
+        with safe_open(path, framework="pt") as opened:
+            facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  it is no mapping
+    except (OSError, SafetensorError, ValueError) as error:
+        raise Damaged(f"{file.name} cannot be read: {error}") from None
+    if facts.get("at") != at or facts.get("index") != file.stage:
+        raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
+    return tensors, facts
+
+
+def run_of(path: str) -> Path:
+    """Return the directory of a run.
+
+    Raises:
+        SpecError: there is none, or it has no checkpoint.
+    """
+    directory = Path(path).expanduser()
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {path}", "give the directory of a run, or `latest`")
+    if not numbers(directory):
+        raise SpecError(
+            f"{path} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
+        )
+    return directory
+
+
+def latest_run(parent: Path) -> Path:
+    """Return the latest run below a folder that has a checkpoint.
+
+    Raises:
+        SpecError: there is none.
+    """
+    runs = sorted((path.name for path in _folders(parent) if numbers(path)), reverse=True)
+    if not runs:
+        raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
+    return parent / runs[0]
+
+
+def _folders(parent: Path) -> Iterator[Path]:
+    return (path for path in parent.glob("*") if path.is_dir())
+
+
+def _unfinished(directory: Path, at: int) -> Path:
+    named = folder_of(directory, at)
+    return named.with_name(f".{named.name}{_WRITING}")
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint; at no time is a part of it to be seen."""
+    removed = folder.with_name(f".{folder.name}{_REMOVING}")
+    shutil.rmtree(removed, ignore_errors=True)
+    folder.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Have the system write a file or a folder to the disk now."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

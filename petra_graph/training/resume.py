@@ -1,0 +1,208 @@
+"""A run that goes on from its latest checkpoint that is whole.
+
+Where the method, the precision and the stages are those of the checkpoint, it goes on to the bit, on whatever number of
+processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
+anew: the micro-batches that were in flight are discarded, and counted in a message.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_state import SavedTensors, restore_nodes
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
+from petra_graph.record.metrics import Position
+from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.overrides import parse_override
+from petra_graph.spec.schema import as_mapping, flat
+from petra_graph.training.loop import Trainer
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.resolve import pipeline_of, resolved
+
+LATEST = "latest"
+
+
+def directory_of(resume: str, overrides: Iterable[str]) -> Path:
+    """Return the directory of the run to resume.
+
+    Args:
+        resume: a run's directory, or "latest": the latest below `run.directory`, as set or "runs".
+        overrides: `--set` assignments.
+
+    Raises:
+        SpecError: there is no such run, or it has no checkpoint.
+    """
+    if resume != LATEST:
+        return checkpoint.run_of(resume)
+    given = [parse_override(text) for text in overrides]
+    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
+    return checkpoint.latest_run(Path((parents or ["runs"])[-1]).expanduser())
+
+
+@define(kw_only=True)
+class Resumption:
+    """A checkpoint that a run goes on from."""
+
+    directory: Path
+    """Of the run."""
+    manifest: Manifest
+    notes: list[str] = field(factory=list)
+    """What the user should know."""
+
+    @classmethod
+    def find(cls, directory: Path, at: int | None = None) -> Resumption:
+        """Return the latest checkpoint that is whole, or the one before forward `at`.
+
+        Raises:
+            SpecError: there is none.
+        """
+        refused: list[str] = []
+        for number in checkpoint.numbers(directory) if at is None else [at]:
+            try:
+                manifest = checkpoint.read_manifest(directory, number)
+                checkpoint.verify(directory, manifest)
+            except Damaged as damage:
+                refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
+                continue
+            return cls(directory=directory, manifest=manifest, notes=[*refused, *_other_versions(manifest)])
+        hint = "start the run anew, or resume another one"
+        raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
+
+    @property
+    def at(self) -> int:
+        """The forward behind the cut."""
+        return self.manifest.at
+
+    @property
+    def metrics(self) -> Position:
+        """The end of the run's events."""
+        return Position(bytes=self.manifest.position["metrics_bytes"], step=self.at)
+
+    @property
+    def skips(self) -> int | None:
+        """The cut that need not be taken again: the checkpoint itself, unless an evaluation follows it."""
+        return None if self.manifest.position["evaluates"] else self.at
+
+    def check(self, prepared: Prepared) -> None:
+        """Refuse a network that is not the checkpoint's.
+
+        Raises:
+            SpecError: nodes are missing on either side, or the epochs have another length.
+        """
+        nodes = {node for stage in self.manifest.pipeline["stages"] for node in stage["nodes"]}
+        own = {node for program in prepared.programs for node in program.nodes}
+        if nodes != own:
+            differ = ", ".join(sorted(nodes ^ own)[:5])
+            raise SpecError(
+                f"the checkpoint before forward {self.at} is of another network: {differ} differ",
+                hint="resume with the specification of the run",
+            )
+        before, now = self.manifest.position["micro_batches_per_epoch"], len(prepared.batches)
+        if before != now:
+            raise SpecError(
+                f"an epoch had {before} micro-batches at the checkpoint before forward {self.at}, and has {now} now",
+                hint="resume with the batch, the replicas and the data of the run",
+            )
+
+    def refuse_other(self, prepared: Prepared) -> None:
+        """Refuse a specification that is not the run's, where one was given again.
+
+        Raises:
+            SpecError: keys differ.
+        """
+        before = dict(flat(tomllib.loads((self.directory / "resolved.toml").read_text(encoding="utf-8"))))
+        now = dict(flat(as_mapping(resolved(prepared))))
+        differ = [
+            f"{key} was {before.get(key, 'unset')}, and is {now.get(key, 'unset')}"
+            for key in dict.fromkeys([*before, *now])
+            if before.get(key, now.get(key)) != now.get(key, before.get(key))
+        ]
+        if differ:
+            hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
+            raise SpecError(
+                [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
+            )
+
+    def same_pipeline(self, prepared: Prepared) -> bool:
+        """Whether the stages can hold what was captured."""
+        return bool(json.loads(json.dumps(pipeline_of(prepared))) == self.manifest.pipeline)
+
+    def restore(self, prepared: Prepared, scheduler: Scheduler, trainer: Trainer) -> None:
+        """Let the stages of this process, its channels and its training loop go on from the checkpoint.
+
+        Raises:
+            SpecError: a file is not what the manifest says.
+        """
+        self.check(prepared)
+        replica = prepared.batches.replica
+        exact = self.same_pipeline(prepared)
+        files = {file.stage: file for file in self.manifest.files if file.replica == (replica if exact else 0)}
+        meters = None
+        try:
+            if exact:
+                for executor in scheduler.executors:
+                    saved = self._read(files[executor.program.index])
+                    restore_at_cut(saved, executor, scheduler)
+                    meters = saved.facts.get("meters", meters)
+            else:
+                meters = self._restore_by_node(scheduler.executors, files)
+                self.notes.append(self._discarded(prepared))
+        except (Damaged, KeyError) as error:
+            raise SpecError(f"the checkpoint before forward {self.at} cannot be used: {error}") from error
+        trainer.go_on(self.manifest.position, meters, discards=not exact)
+
+    def _read(self, file: StageFile) -> SavedTensors:
+        tensors, facts = checkpoint.read_stage(self.directory, self.at, file)
+        return SavedTensors(tensors=tensors, facts=facts)
+
+    def _restore_by_node(
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile]
+    ) -> Mapping[str, Any] | None:
+        """Restore nodes, whichever stage they were in; a stage's update count is the largest of its nodes'."""
+        stage_of = {
+            node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
+        }
+        meters = None
+        for executor in executors:
+            merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
+            updates = [0]
+            for index in sorted({stage_of[node] for node in executor.program.nodes}):
+                saved = self._read(files[index])
+                merged.tensors |= saved.tensors
+                for fact in ("optimizer", "strides"):
+                    merged.facts[fact] |= saved.facts.get(fact, {})
+                updates.append(saved.facts["updates"])
+                if executor.program.holds_head:
+                    meters = saved.facts.get("meters", meters)
+            restore_nodes(executor, merged)
+            executor.updater.updates = max(updates)
+        return meters
+
+    def _discarded(self, prepared: Prepared) -> str:
+        done = self.at - (self.manifest.position["epoch"] - 1) * len(prepared.batches)
+        deepest = max(stage["depth"] for stage in self.manifest.pipeline["stages"])
+        drained = self.manifest.position["evaluates"] or not done
+        lost = 0 if drained or self.manifest.pipeline["method"]["flush"] == "window" else min(done, deepest - 1)
+        return (
+            f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were in flight are "
+            "discarded, and the pipeline fills anew; with those of the checkpoint the run would go on to the bit"
+        )
+
+
+def _other_versions(manifest: Manifest) -> list[str]:
+    own = {name: version(name) for name in manifest.versions}
+    differ = [
+        f"{name} {written} then, {own[name]} now" for name, written in manifest.versions.items() if own[name] != written
+    ]
+    return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []
