@@ -11,6 +11,7 @@ from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
+from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
 
 
@@ -187,6 +188,9 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
         yield Problem(message=message, hint=hint, path=("optimizer", "clip", "scope"))
+    if replicas > 1 and spec.checkpoint.every is not None and interval(spec.checkpoint.every).unit == "seconds":
+        message = "replicas agree on a checkpoint beforehand, and a time is reached at another micro-batch in each"
+        yield Problem(message=message, hint='count epochs or updates: "500 updates"', path=("checkpoint", "every"))
     if replicas > 1 and spec.partition.sync_batch_norm and spec.run.scheduling == "arrival":
         message = "replicas that synchronise batch normalisation need one order of operations, and arrival has none"
         yield Problem(message=message, hint='set it to "static", or leave it out', path=("run", "scheduling"))

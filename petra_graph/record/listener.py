@@ -27,6 +27,8 @@ class Started:
     processes: int = 1
     resumed_at: int | None = None
     """The forward behind the checkpoint that the run goes on from; None: it begins."""
+    notes: tuple[str, ...] = ()
+    """Of its beginning: a checkpoint, or weights of another run."""
     warnings: tuple[str, ...] = ()
     """Of its plan, each with the key that changes it."""
 

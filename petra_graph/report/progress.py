@@ -5,6 +5,7 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -112,7 +113,9 @@ def heading(run: Started) -> str:
     return (
         f"{run.name}: {run.parameters:,} parameters in {plural(run.stages, 'stage')}{shared}; {run.method}, {run.schedule}, "
         f"accumulation {run.accumulation}; {run.epochs} epochs of {run.micro_batches} micro-batches of {run.batch}\n"
-        f"run directory: {run.directory}{_resumed(run)}" + "".join(f"\nwarning: {text}" for text in run.warnings)
+        f"run directory: {run.directory}{_resumed(run)}"
+        + "".join(f"\n{text}" for text in run.notes)
+        + "".join(f"\nwarning: {text}" for text in run.warnings)
     )
 
 
@@ -152,5 +155,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
             f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
         )
     lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
+    if summary["status"] == "interrupted":
+        lines.append(f"go on with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")
     return lines

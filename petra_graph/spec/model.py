@@ -277,6 +277,16 @@ class ProbeSpec:
 
 
 @frozen(kw_only=True)
+class InitSpec:
+    """Parameters and running statistics at the start."""
+
+    weights: str | None = key(
+        None, "`weights.safetensors` of a run, or a run's directory, to begin with; default: random, from the seed"
+    )
+    strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
+
+
+@frozen(kw_only=True)
 class CheckpointSpec:
     """Checkpoints of a run, from which it goes on as if nothing had happened; one is always written at an interruption."""
 
@@ -291,6 +301,9 @@ class CheckpointSpec:
     )
     best_is: Literal["largest", "smallest"] | None = key(
         None, 'which value of the metric is best; default: the smallest "test/loss", the largest of any other'
+    )
+    signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
+        None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
     )
     asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
 
@@ -312,5 +325,6 @@ class Spec:
     precision: PrecisionSpec = table(PrecisionSpec)
     data: DataSpec = required("the data set and its batches")
     run: RunSpec = table(RunSpec)
+    init: InitSpec = table(InitSpec)
     checkpoint: CheckpointSpec = table(CheckpointSpec)
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

@@ -31,6 +31,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Manifest, StageFile
 from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.scheduler.context import Supervisor
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import CheckpointSpec
@@ -41,6 +42,8 @@ from petra_graph.training.resolve import pipeline_of
 
 LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
 _LOOK_SECONDS = 0.05
+_NEWS_SECONDS = 0.75
+"""Within which every process learns of a cut: a few heartbeats."""
 
 
 Write = Callable[[int, SavedTensors], StageFile]
@@ -54,6 +57,7 @@ class Checkpoints:
     prepared: Prepared
     directory: Path
     trainer: Trainer
+    supervisor: Supervisor
     store: RunStore | None = None
     """A connection of its own, where other processes have stages, too."""
     rank: int = 0
@@ -66,20 +70,42 @@ class Checkpoints:
     """Cuts of the checkpoints that this run has completed, in the process that records."""
     seconds: float = field(default=0.0, init=False)
     """For which the training was held up."""
+    _latest: tuple[float, int] = field(default=(0.0, 0), init=False)
+    """Time and forward of the latest announcement, or of the beginning."""
+    _own_cut: int | None = field(default=None, init=False)
     _recorder: CutRecorder = field(init=False)
     _writer: _Writer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.plan = CutPlan.of(self.prepared)
+        self._latest = time.monotonic(), self.resumed_at or 0
         stages, waits = len(self.trainer.executors), not self._spec.asynchronous
         self._writer = _Writer(self._write, self._finish, stages=stages, waits=waits)
         self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
+
+        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as far as this process goes
+        while the others learn of it.
+        """
+        every, now = self.plan.every, time.monotonic()
+        passed = self._own_cut is None or micro_batch > self._own_cut
+        if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
+            began, first = self._latest
+            ahead = 0 if self.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
+            self._latest = now, micro_batch
+            self._own_cut = self.plan.allowed(micro_batch + ahead)
+            self.supervisor.announce_cut(self._own_cut)
+        return micro_batch != self._own_cut or micro_batch in self.supervisor.agreed_cuts
+
     def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward, as the specification says."""
-        return micro_batch != self.resumed_at and self.plan.due(micro_batch)
+        """Whether there is a cut before this forward."""
+        if micro_batch in {0, self.resumed_at}:
+            return False
+        return self.plan.due(micro_batch) or micro_batch in self.supervisor.announced_cuts
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         """Copy the state of a stage at a cut.
@@ -124,7 +150,7 @@ class Checkpoints:
             RunFailed: it cannot be written.
         """
         done = self.prepared.spec.run.epochs * len(self.prepared.batches)
-        if self._spec.every is None or done == self.resumed_at:
+        if (self._spec.every is None and self._spec.best is None) or done == self.resumed_at:
             return
         for executor in self.trainer.executors:
             self.reached(executor, Cut(micro_batches=range(done, done), at=done))

@@ -49,11 +49,12 @@ class CutPlan:
 
     def allowed(self, at: int) -> int:
         """Return the first forward from `at` on before which there may be a cut."""
-        at = aligned(at, self.per_epoch, self.accumulation, self.flush)
+        if self.flush == "window":  # nothing is in flight there, probed or not
+            return aligned(at, self.per_epoch, self.accumulation, self.flush)
         epoch, done = divmod(at, self.per_epoch)
         while any(probed < done < probed + self.depth for probed in self.probed) and done < self.per_epoch:
             done += 1
-        return aligned(epoch * self.per_epoch + done, self.per_epoch, self.accumulation, self.flush)
+        return epoch * self.per_epoch + done
 
 
 @lru_cache(maxsize=4)

@@ -18,6 +18,7 @@ from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
+from petra_graph.runtime.control.signals import numbers_of
 
 
 def run_on_processes(
@@ -63,7 +64,7 @@ def run_on_processes(
     options = [part for override in overrides for part in ("--set", override)]
     for restart in range(max_restarts + 1):
         what = [path] if resume is None else ["--resume", str(resume)]
-        ended = launch(["run", *what, *options, *flags], processes)
+        ended = launch(["run", *what, *options, *flags], processes, numbers_of(checked.spec.checkpoint.signal))
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
         created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)

@@ -31,6 +31,7 @@ from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.initial_weights import matched
 
 
 @frozen(kw_only=True)
@@ -48,6 +49,8 @@ class Prepared:
     """Of the first training epoch: the part that this process reads, of its own replica's rows."""
     training: Training
     horizon: Horizon
+    initial: str | None = None
+    """What matches of the weights that the run begins with; None: they are random."""
 
     @property
     def spec(self) -> Spec:
@@ -101,25 +104,33 @@ class Prepared:
         )
 
 
-def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1, folders: Sequence[str] = ()) -> Prepared:
+def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1, resumed_in: str | None = None) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
         path: of the specification.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
-        folders: further ones where modules of blocks may lie.
+        resumed_in: the run goes on, and modules of blocks may also lie in this folder, where its first specification was.
 
     Raises:
         SpecError: the specification is wrong; all problems, located.
         PluginError: only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    return prepare_checked(check_spec(path, overrides, import_local=True, folders=folders), processes)
+    folders = () if resumed_in is None else (resumed_in,)
+    checked = check_spec(path, overrides, import_local=True, folders=folders)
+    return prepare_checked(checked, processes, begins=resumed_in is None)
 
 
-def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
-    """Prepare a run whose specification is checked; errors as `prepare`."""
+def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = True) -> Prepared:
+    """Prepare a run whose specification is checked; errors as `prepare`.
+
+    Args:
+        checked: the specification.
+        processes: how many share the stages.
+        begins: the run begins; otherwise a checkpoint has its weights.
+    """
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
@@ -129,6 +140,9 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
     problems.add(probe_problems(spec, None if opened is None else len(opened.batches), processes))
+    initial = None
+    if begins and network is not None and spec.init.weights is not None:
+        initial = problems.attempt(matched, spec.init, network)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
     problems.raise_any()
     assert network is not None
@@ -146,6 +160,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1) -> Prepared:
         batches=opened.batches,
         training=training,
         horizon=opened.horizon,
+        initial=initial,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.contracts import Split
 from petra_graph.runtime.control.world import World
 from petra_graph.spec.schema import as_mapping, flat
+from petra_graph.training.initial_weights import weights_file
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved
 
@@ -60,6 +61,7 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
     return {
         **{f"{name}'s version": version(name) for name in _LIBRARIES},
         **dict(_code_of_plugins(prepared.checked)),
+        **_weights(prepared),
         "the process of each stage": str(prepared.ranks),
         "samples": f"{len(data.train)} + {len(data.test)}",
         "the contents of some samples": _digest(data.train, spec.run.seed) + _digest(data.test, spec.run.seed),
@@ -80,6 +82,15 @@ def _code_of_plugins(checked: CheckedSpec) -> Iterator[tuple[str, str]]:
         if module is not None and module.__file__ is not None:
             content = Path(module.__file__).read_bytes()
             yield f"the code of {module.__name__}", sha256(content).hexdigest()[:_SHOWN]
+
+
+def _weights(prepared: Prepared) -> dict[str, str]:
+    """Return the digest of the weights that the run begins with."""
+    weights = prepared.spec.init.weights
+    if prepared.initial is None or weights is None:
+        return {}
+    with weights_file(weights).open("rb") as file:
+        return {"the weights to begin with": file_digest(file, "sha256").hexdigest()[:_SHOWN]}
 
 
 def _digest(split: Split, seed: int) -> str:

@@ -31,6 +31,7 @@ from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import pipeline_of, resolved
 
 LATEST = "latest"
+_LISTED = 5
 
 
 def directory_of(resume: str, overrides: Iterable[str]) -> Path:
@@ -98,16 +99,21 @@ class Resumption:
         """Refuse a network that is not the checkpoint's.
 
         Raises:
-            SpecError: nodes are missing on either side, or the epochs have another length.
+            SpecError: nodes are missing on either side or have other sizes, or the epochs have another length.
         """
-        nodes = {node for stage in self.manifest.pipeline["stages"] for node in stage["nodes"]}
-        own = {node for program in prepared.programs for node in program.nodes}
-        if nodes != own:
-            differ = ", ".join(sorted(nodes ^ own)[:5])
-            raise SpecError(
-                f"the checkpoint before forward {self.at} is of another network: {differ} differ",
-                hint="resume with the specification of the run",
-            )
+        there, here = self.manifest.pipeline["parameters"], pipeline_of(prepared)["parameters"]
+        hint = "resume with the specification of the run"
+        if there.keys() != here.keys():
+            differ = ", ".join(sorted(there.keys() ^ here.keys())[:_LISTED])
+            raise SpecError(f"the checkpoint before forward {self.at} is of another network: {differ} differ", hint)
+        others = [
+            f"the checkpoint before forward {self.at} is of another network: node {node} has {there[node]} parameters there, "
+            f"and {here[node]} here"
+            for node in here
+            if there[node] != here[node]
+        ]
+        if others:
+            raise SpecError([Problem(message=text, hint=hint) for text in others[:_LISTED]])
         before, now = self.manifest.position["micro_batches_per_epoch"], len(prepared.batches)
         if before != now:
             raise SpecError(
@@ -144,7 +150,6 @@ class Resumption:
         Raises:
             SpecError: a file is not what the manifest says.
         """
-        self.check(prepared)
         replica = prepared.batches.replica
         exact = self.same_pipeline(prepared)
         files = {file.stage: file for file in self.manifest.files if file.replica == (replica if exact else 0)}

@@ -18,10 +18,12 @@ from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.signals import numbers_of, stop_requests
+from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpointing import Checkpoints
+from petra_graph.training.initial_weights import load_initial
 from petra_graph.training.loop import Peers, Trainer
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.resume import Resumption
@@ -56,13 +58,15 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
     with process.control():
         resumption = process.resumption(resume, path, overrides)
-        folders = () if resumption is None else (resumption.manifest.folder,)
-        prepared = process.join(prepare(path, overrides, process.size, folders))
-        if resumption is not None and resume is None:
-            resumption.refuse_other(prepared)
+        resumed_in = None if resumption is None else resumption.manifest.folder
+        prepared = process.join(prepare(path, overrides, process.size, resumed_in))
+        if resumption is not None:
+            resumption.check(prepared)
+            if resume is None:
+                resumption.refuse_other(prepared)
         fix_arithmetic(prepared)
         keep_freed_memory()
-        with process.stop_requests():
+        with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             record = process.create_record(prepared, resumption)
             if record is not None:
                 record.write_inputs(prepared)
@@ -70,13 +74,12 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
                 scheduler = process.scheduler(prepared)
                 trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
-                if resumption is not None:
-                    resumption.restore(prepared, scheduler, trainer)
+                notes = _begin(prepared, scheduler, trainer, resumption)
                 checkpoints = process.checkpoints(trainer, resumption)
                 scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
                 if record is not None:
                     record.trainer = trainer
-                    listener.started(record.resumed(resumption))
+                    listener.started(record.begins(resumption, notes))
                 interrupted = trainer.run()
                 if interrupted is None:
                     checkpoints.save_done()
@@ -116,9 +119,9 @@ class OnlyProcess(Peers):
                 raise
             raise failure from error
 
-    def stop_requests(self) -> AbstractContextManager[None]:
-        """Within the context, a first signal stops between two operations, and a second one stops at once."""
-        return stop_requests(self._request, _stop_at_once)
+    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
+        """Within the context, a first signal stops all stages before one forward, and a second one stops at once."""
+        return stop_requests(self._request, _stop_at_once, heard=(*REQUESTS, *more))
 
     def _request(self, signal_name: str) -> None:
         self.supervisor.stop_signal = signal_name
@@ -140,7 +143,13 @@ class OnlyProcess(Peers):
         """Return the checkpoints of all stages."""
         assert self.record is not None
         at = None if resumption is None else resumption.skips
-        return Checkpoints(prepared=trainer.prepared, directory=self.record.directory, trainer=trainer, resumed_at=at)
+        return Checkpoints(
+            prepared=trainer.prepared,
+            directory=self.record.directory,
+            trainer=trainer,
+            supervisor=self.supervisor,
+            resumed_at=at,
+        )
 
     def scheduler(self, prepared: Prepared) -> Scheduler:
         """Build all stages, and connect them by local channels."""
@@ -154,6 +163,18 @@ class OnlyProcess(Peers):
 
     def leave(self, *, interrupted: bool) -> None:
         """Return: no other process waits."""
+
+
+def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumption: Resumption | None) -> Sequence[str]:
+    """Let stages and loop stand where the training begins, and return what the user should know."""
+    init = prepared.spec.init
+    if resumption is not None:
+        resumption.restore(prepared, scheduler, trainer)
+        return resumption.notes
+    if prepared.initial is None:
+        return ()
+    load_initial(init, scheduler.executors)
+    return [prepared.initial]
 
 
 def _stop_at_once() -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +78,10 @@ class RunRecord:
         """The run's directory."""
         return self.run.directory
 
-    def resumed(self, resumption: Resumption | None) -> Started:
-        """Return the run as observers see it, with what they should know of the checkpoint that it goes on from."""
-        if resumption is not None:
-            self.run = attrs.evolve(
-                self.run, resumed_at=resumption.at, warnings=(*resumption.notes, *self.run.warnings)
-            )
+    def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
+        """Return the run as observers see it, with what the user should know of its beginning."""
+        at = None if resumption is None else resumption.at
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=tuple(notes))
         return self.run
 
     def write_inputs(self, prepared: Prepared) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import attrs
@@ -145,6 +145,7 @@ class Worker(Peers):
             prepared=trainer.prepared,
             directory=self.failures.directory,
             trainer=trainer,
+            supervisor=self.watchdog,
             store=self.world.another_connection(),
             rank=self.world.rank,
             size=self.size,
@@ -182,9 +183,9 @@ class Worker(Peers):
         self.failures.under_way = True
         return scheduler
 
-    def stop_requests(self) -> AbstractContextManager[None]:
-        """Return: `control` handles signals from the start, as other processes hand theirs on."""
-        return nullcontext()
+    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
+        """Within the context, hand further signals on, too; `control` hands on the usual ones from the start."""
+        return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
 
     def gather_weights(self, executors: Sequence[StageExecutor]) -> Mapping[str, Tensor]:
         """Return all weights in the process that records, this process's own elsewhere."""

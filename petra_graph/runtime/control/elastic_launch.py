@@ -29,7 +29,7 @@ from torch._C._distributed_c10d import TCPStore
 from petra_graph.errors import Interrupted
 from petra_graph.runtime.control.rank_info import SECRET, attempt_name
 from petra_graph.runtime.control.signals import stop_requests
-from petra_graph.runtime.control.start_up import LAUNCHER
+from petra_graph.runtime.control.start_up import LAUNCHER, REQUESTS
 from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.world import HERE, listen_here
 
@@ -50,8 +50,14 @@ class Ended:
     """The signals, where all processes were killed, so that none could say why."""
 
 
-def launch(arguments: Sequence[str], processes: int) -> Ended:
-    """Run `petra-graph` with these arguments in several processes."""
+def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -> Ended:
+    """Run `petra-graph` with these arguments in several processes.
+
+    Args:
+        arguments: of the command line.
+        processes: how many.
+        more: signals beside the usual ones that ask the run to stop.
+    """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -84,7 +90,7 @@ def launch(arguments: Sequence[str], processes: int) -> Ended:
 
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(ask, _end, insistent=(signal.SIGINT,))
+    requests = stop_requests(ask, _end, insistent=(signal.SIGINT,), heard=(*REQUESTS, *more))
     with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.

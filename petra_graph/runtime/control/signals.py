@@ -11,6 +11,11 @@ from types import FrameType
 from petra_graph.runtime.control.start_up import REQUESTS
 
 
+def numbers_of(name: str | None) -> tuple[int, ...]:
+    """Return the number of a signal by its name; none for None."""
+    return () if name is None else (signal.Signals[name],)
+
+
 @contextmanager
 def stop_requests(
     request: Callable[[str], None],
@@ -18,6 +23,7 @@ def stop_requests(
     *,
     insistent: Collection[int] = REQUESTS,
     ends_process: bool = False,
+    heard: Collection[int] = REQUESTS,
 ) -> Iterator[None]:
     """Handle signals within the context; outside the main thread, where signals never arrive, install nothing.
 
@@ -28,6 +34,7 @@ def stop_requests(
         insist: called instead for an insistent signal after another one.
         insistent: the signals of which a second one insists.
         ends_process: the process ends after the context, so signals are ignored from then on.
+        heard: the signals that are handled.
     """
     received: list[int] = []
 
@@ -41,8 +48,7 @@ def stop_requests(
     if current_thread() is not main_thread():
         yield
         return
-    heard = [number for number in REQUESTS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handle) for number in heard}
+    before = {number: signal.signal(number, handle) for number in heard if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield
     finally:

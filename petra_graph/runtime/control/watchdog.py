@@ -62,6 +62,12 @@ class Watchdog:
         """The signal by which the user asked to stop, whichever process received it."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
+        self.announced_cuts: set[int] = set()
+        """Forwards before which there is a cut that no plan fixes, as far as this process knows."""
+        self.agreed_cuts: set[int] = set()
+        """Those of which every process knows."""
+        self._own_cut: int | None = None
+        """The latest cut that this process has announced."""
         self.failure: Failure | None = None
         self.on_stuck: Callable[[Failure], None] = lambda _: None
         """Called in the watchdog's thread where a failure has not ended the process in time; does not return."""
@@ -104,6 +110,11 @@ class Watchdog:
         self.stop_signal = self.stop_signal or "SIGINT"
         self.stop_at = forwards
         self._world.store.set("stop", [forwards, self.stop_signal])
+
+    def announce_cut(self, at: int) -> None:
+        """Let every process know of a cut; only the process that hosts the first stage calls this."""
+        self._own_cut = at
+        self._world.store.set("cut", at)
 
     def lost(self, channel: str, rank: int, error: Exception) -> None:
         """Note that a channel's other end does not answer; the cause may be published within the grace period."""
@@ -174,6 +185,7 @@ class Watchdog:
         if self.failure is not None:
             return
         self._exchange_requests()
+        self._exchange_cuts()
         for lost in gone:
             self._fail(self._dead(lost))
         if os.getppid() != self._parent:
@@ -194,6 +206,19 @@ class Watchdog:
             self.waker.wake()
         if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:
             self.stop_at = stop[0]
+            self.waker.wake()
+
+    def _exchange_cuts(self) -> None:
+        """Answer that this process knows of a cut; where it has announced the cut, see whether all have answered."""
+        at = self.store.get("cut")
+        if at is None or at in self.agreed_cuts:
+            return
+        if at not in self.announced_cuts:
+            self.announced_cuts.add(at)
+            self.store.set(f"cut/{at}/{self._world.rank}", True)
+        answers = (f"cut/{at}/{rank}" for rank in range(self._world.size))
+        if at == self._own_cut and all(self.store.get(answer) for answer in answers):
+            self.agreed_cuts.add(at)
             self.waker.wake()
 
     def _judge_duration(self, status: OperationStatus, seconds: float) -> None:

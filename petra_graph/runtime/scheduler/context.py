@@ -25,6 +25,14 @@ class Supervisor(Protocol):
     """The signal by which a user, anywhere, asked to stop."""
     stop_at: int | None
     """Forwards after which every stage stops."""
+    announced_cuts: set[int]
+    """Forwards before which there is a cut that no plan fixes, as far as this process knows."""
+    agreed_cuts: set[int]
+    """Those of which every process knows; the process that hosts the first stage learns it."""
+
+    def announce_cut(self, at: int) -> None:
+        """Let every process know of a cut; only the process that hosts the first stage calls this."""
+        ...
 
     def check(self) -> None:
         """Raise `Failed` if the run has failed elsewhere."""
@@ -41,6 +49,10 @@ class Supervisor(Protocol):
 
 class CutObserver(Protocol):
     """Takes the state of every stage at some cuts (`program.cut`), while the pipeline goes on."""
+
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of every cut up to there."""
+        ...
 
     def due(self, micro_batch: int) -> bool:
         """Whether there is a cut before this forward."""
@@ -62,6 +74,13 @@ class SingleProcess:
     status: OperationStatus | None = None
     stop_signal: str | None = None
     stop_at: int | None = None
+    announced_cuts: set[int] = field(factory=set)
+    agreed_cuts: set[int] = field(factory=set)
+
+    def announce_cut(self, at: int) -> None:
+        """Note a cut: no other process need know."""
+        self.announced_cuts.add(at)
+        self.agreed_cuts.add(at)
 
     def check(self) -> None:
         """Return: nothing has failed elsewhere."""

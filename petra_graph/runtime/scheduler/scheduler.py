@@ -277,7 +277,13 @@ class Scheduler:
         if action.verb == "update":
             replicas = self._context.replicas
             return self._context.global_clip or not (replicas is None or replicas.ready(cursor.index))
-        return self._halts(cursor, action)
+        return self._halts(cursor, action) or self._awaits_agreement(cursor, action)
+
+    def _awaits_agreement(self, cursor: StageCursor, action: Action) -> bool:
+        """Whether the first stage waits until every process knows of a cut before this forward."""
+        if action.verb != "forward" or self.cuts is None or self._status.evaluates:
+            return False
+        return reads_samples(cursor.executor.program) and not self.cuts.may_pass(action.micro_batch)
 
     def _halts(self, cursor: StageCursor, action: Action) -> bool:
         """Whether a stage stops before an operation, at a request."""
@@ -295,10 +301,15 @@ class Scheduler:
         """Sleep until one of these operations can begin."""
         awaited = [(*pair, self._operations.awaited(*pair)) for pair in pending if not self._held_back(*pair)]
         update = next((pair for pair in pending if pair[1].verb == "update"), None)
+        agreement = next((pair for pair in pending if self._awaits_agreement(*pair)), None)
         if awaited and all(keys for *_, keys in awaited):
             self._status.waits_for_messages(awaited)
         elif not awaited and update is not None and self._context.replicas is not None:
             self._status.waits(*update, "the gradients of other replicas", self._context.replicas.peers)
+        elif not awaited and agreement is not None:
+            self._status.waits(
+                *agreement, "the other processes, which must know of a checkpoint", range(self._context.size)
+            )
         else:
             return  # A message, or a request to stop, came while the others were asked.
         self._supervisor.sleep()

@@ -1,0 +1,290 @@
+"""Interrupted and resumed is uninterrupted, to the bit: weights, events and summary, whatever interrupted the run, and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from petra_graph.record import checkpoint
+from petra_graph.record.listener import Listener
+from petra_graph.training.cut_plan import CutPlan
+from petra_graph.training.run import run
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes
+
+EPOCHS = 3
+BLOCK = """\
+from petra_graph.blocks import AdditiveCoupling
+from torch import nn
+
+class Mine(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
+        self.norm = nn.BatchNorm1d(inputs[0][0])
+    def residual(self, x):
+        return self.norm(self.linear(x)).tanh()
+"""
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC.replace("epochs = 2", f"epochs = {EPOCHS}"))
+
+
+def without_times(directory: Path) -> list[tuple[object, ...]]:
+    """A run's events, but for times and throughput."""
+    found = [event for event in events(directory) if event["name"] != "samples_per_second"]
+    return [(event["epoch"], event["step"], event["name"], event["value"]) for event in found]
+
+
+def same_run(one: Path, other: Path) -> None:
+    assert weights_bytes(one) == weights_bytes(other)
+    assert without_times(one) == without_times(other)
+    timed = {"seconds", "samples_per_second", "directory", "resumed_from", "processes", "predicted"}
+    summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
+    assert next(summaries) == next(summaries)
+
+
+@pytest.fixture
+def uninterrupted(spec):
+    """The directory of the run that nothing interrupts, under given settings."""
+
+    def train(*settings: str) -> Path:
+        words = [word for setting in settings for word in ("--set", setting)]
+        assert main(["run", spec, *words, "--set", "run.directory=whole"]) == 0
+        return only_run("whole")
+
+    return train
+
+
+def resume(directory: Path | str = "latest", *words: str) -> int:
+    return main(["run", "--resume", str(directory), *words])
+
+
+class At(Listener):
+    """Asks the run to stop at some call."""
+
+    def __init__(self, call: str) -> None:
+        self.call = call
+
+    def trained(self, epoch, micro_batches, _means):
+        self._seen(f"trained {epoch}/{micro_batches}")
+
+    def evaluating(self, epoch):
+        self._seen(f"evaluating {epoch}")
+
+    def epoch_ended(self, report):
+        self._seen(f"ended {report.epoch}")
+
+    def _seen(self, call):
+        if call == self.call:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "trained 1/1",
+        "trained 1/7",
+        f"trained 1/{MICRO_BATCHES}",
+        "evaluating 1",
+        "ended 1",
+        "trained 2/2",
+        "evaluating 3",
+    ],
+)
+def test_an_interruption_anywhere(spec, uninterrupted, call):
+    whole = uninterrupted()
+    ended = run(spec, (), At(call))
+    assert ended.interrupted is not None
+    assert resume() == 0
+    same_run(whole, only_run())
+    assert len(summary_of(only_run())["resumed_from"]) == 1
+
+
+def test_interrupted_again_and_again(spec, uninterrupted):
+    """Also before a micro-batch more has been trained."""
+    whole = uninterrupted()
+    run(spec, (), At("trained 1/2"))
+    for call in ("trained 1/6", "trained 2/1", "evaluating 2", "trained 3/9"):
+        directory = only_run()
+        run(str(directory / "resolved.toml"), (), At(call), directory)
+    assert resume() == 0
+    same_run(whole, only_run())
+    assert len(summary_of(only_run())["resumed_from"]) == 5
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "method.schedule=lockstep",
+        "method.schedule=sequential",
+        "method.name=gpipe",
+        "method.name=1f1b-flush",
+        "method.name=backprop",
+        "method.name=pipedream",
+        "optimizer.name=adamw",
+        "optimizer.options.momentum=0.9",
+        "lr_schedule.name=cosine",
+        "probe.per_epoch=3",
+        "data.workers=2",
+        "precision.buffer_dtype=int8",
+        "partition.stages=2",
+    ],
+)
+def test_every_cut(spec, uninterrupted, setting, monkeypatch):
+    """Checkpoints wherever there may be one; the run goes on from some of them, in the middle of windows too."""
+    whole = uninterrupted(setting)
+    with monkeypatch.context() as everywhere:
+        everywhere.setattr(CutPlan, "due", lambda plan, at: at > 0 and plan.allowed(at) == at)
+        assert main(["run", spec, "--set", setting, "--set", "checkpoint.keep=1000"]) == 0
+    directory = only_run()
+    same_run(whole, directory)
+    cuts = checkpoint.numbers(directory)
+    assert len(cuts) >= EPOCHS * MICRO_BATCHES // 4
+    for at in cuts[1::5]:
+        copied = Path("copies") / str(at)
+        shutil.copytree(directory, copied)
+        checkpoint.keep_only(copied, [at])
+        assert resume(copied, "--set", "checkpoint.keep=1") == 0
+        same_run(whole, copied)
+
+
+def test_checkpoints_change_no_bit_and_old_ones_go(spec, uninterrupted):
+    whole = uninterrupted()
+    settings = ["checkpoint.every=2 updates", "checkpoint.keep=2"]
+    run(spec, settings, Listener())
+    same_run(whole, only_run())
+    # Three micro-batches in a window, and two in an epoch's last one; the last checkpoint is the end.
+    assert checkpoint.numbers(only_run()) == [33, 28]
+    run(spec, [*settings, "checkpoint.asynchronous=false", "run.directory=waits"], Listener())
+    same_run(whole, only_run("waits"))
+    assert checkpoint.numbers(only_run("waits")) == [33, 28]
+
+
+@pytest.mark.parametrize(("metric", "largest"), [("test/top1", True), ("test/loss", False)])
+def test_the_best_is_kept(spec, metric, largest):
+    run(spec, ["run.epochs=5", f"checkpoint.best={metric}", "checkpoint.keep=1"], Listener())
+    values = [event["value"] for event in events(only_run()) if event["name"] == metric]
+    best = values.index(max(values) if largest else min(values)) + 1
+    assert set(checkpoint.numbers(only_run())) >= {best * MICRO_BATCHES}
+    assert len(checkpoint.numbers(only_run())) <= 2
+
+
+def test_a_time_between_checkpoints(spec, uninterrupted):
+    whole = uninterrupted("run.epochs=20")
+    run(spec, ["run.epochs=20", "checkpoint.every=0.05 s", "checkpoint.keep=1000"], Listener())
+    assert len(checkpoint.numbers(only_run())) > 1
+    checkpoint.keep_only(only_run(), checkpoint.numbers(only_run())[1:])
+    assert resume() == 0
+    same_run(whole, only_run())
+
+
+def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
+    whole = uninterrupted("run.epochs=4", "checkpoint.every=1 epoch")
+    run(spec, ["checkpoint.every=1 epoch"], Listener())
+    assert resume("latest", "--set", "run.epochs=4") == 0
+    assert weights_bytes(only_run()) == weights_bytes(whole)
+    assert "goes on before micro-batch 33" in capsys.readouterr().err
+
+
+def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatch):
+    write("blocks/mine_too.py", BLOCK)
+    write(
+        "blocks/small.toml",
+        SPEC.replace('"rev-mlp"', '"mine_too:Mine"').replace("{ hidden = 12, dropout = 0.1 }", "{}"),
+    )
+    run("blocks/small.toml", (), At("trained 1/5"))
+    assert resume() == 0
+
+
+# --- other stages -----------------------------------------------------------------------------------------------------
+
+
+def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, capsys):
+    """Four stages with staleness 3, 2, 1 and 0 become two."""
+    run(spec, (), At("trained 2/6"))
+    directory = only_run()
+    at = checkpoint.numbers(directory)[0]
+    before = load_file(directory / "weights.safetensors")
+    assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
+    said = capsys.readouterr().err
+    assert f"goes on before micro-batch {at}" in said
+    assert "3 micro-batches that were in flight are discarded" in said
+    after = summary_of(directory)
+    assert (after["stages"], after["micro_batches"], after["status"]) == (2, EPOCHS * MICRO_BATCHES, "done")
+    assert load_file(directory / "weights.safetensors").keys() == before.keys()
+    assert after["test"]["top1"] > 0.3
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys):
+    whole = uninterrupted()
+    run(spec, ["checkpoint.every=2 updates"], At("trained 2/9"))
+    directory = only_run()
+    latest = checkpoint.folder_of(directory, checkpoint.numbers(directory)[0])
+    (latest / "stage-002.safetensors").write_bytes(b"")
+    assert resume() == 0
+    assert f"{latest} is not used: stage-002.safetensors has 0 bytes" in capsys.readouterr().err
+    same_run(whole, directory)
+
+
+def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
+    run(spec, (), At("trained 2/9"))
+    directory = only_run()
+    weights = weights_bytes(directory)
+    for path in directory.glob("checkpoints/*/manifest.json"):
+        path.write_text("{")
+    assert resume() == 2
+    assert "is not used: manifest.json is damaged" in capsys.readouterr().err
+    assert weights_bytes(directory) == weights
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (["data.batch=64"], "an epoch had 11 micro-batches at the checkpoint before forward"),
+        (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head, top differ"),
+        (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),
+    ],
+)
+def test_another_network_is_refused(spec, capsys, settings, reason):
+    run(spec, (), At("trained 2/9"))
+    capsys.readouterr()
+    assert resume("latest", *(word for setting in settings for word in ("--set", setting))) == 2
+    assert reason in capsys.readouterr().err
+    assert summary_of(only_run())["status"] == "interrupted"
+
+
+def test_other_versions_are_told(spec, capsys):
+    run(spec, (), At("trained 2/9"))
+    for path in only_run().glob("checkpoints/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        manifest["versions"]["torch"] = "1.0"
+        path.write_text(json.dumps(manifest))
+    assert resume() == 0
+    assert "of other versions, so the last bits may differ: torch 1.0 then" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run"], "Give SPEC, or --resume RUN"),
+        (["run", "small.toml", "--resume", "runs"], "Give SPEC, or --resume RUN"),
+        (["run", "--resume", "latest"], "no run in runs has a checkpoint"),
+        (["run", "--resume", "none"], "there is no run directory none"),
+        (["run", "small.toml", "--max-restarts", "2"], "--max-restarts needs --processes"),
+    ],
+)
+def test_usage(spec, capsys, words, reason):
+    assert main(words) == 2
+    assert reason in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""Real processes that are killed, stopped and started again, in other numbers: the run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.record import checkpoint
+from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, until
+from tests.support.processes import environment
+from tests.support.runs import events, only_run, summary_of, weights_bytes
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+EPOCHS = 100
+EVERY = ("--set", "checkpoint.every=10 updates")
+
+
+@pytest.fixture
+def folder(shared_folder):
+    """The specification of a run that takes some seconds, with dropout and windows of three micro-batches."""
+    text = SPEC.replace("epochs = 2", f"epochs = {EPOCHS}").replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
+    (shared_folder / "shared.toml").write_text(text.replace("[optimizer]", "accumulation = 3\n[optimizer]"))
+    return shared_folder
+
+
+def without_times(directory: Path) -> list[tuple[object, ...]]:
+    found = [event for event in events(directory) if event["name"] != "samples_per_second"]
+    return [(event["epoch"], event["step"], event["name"], event["value"]) for event in found]
+
+
+def as_if_nothing_had_happened() -> None:
+    """Compare the run with the same one in one process that nothing interrupts."""
+    assert main([*RUN, "--set", "run.directory=whole"]) == 0
+    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
+    assert without_times(only_run()) == without_times(only_run("whole"))
+    assert summary_of(only_run())["status"] == "done"
+
+
+def seen() -> int:
+    """Lines of the run's events."""
+    return sum(path.read_bytes().count(b"\n") for path in Path("runs").glob("*/metrics.jsonl"))
+
+
+def wait_for_progress(launcher: Rank, lines: int = 40) -> None:
+    """Wait until the run has written some events more."""
+    before = seen()
+    until(lambda: seen() > before + lines or launcher.code is not None)
+
+
+def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder):
+    """Rank 0 and rank 1, wherever they are: training, evaluating, or writing a checkpoint."""
+    dice = random.Random(0)
+    with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9") as launcher:
+        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+        for victim in (1, 0):
+            wait_for_progress(launcher, dice.randrange(20, 80))
+            os.kill(children(launcher.process.pid)[victim], signal.SIGKILL)
+        assert ended([launcher]) == [0]
+    assert launcher.said.count("has gone without a word") == 2
+    assert "restart 2 of 9, from the latest checkpoint in" in launcher.said
+    assert "Traceback" not in launcher.said
+    assert len(summary_of(only_run())["resumed_from"]) == 2
+    as_if_nothing_had_happened()
+
+
+def test_other_numbers_of_processes(folder):
+    """Two, then four, then one: the stages are the same, and so are the bits."""
+    for arguments in ((*RUN, "--processes", "2"), ("run", "--resume", "latest", "--processes", "4")):
+        with alone(*arguments) as launcher:
+            wait_for_progress(launcher)
+            launcher.kill(signal.SIGTERM)
+            assert ended([launcher]) == [130]
+        assert "go on with: petra-graph run --resume runs/" in launcher.said
+    assert main(["run", "--resume", "latest"]) == 0
+    assert len(summary_of(only_run())["resumed_from"]) == 2
+    as_if_nothing_had_happened()
+
+
+def test_a_time_between_checkpoints_on_processes(folder):
+    with alone(*RUN, "--processes", "2", "--max-restarts", "2", "--set", "checkpoint.every=0.3 s") as launcher:
+        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+        wait_for_progress(launcher)
+        os.kill(children(launcher.process.pid)[0], signal.SIGKILL)
+        assert ended([launcher]) == [0]
+    assert summary_of(only_run())["resumed_from"]
+    as_if_nothing_had_happened()
+
+
+def test_replicas(folder):
+    """Each replica's stages have statistics, inputs and random keys of their own."""
+    replicas = ("--set", "partition.replicas=2", "--set", "run.epochs=60")
+    with alone(*RUN, *EVERY, *replicas, "--processes", "4", "--max-restarts", "3") as launcher:
+        until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+        os.kill(children(launcher.process.pid)[2], signal.SIGKILL)
+        assert ended([launcher]) == [0]
+    assert summary_of(only_run())["resumed_from"]
+    with alone(*RUN, *replicas, "--processes", "4", "--set", "run.directory=whole") as launcher:
+        assert ended([launcher]) == [0]
+    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
+    assert without_times(only_run()) == without_times(only_run("whole"))
+
+
+def test_the_signal_of_a_batch_system(folder):
+    with alone(*RUN, "--processes", "2", "--set", "checkpoint.signal=SIGUSR1") as launcher:
+        wait_for_progress(launcher)
+        launcher.kill(signal.SIGUSR1)
+        assert ended([launcher]) == [130]
+    assert checkpoint.numbers(only_run())
+    assert main(["run", "--resume", "latest"]) == 0
+    as_if_nothing_had_happened()
+
+
+def test_restarts_of_torchrun(folder):
+    """Its agent starts the same command again; a request to stop is not undone by that."""
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "5")
+        where = (
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            "0",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            "127.0.0.1:0",
+        )
+        return subprocess.Popen(
+            [*launcher, *where, "-m", "petra_graph", *RUN, *EVERY, *arguments],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    with start() as agent:
+        try:
+            until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
+            os.kill(children(agent.pid)[0], signal.SIGKILL)
+            said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            agent.kill()
+    assert agent.returncode == 0, said
+    assert "goes on before micro-batch" in said
+    as_if_nothing_had_happened()
+    with start("--set", "run.directory=stopped", "--set", "run.epochs=100000") as agent:
+        try:
+            until(lambda: list(Path("stopped").glob("*/checkpoints/0*")))
+            os.kill(children(agent.pid)[0], signal.SIGINT)
+            said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            agent.kill()
+    assert agent.returncode != 0
+    assert len(list(Path("stopped").iterdir())) == 1
+    assert summary_of(only_run("stopped"))["status"] == "interrupted"

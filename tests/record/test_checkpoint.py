@@ -1,0 +1,160 @@
+"""A checkpoint is whole or not there; what is damaged, missing, foreign or of two moments is found before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
+from tests.support.runs import small_files
+
+FACTS = {"nodes": ["a"], "updates": 3}
+
+
+def write(directory, at, value=1.0, stages=(1, 2)):
+    files = [
+        checkpoint.write_stage(
+            directory,
+            at=at,
+            stage=stage,
+            replica=0,
+            tensors={"parameters/a/w": torch.full((4,), value * stage)},
+            facts={**FACTS, "index": stage},
+        )
+        for stage in stages
+    ]
+    manifest = Manifest(
+        format=FORMAT,
+        at=at,
+        run="run",
+        versions={},
+        pipeline={},
+        folder="",
+        position={"epoch": 1},
+        metrics={},
+        files=files,
+    )
+    checkpoint.finish(directory, manifest)
+    return manifest
+
+
+def read(directory, at):
+    manifest = checkpoint.read_manifest(directory, at)
+    checkpoint.verify(directory, manifest)
+    return [checkpoint.read_stage(directory, at, file) for file in manifest.files]
+
+
+def test_what_was_written_is_read(tmp_path):
+    manifest = write(tmp_path, 7)
+    found = read(tmp_path, 7)
+    assert [facts["index"] for _, facts in found] == [1, 2]
+    assert found[1][0]["parameters/a/w"].tolist() == [2.0] * 4
+    assert found[1][1]["updates"] == 3
+    assert manifest.bytes == sum(path.stat().st_size for path in folder_of(tmp_path, 7).glob("*.safetensors"))
+
+
+def test_the_latest_comes_first_and_old_ones_go(tmp_path):
+    for at in (5, 100, 20):
+        write(tmp_path, at)
+    assert checkpoint.numbers(tmp_path) == [100, 20, 5]
+    checkpoint.keep_only(tmp_path, [100, 5])
+    assert checkpoint.numbers(tmp_path) == [100, 5]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000000005", "000000000100"}
+
+
+def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
+    checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
+    assert checkpoint.numbers(tmp_path) == []
+    checkpoint.remove_unfinished(tmp_path)
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_the_same_moment_again_replaces(tmp_path):
+    write(tmp_path, 7, value=1.0)
+    write(tmp_path, 7, value=5.0)
+    assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [5.0] * 4
+
+
+def stage_file(directory, at=7, stage=1):
+    return folder_of(directory, at) / checkpoint.stage_file_name(stage, 0)
+
+
+def bent(path, change):
+    content = bytearray(path.read_bytes())
+    path.write_bytes(bytes(change(content)))
+
+
+def flipped(content):
+    content[-3] ^= 1
+    return content
+
+
+def of_two_moments(directory):
+    shutil.copy(stage_file(directory, at=8), stage_file(directory))
+
+
+def of_two_moments_with_its_digest(directory):
+    of_two_moments(directory)
+    manifest = json.loads((folder_of(directory, 7) / "manifest.json").read_text())
+    other = json.loads((folder_of(directory, 8) / "manifest.json").read_text())
+    manifest["files"][0] = other["files"][0]
+    (folder_of(directory, 7) / "manifest.json").write_text(json.dumps(manifest))
+
+
+def manifest_with(**values):
+    def change(directory):
+        path = folder_of(directory, 7) / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda d: bent(stage_file(d), lambda content: content[:-1]), "has .* bytes, and .* were written"),
+        (lambda d: bent(stage_file(d), flipped), "is damaged, or of another moment"),
+        (lambda d: stage_file(d).unlink(), "cannot be read: No such file"),
+        (of_two_moments, "is damaged, or of another moment"),
+        (of_two_moments_with_its_digest, "is of stage 1 before forward 8"),
+        (lambda d: (folder_of(d, 7) / "manifest.json").unlink(), "manifest.json cannot be read: No such file"),
+        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("{"), "manifest.json is damaged"),
+        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[]"), "manifest.json is damaged"),
+        (manifest_with(format=FORMAT + 1), f"its format is {FORMAT + 1}, and this petra-graph reads format {FORMAT}"),
+        (manifest_with(at=9), "manifest.json is of forward 9"),
+        (manifest_with(more=1), "manifest.json is damaged: TypeError"),
+    ],
+)
+def test_what_is_damaged_is_refused_with_its_reason(tmp_path, damage, reason):
+    write(tmp_path, 7)
+    write(tmp_path, 8)
+    damage(tmp_path)
+    with pytest.raises(Damaged, match=reason):
+        read(tmp_path, 7)
+    assert len(read(tmp_path, 8)) == 2
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
+    write(tmp_path, 7)
+    with small_files(64), pytest.raises(RunFailed, match="cannot write"):
+        write(tmp_path, 8)
+    assert checkpoint.numbers(tmp_path) == [7]
+    assert len(read(tmp_path, 7)) == 2
+
+
+def test_which_run(tmp_path):
+    for name in ("20260101T000000Z-a-1", "20260202T000000Z-b-2", "20260303T000000Z-c-3"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
+        checkpoint.latest_run(tmp_path)
+    write(tmp_path / "20260202T000000Z-b-2", 7)
+    assert checkpoint.latest_run(tmp_path).name == "20260202T000000Z-b-2"
+    with pytest.raises(SpecError, match="has no checkpoint"):
+        checkpoint.run_of(str(tmp_path / "20260303T000000Z-c-3"))
+    with pytest.raises(SpecError, match="there is no run directory"):
+        checkpoint.run_of(str(tmp_path / "none"))
