@@ -1,7 +1,8 @@
 """A long run on several processes: whether memory and throughput stay as they were.
 
 Prints, for the first and the last tenth of the time (the first minute left out, in which allocators settle), each process's
-memory of its own (Pss: shared pages are divided among those who share them) and the throughput, and their changes.
+anonymous memory, its memory with its share of shared pages (Pss), its open descriptors, and the throughput, and their changes.
+A fixed computation is timed at every look, in this process, so that the machine's own drift shows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
+from attrs import frozen
 from faults import SPEC
 
 _EVERY_SECONDS = 2.0
@@ -27,8 +29,9 @@ _EVERY_SECONDS = 2.0
 @click.option("--minutes", default=30.0, show_default=True)
 @click.option("--processes", default=2, show_default=True)
 @click.option("--spec", type=click.Path(exists=True), help="Default: a small network on random images.")
+@click.option("--every", help="Interval between checkpoints, as in `10 s`. Default: none are written.")
 @click.option("--settle", default=60.0, show_default=True, help="Seconds to leave out at the beginning.")
-def main(minutes: float, processes: int, spec: str | None, settle: float) -> None:
+def main(minutes: float, processes: int, spec: str | None, every: str | None, settle: float) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = Path(spec).resolve() if spec else folder / "soak.toml"
@@ -38,6 +41,7 @@ def main(minutes: float, processes: int, spec: str | None, settle: float) -> Non
             [
                 *(sys.executable, "-m", "petra_graph", "run", str(path), "--processes", str(processes)),
                 *("--set", "run.epochs=1000000", "--set", "run.log_every=1000000"),
+                *(("--set", f"checkpoint.every={every}") if every else ()),
             ],
             cwd=folder,
             stdout=subprocess.DEVNULL,
@@ -46,7 +50,7 @@ def main(minutes: float, processes: int, spec: str | None, settle: float) -> Non
         )
         samples = _watched(launcher, settle, settle + 60 * minutes)
         rates = _rates(folder)
-    began, ended = samples[0][0], samples[-1][0]
+    began, ended = samples[0].at, samples[-1].at
 
     def change(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
         tenth = (ended - began) / 10
@@ -57,15 +61,27 @@ def main(minutes: float, processes: int, spec: str | None, settle: float) -> Non
     result = {
         "seconds": round(ended - began),
         "exit code": launcher.returncode,
-        "MiB of each process": [change([(at, found[rank]) for at, found in samples]) for rank in range(processes)],
+        **{
+            name: [change([(look.at, look.of_ranks[rank][index]) for look in samples]) for rank in range(processes)]
+            for index, name in enumerate(("anonymous MiB", "Pss MiB", "descriptors"))
+        },
+        "a fixed computation, ms": change([(look.at, look.fixed_ms) for look in samples]),
         "samples per second": change([pair for pair in rates if began <= pair[0] <= ended]),
     }
     click.echo(json.dumps(result, indent=2))
 
 
-def _watched(launcher: subprocess.Popen[bytes], settle: float, seconds: float) -> list[tuple[float, list[float]]]:
-    """Return each process's MiB at every look; stop the run at the end."""
-    began, found = time.monotonic(), list[tuple[float, list[float]]]()
+@frozen
+class _Look:
+    at: float
+    of_ranks: list[tuple[float, float, float]]
+    """Of each process: anonymous MiB, Pss in MiB, descriptors."""
+    fixed_ms: float
+
+
+def _watched(launcher: subprocess.Popen[bytes], settle: float, seconds: float) -> list[_Look]:
+    """Return what was seen at every look; stop the run at the end."""
+    began, found = time.monotonic(), list[_Look]()
     try:
         while time.monotonic() < began + seconds:
             time.sleep(_EVERY_SECONDS)
@@ -74,7 +90,7 @@ def _watched(launcher: subprocess.Popen[bytes], settle: float, seconds: float) -
                 raise RuntimeError(message)
             workers = _children(launcher.pid)
             if time.monotonic() > began + settle:
-                found.append((time.time(), [_mebibytes(worker) for worker in workers]))
+                found.append(_Look(time.time(), [_held(worker) for worker in workers], _fixed_ms()))
         launcher.send_signal(signal.SIGINT)
         launcher.wait(60)
     finally:
@@ -88,10 +104,21 @@ def _rates(folder: Path) -> list[tuple[float, float]]:
     return [(event["time"], event["value"]) for event in events if event["name"] == "samples_per_second"]
 
 
-def _mebibytes(process: int) -> float:
+def _held(process: int) -> tuple[float, float, float]:
     text = Path(f"/proc/{process}/smaps_rollup").read_text()
-    (kibibytes,) = [int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")]
-    return kibibytes / 1024
+    kibibytes = {
+        name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in text.splitlines()[1:])
+    }
+    descriptors = len(list(Path(f"/proc/{process}/fd").iterdir()))
+    return kibibytes["Anonymous"] / 1024, kibibytes["Pss"] / 1024, float(descriptors)
+
+
+def _fixed_ms() -> float:
+    """Return how long a computation takes that is always the same."""
+    began, total = time.perf_counter(), 0
+    for number in range(200_000):
+        total ^= number * number
+    return 1e3 * (time.perf_counter() - began)
 
 
 def _children(parent: int) -> list[int]:

@@ -4,7 +4,7 @@
     name, method, schedule, accumulation, replicas, micro_batch
     stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
                       flops, seconds, bytes, channel_bytes (what it sends)
-    totals            parameters, bytes
+    totals            parameters, bytes, checkpoint_bytes
     paper_accounting  model, input_buffer, parameter_buffer, total
     timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop, bubble_fraction, utilisation (in the
                       order of devices), fill_seconds, drain_seconds, overhead_seconds (of a run between two drains),
@@ -73,6 +73,7 @@ def document(
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
             "bytes": _bytes(summed(prediction.memory)),
+            "checkpoint_bytes": prediction.checkpoint_bytes,
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),

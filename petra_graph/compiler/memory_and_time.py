@@ -7,6 +7,7 @@ from functools import cached_property
 
 from attrs import define, evolve
 
+from petra_graph.compiler.memory.checkpoint_bytes import checkpoint_bytes
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
@@ -56,6 +57,13 @@ class Prediction:
     def seconds(self) -> tuple[StageSeconds, ...]:
         """The seconds of every stage's operations."""
         return tuple(self.inputs.seconds(program) for program in self.programs)
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The bytes of a checkpoint at a window's end; inputs that wait in host memory are in it."""
+        share = self.inputs.transport
+        share = evolve(share, buffer=share.buffer or 1, sample_buffer=share.sample_buffer or 1)
+        return checkpoint_bytes(self.programs, self.inputs.costs, share)
 
     @cached_property
     def channel_bytes(self) -> Mapping[Edge, MessageBytes]:

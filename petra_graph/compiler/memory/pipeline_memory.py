@@ -23,6 +23,7 @@ from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.costs import CostTable
+from petra_graph.program.cut import Cut
 from petra_graph.program.memory import StageBytes, summed
 from petra_graph.program.schedule import Action, Verb, order
 from petra_graph.program.stage_program import StageProgram
@@ -80,6 +81,24 @@ def memory_after_operations(
         yield stage_of[index].live.now()
 
 
+def bytes_at_cut(
+    programs: Sequence[StageProgram], costs: CostTable, cut: Cut, *, transport: EncodedShare | None = None
+) -> int:
+    """Return the bytes that all stages hold at a cut and need behind it, with the backward messages in flight."""
+    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
+    pipeline.run([_before(cut, program) for program in programs])
+    held = [stage.live.now() for stage in pipeline.stages]
+    return pipeline.bytes_in_flight() + sum(
+        stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
+        for stage in held
+    )
+
+
+def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
+    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush)
+    return (action for action in actions if cut.precedes(program, action))
+
+
 def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]) -> Mapping[str, StageBytes]:
     """Return the sum over each device's stages: a bound from above, as `summed` says."""
     hosted: dict[str, list[StageBytes]] = {}
@@ -112,6 +131,11 @@ class _Pipeline:
                     following[stage] = next(orders[stage], None)
                     progressed = True
             assert progressed, "no stage can go on: depths grow along an edge"
+
+    def bytes_in_flight(self) -> int:
+        """Return the bytes of the backward messages that no stage has received."""
+        messages = (message for channel in self._messages["backward"].values() for _, message in channel)
+        return sum(stream.size for message in messages for stream in message.streams)
 
     def _ready(self, verb: Verb, program: StageProgram) -> bool:
         if verb == "update":

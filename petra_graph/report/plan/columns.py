@@ -10,6 +10,7 @@ from petra_graph.report.plan import units
 from petra_graph.report.plan.document import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
 from petra_graph.report.plan.labels import nodes_label, ranges_label, schedule_label, shapes_label
 from petra_graph.report.plan.tables import Column, bar, direction_columns, name_column, number_column, text_column
+from petra_graph.spec.sizes import size_text
 
 Pairs = list[tuple[str, str]]
 """Names and values."""
@@ -124,7 +125,7 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
 
     Each has a title, which names the unit where all values share one. The last row of memory is the total.
     """
-    counts, timing = document["totals"]["bytes"], document["timing"]
+    counts, timing, found = document["totals"]["bytes"], document["timing"], document["totals"].get("checkpoint_bytes")
     unit, parts, busy = units.BINARY.column([counts["total"]]), bytes_by_part(counts), timing["utilisation"]
     shown = [part for part in MEMORY_PARTS if parts[part.key] or part.key not in RARE_PARTS]
     memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
@@ -138,6 +139,7 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
         (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
         ("paper's accounting, GB", [(key.replace("_", " "), units.paper_memory(value)) for key, value in paper]),
         ("time", times),
+        *([("on disk", [("a checkpoint", size_text(found))])] if found is not None else []),
     ]
 
 
