@@ -93,6 +93,9 @@ def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install
     monkeypatch.chdir(folders(page))
     if page.path.parent != ROOT and (page.path.parent / "pyproject.toml").exists():
         install_from(page.path.parent)
+    if "--resume" in command and not list(Path("runs").glob("*/checkpoints/*")):
+        epoch = ("--set", "run.epochs=1", "--set", "checkpoint.every=1 epoch")
+        assert main(["run", "specs/quickstart.toml", *epoch]) == 0
     assert main(shortened(command[1:])) == 0
     assert capsys.readouterr().out
 
@@ -102,7 +105,7 @@ def shortened(arguments):
     arguments = ["1,4" if before == "--scale" else word for before, word in pairwise(["", *arguments])]
     if arguments[0] == "run":
         arguments += [] if "--dry-run" in arguments else ["--dry-run"]
-        arguments += [] if re.search(r"quickstart|digits", arguments[1]) else random_data(Path(arguments[1]))
+        arguments += [] if re.search(r"quickstart|digits|--resume", arguments[1]) else random_data(Path(arguments[1]))
     return arguments
 
 
