@@ -1,4 +1,4 @@
-"""Faults at random moments: signals, kills, stops, joins, lost launchers and readers, full disks, clients without the secret.
+"""Faults at random moments: signals, kills, resumed or not, stops, joins, lost launchers and readers, full disks, strangers.
 
     python tools/faults.py --count 10 --processes 1 --processes 4
 
@@ -10,6 +10,7 @@ that is not as it should be, then a table by kind. The exit code is 1 where any 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -243,6 +244,50 @@ def a_kill(dice: random.Random, processes: int) -> Outcome:
         return judged(run, "SIGKILL to a rank", codes={1}, statuses={"failed"}, says="without a word", lines=1)
 
 
+_RESUMED = ("--set", "run.epochs=40", "--set", "run.log_every=5", "--set", "optimizer.options.momentum=0.9")
+
+
+def a_resume(dice: random.Random, processes: int) -> Outcome:
+    """Kill ranks again and again, at any moments; the run must end as if nothing had happened."""
+    times = dice.randrange(1, 4)
+    with run_in_a_folder() as run:
+        every = f"checkpoint.every={dice.choice((7, 25, 60))} updates"
+        launcher = run.start("--processes", str(processes), "--max-restarts", "9", *_RESUMED, "--set", every)
+        killed = 0
+        for _ in range(times):
+            before, end = run.lines_written, time.monotonic() + _LIMIT_SECONDS
+            while run.lines_written < before + 20 and launcher.poll() is None and time.monotonic() < end:
+                time.sleep(0.05)
+            time.sleep(dice.random() * 3)
+            if ranks := run.ranks():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(dice.choice(ranks), signal.SIGKILL)
+                    killed += 1
+        what = f"killed {killed} times, {every}"
+        outcome = judged(run, what, codes={0}, statuses={"done", "failed"})
+        found = next((result_of(path) for path in run.folder.glob("runs/*") if status_of(path) == "done"), None)
+        differs = [] if found == _uninterrupted() else ["other weights or events than those of the uninterrupted run"]
+        return Outcome(what=what, faults=(*outcome.faults, *differs))
+
+
+@functools.cache
+def _uninterrupted() -> tuple[bytes, tuple[object, ...]]:
+    with run_in_a_folder() as run:
+        run.start(*_RESUMED)
+        run.codes()
+        (directory,) = run.folder.glob("runs/*")
+        return result_of(directory)
+
+
+def result_of(directory: Path) -> tuple[bytes, tuple[object, ...]]:
+    """Return a run's weights, and its events but for times and throughput."""
+    events = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+    kept = ((event["epoch"], event["step"], event["name"], event["value"]) for event in events)
+    return (directory / "weights.safetensors").read_bytes(), tuple(
+        one for one in kept if one[2] != "samples_per_second"
+    )
+
+
 def a_stop(dice: random.Random, processes: int) -> Outcome:
     """Stop one of several processes for longer than the watchdog allows."""
     with run_in_a_folder() as run:
@@ -408,6 +453,7 @@ TOGETHER: Mapping[str, Kind] = {
     "lost launcher": a_lost_launcher,
     "join": a_join,
     "client": a_client,
+    "resume": a_resume,
 }
 """Kinds for several processes."""
 

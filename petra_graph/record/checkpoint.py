@@ -50,6 +50,8 @@ class StageFile:
     replica: int
     bytes: int
     sha256: str
+    finite: bool
+    """Whether its parameters are, and the state of its optimizer."""
 
 
 @frozen(kw_only=True)
@@ -104,7 +106,8 @@ def write_stage(
         folder.mkdir(parents=True, exist_ok=True)
         save_file(dict(tensors), path, metadata={_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
-        return StageFile(name=name, stage=stage, replica=replica, bytes=path.stat().st_size, sha256=_digest(path))
+        size, digest = path.stat().st_size, _digest(path)
+        return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
     except (OSError, SafetensorError) as error:
         raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
 
@@ -127,6 +130,11 @@ def finish(directory: Path, manifest: Manifest) -> None:
         _sync(named.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def discard(directory: Path, at: int) -> None:
+    """Remove the files of a checkpoint that will not be completed."""
+    shutil.rmtree(_unfinished(directory, at), ignore_errors=True)
 
 
 def missing_file(directory: Path, at: int, file: StageFile) -> bool:
@@ -255,6 +263,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
     folder.rename(removed)
     shutil.rmtree(removed, ignore_errors=True)
+
+
+def _finite(tensors: Mapping[str, Tensor]) -> bool:
+    trained = (tensor for name, tensor in tensors.items() if name.startswith(("parameters/", "optimizer/")))
+    return all(bool(tensor.isfinite().all()) for tensor in trained if tensor.is_floating_point())
 
 
 def _digest(path: Path) -> str:

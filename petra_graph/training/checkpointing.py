@@ -185,6 +185,9 @@ class Checkpoints:
         for rank in range(self.size):
             if rank != self.rank:
                 found += self._files_of(rank, at)
+        if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
+            checkpoint.discard(self.directory, at)
+            return
         assert position is not None
         reports = position["epochs"]
         tests = next((report["test"] for report in reversed(reports) if report["test"]), None) or {}

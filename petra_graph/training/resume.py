@@ -63,7 +63,7 @@ class Resumption:
 
     @classmethod
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
-        """Return the latest checkpoint that is whole, or the one before forward `at`.
+        """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified.
 
         Raises:
             SpecError: there is none.
@@ -72,7 +72,8 @@ class Resumption:
         for number in checkpoint.numbers(directory) if at is None else [at]:
             try:
                 manifest = checkpoint.read_manifest(directory, number)
-                checkpoint.verify(directory, manifest)
+                if at is None:
+                    checkpoint.verify(directory, manifest)
             except Damaged as damage:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue

@@ -79,7 +79,8 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
                 if record is not None:
                     record.trainer = trainer
-                    listener.started(record.begins(resumption, notes))
+                    changes = [f"--set {text}" for text in overrides] if resume is not None else []
+                    listener.started(record.begins(resumption, [*changes, *notes]))
                 interrupted = trainer.run()
                 if interrupted is None:
                     checkpoints.save_done()

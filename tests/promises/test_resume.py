@@ -12,11 +12,12 @@ import pytest
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
+from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.record.listener import Listener
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.run import run
-from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, small_files, summary_of, weights_bytes
 
 EPOCHS = 3
 BLOCK = """\
@@ -192,7 +193,9 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     run(spec, ["checkpoint.every=1 epoch"], Listener())
     assert resume("latest", "--set", "run.epochs=4") == 0
     assert weights_bytes(only_run()) == weights_bytes(whole)
-    assert "goes on before micro-batch 33" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "goes on before micro-batch 33" in said
+    assert "\n--set run.epochs=4\n" in said, "what differs is named"
 
 
 def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatch):
@@ -203,6 +206,31 @@ def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatc
     )
     run("blocks/small.toml", (), At("trained 1/5"))
     assert resume() == 0
+
+
+# --- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_numbers_that_are_not_finite_are_in_no_checkpoint(spec):
+    """A stage's parameters may be ruined some micro-batches before the head sees it."""
+    settings = ["optimizer.options.lr=1e9", "method.schedule=lockstep", "method.accumulation=1"]
+    with pytest.raises(RunFailed, match="the loss is"):
+        run(spec, [*settings, "checkpoint.every=1 updates", "checkpoint.keep=1"], Listener())
+    directory = only_run()
+    (kept,) = checkpoint.numbers(directory)
+    for file in checkpoint.read_manifest(directory, kept).files:
+        tensors, _ = checkpoint.read_stage(directory, kept, file)
+        assert all(bool(value.isfinite().all()) for name, value in tensors.items() if name.startswith("parameters/"))
+
+
+def test_a_full_disk_ends_the_run_with_the_file_s_name(spec):
+    with (
+        small_files(9_000),
+        pytest.raises(RunFailed, match=r"cannot write runs/.*/checkpoints/\.0.*/stage-00.\.safetensors"),
+    ):
+        run(spec, ["checkpoint.every=1 epoch"], Listener())
+    assert summary_of(only_run())["status"] == "failed"
+    assert checkpoint.numbers(only_run()) == []
 
 
 # --- other stages -----------------------------------------------------------------------------------------------------
