@@ -58,6 +58,14 @@ def test_what_was_written_is_read(tmp_path):
     assert manifest.bytes == sum(path.stat().st_size for path in folder_of(tmp_path, 7).glob("*.safetensors"))
 
 
+@pytest.mark.parametrize("name", ["parameters/a/w", "optimizer/a/w/momentum_buffer", "buffers/a/mask"])
+def test_whether_numbers_are_finite(tmp_path, name):
+    """A block's buffer may hold an infinity for ever, as the mask of an attention does."""
+    tensors = {name: torch.tensor([1.0, float("inf")]), "parameters/a/count": torch.tensor([1])}
+    file = checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors=tensors, facts=FACTS)
+    assert file.finite == name.startswith("buffers")
+
+
 def test_the_latest_comes_first_and_old_ones_go(tmp_path):
     for at in (5, 100, 20):
         write(tmp_path, at)
