@@ -257,6 +257,24 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     assert after["test"]["top1"] > 0.3
 
 
+def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
+    """The mean of the 50 losses behind the cut, against the spread of three seeds that nothing interrupts."""
+    longer, every = "run.epochs=10", "run.log_every=1"
+
+    def mean(directory: Path) -> float:
+        losses = [event["value"] for event in events(directory) if event["name"] == "train/micro_batch_loss"]
+        return sum(losses[at : at + 50]) / 50
+
+    run(spec, [longer, every], At("trained 5/6"))
+    at = checkpoint.numbers(only_run())[0]
+    assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
+    seeds = []
+    for seed in range(3):
+        run(spec, [longer, every, f"run.seed={seed}", f"run.directory=seed{seed}"], Listener())
+        seeds.append(mean(only_run(f"seed{seed}")))
+    assert min(seeds) <= mean(only_run()) <= max(seeds)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
