@@ -296,15 +296,14 @@ class _Writer:
         with self._changed:
             self._check()
             self._handed[at] = self._handed.get(at, 0) + 1
-            if self._thread is None:
-                self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
-                self._thread.start()
+            last = self._handed[at] == self._stages
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
+            self._thread.start()
         self._queue.put((at, saved))
-        if self._waits and self._handed[at] == self._stages:
+        if self._waits and last:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._error is not None or len(self._files.get(at, "x" * self._stages)) == self._stages
-                )
+                self._changed.wait_for(lambda: self._error is not None or self._written(at))
                 self._check()
 
     def close(self) -> None:
@@ -320,18 +319,19 @@ class _Writer:
 
     def _serve(self) -> None:
         try:
-            position: Mapping[str, Any] | None = None
+            positions: dict[int, Mapping[str, Any]] = {}
             while (item := self._queue.get()) is not None:
                 at, saved = item
                 file = self._write_stage(at, saved)
-                position = saved.facts.get("position", position)
+                if "position" in saved.facts:
+                    positions[at] = saved.facts["position"]
                 with self._changed:
                     files = self._files.setdefault(at, [])
                     files.append(file)
                     self._changed.notify_all()
                 del item, saved
                 if len(files) == self._stages:
-                    self._finish(at, files, position)
+                    self._finish(at, files, positions.pop(at, None))
                     with self._changed:
                         del self._files[at], self._handed[at]
                         self._changed.notify_all()
@@ -339,6 +339,10 @@ class _Writer:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+
+    def _written(self, at: int) -> bool:
+        """Whether all files of a checkpoint are on the disk; it may even be complete, and forgotten."""
+        return at not in self._handed or len(self._files.get(at, ())) == self._stages
 
     def _complete(self, but: int) -> list[int]:
         return [at for at, handed in self._handed.items() if handed == self._stages and at != but]
