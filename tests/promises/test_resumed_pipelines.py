@@ -38,6 +38,9 @@ class InMemory:
     recorder: CutRecorder
     copies: dict[int, SavedTensors] = field(factory=dict)
 
+    def may_pass(self, _micro_batch: int) -> bool:
+        return True
+
     def due(self, micro_batch: int) -> bool:
         return micro_batch == self.at
 
@@ -89,11 +92,9 @@ def resumed(case: Case, at: int) -> tuple[dict[str, str], dict[str, str]]:
 def test_a_cut_in_the_middle(name):
     case = COMPUTED[name]
     program = case.built().programs[0]
-    for offset in (2, 3):
-        at = aligned(EPOCH * MICRO_BATCHES + offset, MICRO_BATCHES, program.accumulation, program.flush)
-        if at % MICRO_BATCHES:
-            uninterrupted, again = resumed(case, at)
-            assert again == uninterrupted
+    at = EPOCH * MICRO_BATCHES + 2 + len(name) % 2
+    uninterrupted, again = resumed(case, aligned(at, MICRO_BATCHES, program.accumulation, program.flush))
+    assert again == uninterrupted
 
 
 @pytest.mark.parametrize("name", [next(name for name in COMPUTED if "lockstep" in name and "accumulation=4" in name)])
