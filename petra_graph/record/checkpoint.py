@@ -3,7 +3,7 @@
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
         stage-003.safetensors                what stage 3 holds (`executor.stage_state`), and its messages in flight
         stage-003.replica-1.safetensors      the same of another replica
-        manifest.json                        position, versions, and each file's size and digest; written last
+        manifest.json                        position, versions, each file's size and digest, and its own; written last
 
 A folder is written under another name, each file with its own process's `fsync`, and renamed when its manifest is on the disk.
 Nothing in it is pickled. A reader checks the format, the versions, and every file's digest before it loads anything, so a file
@@ -34,6 +34,7 @@ FOLDER = "checkpoints"
 _DIGITS = 12
 _MANIFEST = "manifest.json"
 _FACTS = "petra-graph"
+_DIGEST = "sha256"
 _WRITING, _REMOVING = ".writing", ".removing"
 
 
@@ -121,7 +122,8 @@ def finish(directory: Path, manifest: Manifest) -> None:
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
     path = folder / _MANIFEST
     try:
-        path.write_text(json.dumps(asdict(manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        values = asdict(manifest)
+        path.write_text(json.dumps({**values, _DIGEST: _digest_of(values)}, indent=2) + "\n", encoding="utf-8")
         _sync(path)
         _sync(folder)
         if named.exists():  # A run that went back to an earlier checkpoint comes here again.
@@ -174,6 +176,8 @@ def read_manifest(directory: Path, at: int) -> Manifest:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] != FORMAT:
             raise Damaged(f"its format is {values['format']!r}, and this petra-graph reads format {FORMAT}")
+        if values.pop(_DIGEST) != _digest_of(values):
+            raise Damaged(f"{_MANIFEST} is damaged: its digest is not its own")
         found = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
         raise Damaged(f"{_MANIFEST} cannot be read: {error.strerror or error}") from None
@@ -263,6 +267,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
     folder.rename(removed)
     shutil.rmtree(removed, ignore_errors=True)
+
+
+def _digest_of(values: Mapping[str, Any]) -> str:
+    """Return the digest of a manifest's values, which JSON's readers and writers keep."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _finite(tensors: Mapping[str, Tensor]) -> bool:

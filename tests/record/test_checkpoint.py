@@ -111,15 +111,26 @@ def of_two_moments_with_its_digest(directory):
     manifest = json.loads((folder_of(directory, 7) / "manifest.json").read_text())
     other = json.loads((folder_of(directory, 8) / "manifest.json").read_text())
     manifest["files"][0] = other["files"][0]
-    (folder_of(directory, 7) / "manifest.json").write_text(json.dumps(manifest))
+    signed(folder_of(directory, 7) / "manifest.json", manifest)
+
+
+def signed(path, values):
+    """Write a manifest whose digest is right."""
+    values.pop("sha256", None)
+    path.write_text(json.dumps({**values, "sha256": checkpoint._digest_of(values)}))
 
 
 def manifest_with(**values):
     def change(directory):
         path = folder_of(directory, 7) / "manifest.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+        signed(path, {**json.loads(path.read_text()), **values})
 
     return change
+
+
+def flipped_digit(directory):
+    path = folder_of(directory, 7) / "manifest.json"
+    path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 3'))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +147,7 @@ def manifest_with(**values):
         (manifest_with(format=FORMAT + 1), f"its format is {FORMAT + 1}, and this petra-graph reads format {FORMAT}"),
         (manifest_with(at=9), "manifest.json is of forward 9"),
         (manifest_with(more=1), "manifest.json is damaged: TypeError"),
+        (flipped_digit, "manifest.json is damaged: its digest is not its own"),
     ],
 )
 def test_what_is_damaged_is_refused_with_its_reason(tmp_path, damage, reason):
