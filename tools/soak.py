@@ -32,6 +32,7 @@ _EVERY_SECONDS = 2.0
 @click.option("--every", help="Interval between checkpoints, as in `10 s`. Default: none are written.")
 @click.option("--settle", default=60.0, show_default=True, help="Seconds to leave out at the beginning.")
 def main(minutes: float, processes: int, spec: str | None, every: str | None, settle: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever started this may ignore it, and processes inherit that
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = Path(spec).resolve() if spec else folder / "soak.toml"
