@@ -11,13 +11,14 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
-from petra_graph.catalog.datasets.files import expanded, file_error, find_folder
+from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.registry.contracts import DataSet
 
@@ -50,6 +51,7 @@ def fashion_mnist(options: FashionMnistOptions) -> DataSet:
         _download(root)
     suffix = next((suffix for suffix in map(_suffix, candidates) if suffix is not None), "")
     folder = find_folder("fashion-mnist", candidates, [name + suffix for name in _FILES], hint=_HINT)
+    check_official(folder, _digests(), hint=_HINT)
     train, test = (_split(folder / f"{images}{suffix}", folder / f"{labels}{suffix}") for images, labels in _SPLITS)
     return image_data_set(
         train, test, facts=FASHION_MNIST.facts(options), crop_padding=options.crop_padding, flip=options.flip
@@ -97,6 +99,13 @@ def _split(images: Path, labels: Path) -> tuple[NDArray[np.uint8], NDArray[np.in
 def _suffix(folder: Path) -> str | None:
     """Return the ending of the files' names in `folder`; None where a file is missing."""
     return next((end for end in ("", ".gz") if all((folder / f"{name}{end}").is_file() for name in _FILES)), None)
+
+
+def _digests() -> Mapping[str, str]:
+    """Return the MD5 digest of each published file, as torchvision knows them."""
+    from torchvision.datasets import FashionMNIST
+
+    return dict(FashionMNIST.resources)
 
 
 def _download(root: Path) -> None:

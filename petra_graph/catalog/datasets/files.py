@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from hashlib import file_digest, md5
 from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError
@@ -55,6 +56,37 @@ def find_folder(name: str, candidates: Iterable[Path], needs: Iterable[str], *, 
         else:
             lacks.append(f"{folder} lacks {listed(missing)}")
     raise file_error(f"the files of {name} are not there: {'; '.join(lacks)}", hint)
+
+
+def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> None:
+    """Refuse a damaged copy of published files.
+
+    Files with the names of published ones may be anyone's own. Where one of them is the published one by its digest, the others
+    must be, too.
+
+    Args:
+        folder: of the files.
+        published: the MD5 digest of each file, by its name.
+        hint: the source of the files.
+
+    Raises:
+        SpecError: some are the published ones, and another one is not.
+    """
+    found = {name: _md5(folder / name) for name in published if (folder / name).is_file()}
+    wrong = [name for name, digest in found.items() if digest != published[name]]
+    if wrong and len(wrong) < len(found):
+        message = (
+            f"{folder / wrong[0]} is damaged: its MD5 digest is {found[wrong[0]]}, and that of the published file is "
+        )
+        raise file_error(f"{message}{published[wrong[0]]}; {len(found) - len(wrong)} files beside it are right", hint)
+
+
+def _md5(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, lambda: md5(usedforsecurity=False)).hexdigest()
+    except OSError:  # whoever reads the file says so
+        return ""
 
 
 def listed(names: Iterable[str], *, most: int = 4) -> str:

@@ -16,7 +16,7 @@ https://image-net.org/download-images.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from petra_graph.catalog.datasets.declared import (
     Cifar100Options,
     ImageNet32Options,
 )
-from petra_graph.catalog.datasets.files import expanded, file_error, find_folder
+from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.registry.contracts import DataSet, DataSetDeclaration
 
@@ -74,6 +74,7 @@ class PickledSet:
         if download and not any(all((folder / file).is_file() for file in needs) for folder in candidates):
             _download(self, root)
         folder = find_folder(self.name, candidates, needs, hint=self.hint)
+        check_official(folder, self.digests, hint=self.hint)
         return image_data_set(
             read_batches([folder / file for file in self.train], self),
             read_batches([folder / file for file in self.test], self),
@@ -81,6 +82,14 @@ class PickledSet:
             crop_padding=options.crop_padding,
             flip=options.flip,
         )
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The MD5 digest of each published file, as torchvision knows them; none of downsampled ImageNet's."""
+        from torchvision import datasets
+
+        known: Any = getattr(datasets, self.torchvision) if self.torchvision else None
+        return {} if known is None else dict([*known.train_list, *known.test_list])
 
 
 def read_batches(paths: Sequence[Path], published: PickledSet) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
