@@ -253,6 +253,7 @@ def checkpoints(dice: random.Random) -> tuple[Made, Read]:
             run="r",
             versions={"torch": "2"},
             pipeline={"stages": [{"nodes": ["a"], "depth": 1}]},
+            optimizer={"name": "sgd", "options": {}},
             folder="/",
             position=position,
             metrics={"test/loss": 0.5},

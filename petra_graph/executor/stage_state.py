@@ -112,8 +112,14 @@ def capture(executor: StageExecutor) -> SavedTensors:
     return saved
 
 
-def restore(executor: StageExecutor, saved: SavedTensors) -> None:
-    """Let a stage of the same nodes hold what was captured."""
+def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool = False) -> None:
+    """Let a stage of the same nodes hold what was captured.
+
+    Args:
+        executor: of the stage, newly built.
+        saved: what was captured.
+        other_options: the optimizer was built with other options than then, which hold.
+    """
     updater, device = executor.updater, torch.device(executor.program.device)
     restore_nodes(executor, saved)
     updater.updates, updater.window = saved.facts["updates"], saved.facts["window"]
@@ -124,11 +130,14 @@ def restore(executor: StageExecutor, saved: SavedTensors) -> None:
             parameter.grad = gradient
     if updater.optimizer is not None:
         for group, values in zip(updater.optimizer.param_groups, saved.facts["groups"], strict=True):
-            group |= {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+            before = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+            group |= {key: value for key, value in before.items() if not (other_options and key in group)}
     if executor.versions is not None:
         versions, of = saved.facts["versions"], dict(saved.facts["versions"]["of"])
-        numbers = {int(name.split("/")[1]) for name in saved.tensors if name.startswith("versions/")}
-        copies = {number: _version(executor, saved, number, device) for number in sorted(numbers)}
+        copies = {
+            int(number): {node: _version(saved, f"versions/{number}/{node}/", device) for node in nodes}
+            for number, nodes in versions["copies"].items()
+        }
         executor.versions.restore(versions["current"], of, copies)
     for node, runner in _runners(executor):
         for micro_batch in saved.facts["inputs"][node]:
@@ -164,7 +173,11 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:
     if executor.versions is not None:
         current, version_of, copies = executor.versions.state()
-        saved.facts["versions"] = {"current": current, "of": [list(pair) for pair in version_of.items()]}
+        saved.facts["versions"] = {
+            "current": current,
+            "of": [list(pair) for pair in version_of.items()],
+            "copies": {str(version): list(nodes) for version, nodes in copies.items()},
+        }
         for version, nodes in copies.items():
             for node, parameters in nodes.items():
                 for key, tensor in parameters.items():
@@ -184,6 +197,10 @@ _TENSOR_HERE, _TENSOR_ON_HOST = {"tensor": "on the stage's device"}, {"tensor": 
 
 
 def _capture_optimizer(saved: SavedTensors, executor: StageExecutor, optimizer: torch.optim.Optimizer) -> None:
+    own = {id(parameter) for _, parameter in _parameters(executor.modules)}
+    if others := [key for key in optimizer.state if id(key) not in own]:
+        message = f"the optimizer {type(optimizer).__name__} cannot be written to a checkpoint: it keeps state of {others[0]!r}"
+        raise RunFailed(message, hint="optimizers keep state of parameters, and plain values in their groups")
     states: Facts = {}
     for name, parameter in _parameters(executor.modules):
         if parameter not in optimizer.state:
@@ -260,18 +277,13 @@ def _restore_input(runner: SegmentRunner, micro_batch: int, kept: EncodedTensors
             runner.rebuild(micro_batch, tuple(value for value in kept if isinstance(value, Tensor)))
 
 
-def _version(
-    executor: StageExecutor, saved: SavedTensors, version: int, device: torch.device
-) -> Mapping[str, Mapping[str, Tensor]]:
-    found: dict[str, dict[str, Tensor]] = {}
-    for name in saved.tensors:
-        kind, number, *_ = name.split("/")
-        if kind != "versions" or number != str(version):
-            continue
-        node = next(node for node in executor.modules if name.startswith(f"versions/{version}/{node}/"))
+def _version(saved: SavedTensors, prefix: str, device: torch.device) -> Mapping[str, Tensor]:
+    """Return the parameters of one node in one version."""
+    found: dict[str, Tensor] = {}
+    for name in [name for name in saved.tensors if name.startswith(prefix)]:
         tensor = saved.get(name, device)
         assert isinstance(tensor, Tensor)
-        found.setdefault(node, {})[name.removeprefix(f"versions/{version}/{node}/")] = tensor
+        found[name.removeprefix(prefix)] = tensor
     return found
 
 

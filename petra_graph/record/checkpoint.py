@@ -68,6 +68,8 @@ class Manifest:
     """Of the libraries that the bits depend on."""
     pipeline: Mapping[str, Any]
     """The method and the stages: with the same ones, a run goes on to the bit."""
+    optimizer: Mapping[str, Any]
+    """Its name and options."""
     folder: str
     """Of the specification as it was given, where modules of blocks may lie."""
     position: Mapping[str, Any]
@@ -126,10 +128,13 @@ def finish(directory: Path, manifest: Manifest) -> None:
         path.write_text(json.dumps({**values, _DIGEST: _digest_of(values)}, indent=2) + "\n", encoding="utf-8")
         _sync(path)
         _sync(folder)
+        old = named.with_name(f".{named.name}{_REMOVING}")
         if named.exists():  # A run that went back to an earlier checkpoint comes here again.
-            _remove(named)
+            shutil.rmtree(old, ignore_errors=True)
+            named.rename(old)
         folder.rename(named)
         _sync(named.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 
@@ -156,7 +161,11 @@ def keep_only(directory: Path, kept: Sequence[int]) -> None:
 def remove_unfinished(directory: Path) -> None:
     """Remove what a run that was killed has left half-written."""
     for folder in (directory / FOLDER).glob(".*"):
-        shutil.rmtree(folder, ignore_errors=True)
+        named = folder.with_name(folder.name.removeprefix(".").removesuffix(_REMOVING))
+        if folder.name.endswith(_REMOVING) and (folder / _MANIFEST).exists() and not named.exists():
+            folder.rename(named)  # killed while another one took its place
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def numbers(directory: Path) -> list[int]:

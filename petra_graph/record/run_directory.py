@@ -11,6 +11,7 @@ runs/20260131T120000Z-NAME-3f9a1c/
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -52,6 +53,23 @@ def create_run_directory(parent: str, name: str) -> Path:
             ) from error
         else:
             return directory
+
+
+def lock(directory: Path) -> int | None:
+    """Let this process alone write a run's directory, until it ends; return the descriptor that holds the lock.
+
+    Raises:
+        RunFailed: another process writes it.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        message = f"another process writes the run {directory}"
+        raise RunFailed(message, hint="wait until it has ended, or stop it") from None
+    except OSError:  # a file system without locks
+        return None
+    return descriptor
 
 
 def run_directory(parent: str, name: str) -> Path | None:

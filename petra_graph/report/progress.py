@@ -155,7 +155,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
             f"{summary['samples_per_second']:,} samples/s; the plan said {planned:,}, from a {source}{measures}"
         )
     lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
-    if summary["status"] == "interrupted":
+    if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
         lines.append(f"go on with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")
     return lines

@@ -20,7 +20,7 @@ from queue import Queue
 from threading import Condition, Thread
 from typing import Any
 
-from attrs import asdict, define, field
+from attrs import asdict, define, evolve, field
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
@@ -38,7 +38,7 @@ from petra_graph.spec.model import CheckpointSpec
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolve import pipeline_of
+from petra_graph.training.resolve import optimizer_of, pipeline_of
 
 LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
 _LOOK_SECONDS = 0.05
@@ -64,6 +64,8 @@ class Checkpoints:
     size: int = 1
     records: bool = True
     """This process writes the manifests."""
+    folder: str
+    """Of the run's first specification."""
     resumed_at: int | None = None
     plan: CutPlan = field(init=False)
     written: list[int] = field(factory=list, init=False)
@@ -77,7 +79,7 @@ class Checkpoints:
     _writer: _Writer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.plan = CutPlan.of(self.prepared)
+        self.plan = evolve(CutPlan.of(self.prepared), since=self.trainer.since)
         self._latest = time.monotonic(), self.resumed_at or 0
         stages, waits = len(self.trainer.executors), not self._spec.asynchronous
         self._writer = _Writer(self._write, self._finish, stages=stages, waits=waits)
@@ -197,14 +199,15 @@ class Checkpoints:
             run=self.directory.name,
             versions={name: version(name) for name in LIBRARIES},
             pipeline=pipeline_of(self.prepared),
+            optimizer=optimizer_of(self.prepared),
             position=position,
             metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
-            folder=self.prepared.checked.loaded.folder,
+            folder=self.folder,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
         self.written.append(at)
-        checkpoint.keep_only(self.directory, kept(self.directory, self._spec))
+        checkpoint.keep_only(self.directory, kept(self.directory, self._spec, at))
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
@@ -225,9 +228,12 @@ class Checkpoints:
         return self.prepared.spec.checkpoint
 
 
-def kept(directory: Path, spec: CheckpointSpec) -> list[int]:
-    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
-    numbers = checkpoint.numbers(directory)
+def kept(directory: Path, spec: CheckpointSpec, latest: int) -> list[int]:
+    """Return the cuts of the checkpoints that stay: the latest ones, and the best one.
+
+    Later ones than the latest are of a future that the run has not taken: it went back behind them, as they were damaged.
+    """
+    numbers = [at for at in checkpoint.numbers(directory) if at <= latest]
     return numbers[: spec.keep] + ([] if spec.best is None else best(directory, spec)[:1])
 
 

@@ -19,6 +19,7 @@ from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import numbers_of
+from petra_graph.training.resume import first_folders
 
 
 def run_on_processes(
@@ -55,20 +56,22 @@ def run_on_processes(
         )
     if path == "-":
         raise SpecError("a spec from the standard input cannot be read by several processes", hint="write it to a file")
-    checked = check_spec(path, overrides, import_local=True)
+    checked = check_spec(path, overrides, import_local=True, folders=() if resume is None else first_folders(resume))
     partition, given = checked.spec.partition, checked.stages
     stages = len(given.stages) if given is not None else partition.stages
     assert isinstance(stages, int), "stages that are not given are a number"
     problems = ProblemCollector(loaded=checked.loaded)
     problems.require(check_processes, stages, max(1, processes // partition.replicas))
     options = [part for override in overrides for part in ("--set", override)]
+    own = False
     for restart in range(max_restarts + 1):
-        what = [path] if resume is None else ["--resume", str(resume)]
-        ended = launch(["run", *what, *options, *flags], processes, numbers_of(checked.spec.checkpoint.signal))
+        what = [path, *options] if resume is None else ["--resume", str(resume), *([] if own else options)]
+        ended = launch(["run", *what, *flags], processes, numbers_of(checked.spec.checkpoint.signal))
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
         created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
-        resume = resume or (created if created is not None and checkpoint.numbers(created) else None)
+        if resume is None and created is not None and checkpoint.numbers(created):
+            resume, own = created, True  # its resolved.toml has the options
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"
         sys.stderr.write(f"restart {restart + 1} of {max_restarts}, from {since}\n")
     if ended.killed:

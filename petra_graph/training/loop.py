@@ -64,8 +64,8 @@ class Trainer:
     """Spent in training, evaluations left out."""
     train: Mapping[str, float] | None = field(default=None, init=False)
     """Means over the latest epoch that was trained to its end."""
-    discards: bool = field(default=False, init=False)
-    """The micro-batches in flight where the run goes on are not there."""
+    since: int = field(default=0, init=False)
+    """The latest forward at which the pipeline filled anew within an epoch, as the micro-batches in flight were discarded."""
     resumed_from: list[int] = field(factory=list, init=False)
     """The forwards behind the checkpoints that the run has gone on from."""
     meters: Meters = field(factory=Meters, init=False)
@@ -122,6 +122,7 @@ class Trainer:
             "evaluates": self._evaluates,
             "micro_batches_per_epoch": len(self.prepared.batches),
             "micro_batches": at,
+            "since": self.since,
             "updates": self.updates,
             "seconds": self.seconds + elapsed,
             "epoch_began": list(self._epoch_began),
@@ -142,7 +143,8 @@ class Trainer:
         self._epoch, self._evaluates = position["epoch"], position["evaluates"]
         self.micro_batches, self.seconds = position["micro_batches"], position["seconds"]
         self._epoch_began = (position["epoch_began"][0], position["epoch_began"][1])
-        self.train, self.discards = position["train"], discards
+        self.train = position["train"]
+        self.since = position["micro_batches"] if discards else position["since"]
         self.resumed_from = [*position["resumed_from"], position["micro_batches"]]
         self.epochs = [EpochEnded(**report) for report in position["epochs"]]
         if meters is not None:
@@ -213,12 +215,13 @@ class Trainer:
             self.listener.trained(epoch, done, meters.means())
 
         micro_batches = range(first, first + len(batches))
+        if self.since > first:
+            micro_batches = range(self.since, micro_batches.stop)
         if at is not None:
             batches = evolve(batches, first=at - first)
-            if self.discards:
-                micro_batches, at = range(at, micro_batches.stop), None
         if self.probe is not None and self.prepared.spec.probe is not None:
-            self.probe.begin(micro_batches, spread(micro_batches, self.prepared.spec.probe.per_epoch), at)
+            chosen = spread(range(first, first + len(batches)), self.prepared.spec.probe.per_epoch)
+            self.probe.begin(micro_batches, chosen, at)
         # An exception that ends the training refers to this frame: without closing, loader processes would live as long.
         self._began = time.perf_counter()
         try:

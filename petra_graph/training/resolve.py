@@ -61,6 +61,12 @@ def pipeline_of(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def optimizer_of(prepared: Prepared) -> dict[str, Any]:
+    """Return the optimizer with its options, as JSON."""
+    table = resolved(prepared).optimizer
+    return {"name": table.name, "options": as_mapping(table.options)}
+
+
 def expanded(checked: CheckedSpec) -> Spec:
     """Return the specification with its architecture written out as nodes, and nothing else decided."""
     return attrs.evolve(checked.spec, architecture=None, graph=written_out(checked.graph, checked.facts))

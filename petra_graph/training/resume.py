@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.schema import as_mapping, flat
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
-from petra_graph.training.resolve import pipeline_of, resolved
+from petra_graph.training.resolve import optimizer_of, pipeline_of, resolved
 
 LATEST = "latest"
 _LISTED = 5
@@ -49,6 +50,14 @@ def directory_of(resume: str, overrides: Iterable[str]) -> Path:
     given = [parse_override(text) for text in overrides]
     parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
     return checkpoint.latest_run(Path((parents or ["runs"])[-1]).expanduser())
+
+
+def first_folders(directory: Path) -> tuple[str, ...]:
+    """Return the folder of a run's first specification, where modules of blocks may lie; () where no checkpoint tells."""
+    for at in checkpoint.numbers(directory):
+        with suppress(Damaged):
+            return (checkpoint.read_manifest(directory, at).folder,)
+    return ()
 
 
 @define(kw_only=True)
@@ -115,6 +124,22 @@ class Resumption:
         ]
         if others:
             raise SpecError([Problem(message=text, hint=hint) for text in others[:_LISTED]])
+        trained = self.manifest.position["epoch"] - 1 + self.manifest.position["evaluates"]
+        then, own = self.manifest.pipeline, pipeline_of(prepared)
+        for what, before, now in (
+            ("micro-batches of", then["batch"], own["batch"]),
+            ("replicas:", then["replicas"], own["replicas"]),
+            ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
+        ):
+            if before != now:
+                raise SpecError(
+                    f"the checkpoint before forward {self.at} has {what} {before}, and the run has {now}", hint
+                )
+        if trained > prepared.spec.run.epochs:
+            raise SpecError(
+                f"the checkpoint before forward {self.at} has {trained} epochs behind it, and run.epochs is {prepared.spec.run.epochs}",
+                hint="resume an earlier one: remove the later checkpoints",
+            )
         before, now = self.manifest.position["micro_batches_per_epoch"], len(prepared.batches)
         if before != now:
             raise SpecError(
@@ -143,7 +168,7 @@ class Resumption:
 
     def same_pipeline(self, prepared: Prepared) -> bool:
         """Whether the stages can hold what was captured."""
-        return bool(json.loads(json.dumps(pipeline_of(prepared))) == self.manifest.pipeline)
+        return bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
 
     def restore(self, prepared: Prepared, scheduler: Scheduler, trainer: Trainer) -> None:
         """Let the stages of this process, its channels and its training loop go on from the checkpoint.
@@ -153,13 +178,14 @@ class Resumption:
         """
         replica = prepared.batches.replica
         exact = self.same_pipeline(prepared)
+        others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == (replica if exact else 0)}
         meters = None
         try:
             if exact:
                 for executor in scheduler.executors:
                     saved = self._read(files[executor.program.index])
-                    restore_at_cut(saved, executor, scheduler)
+                    restore_at_cut(saved, executor, scheduler, other_options=others)
                     meters = saved.facts.get("meters", meters)
             else:
                 meters = self._restore_by_node(scheduler.executors, files)
@@ -204,6 +230,10 @@ class Resumption:
             f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were in flight are "
             "discarded, and the pipeline fills anew; with those of the checkpoint the run would go on to the bit"
         )
+
+
+def _json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _other_versions(manifest: Manifest) -> list[str]:

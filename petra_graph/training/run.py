@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -56,7 +56,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
     """
     rank_info = rank_info_from(os.environ)
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
-    with process.control():
+    with ExitStack() as written, process.control():
         resumption = process.resumption(resume, path, overrides)
         resumed_in = None if resumption is None else resumption.manifest.folder
         prepared = process.join(prepare(path, overrides, process.size, resumed_in))
@@ -69,6 +69,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
             record = process.create_record(prepared, resumption)
             if record is not None:
+                written.callback(record.release)
                 record.write_inputs(prepared)
             since = None if resumption is None else resumption.metrics
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
@@ -82,15 +83,16 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                     changes = [f"--set {text}" for text in overrides] if resume is not None else []
                     listener.started(record.begins(resumption, [*changes, *notes]))
                 interrupted = trainer.run()
+                weights = process.gather_weights(trainer.executors)
+                if metrics is not None and record is not None:
+                    record.write_weights(weights)
                 if interrupted is None:
                     checkpoints.save_done()
                 else:
                     checkpoints.save_halted(scheduler)
                 checkpoints.close()
-                weights = process.gather_weights(trainer.executors)
-                if metrics is not None and record is not None:
+                if metrics is not None:
                     metrics.close()
-                    record.write_weights(weights)
             status = "interrupted" if interrupted else "done"
             summary = None if record is None else record.summarise(status)
             process.leave(interrupted=interrupted is not None)
@@ -149,6 +151,7 @@ class OnlyProcess(Peers):
             directory=self.record.directory,
             trainer=trainer,
             supervisor=self.supervisor,
+            folder=trainer.prepared.checked.loaded.folder if resumption is None else resumption.manifest.folder,
             resumed_at=at,
         )
 

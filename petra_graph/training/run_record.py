@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,9 +17,9 @@ from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.checkpoint import remove_unfinished
+from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.listener import Started
-from petra_graph.record.run_directory import create_run_directory, environment, write_json, write_text
+from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import save_weights
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
@@ -42,6 +43,8 @@ class RunRecord:
     """How far the training came, as the process with the head published it."""
     predicted: Mapping[str, Any] | None = None
     """The plan's figures; None where no plan was made."""
+    lock: int | None = None
+    """Held by the process that records, so that no other one goes on with the run meanwhile."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
@@ -77,6 +80,12 @@ class RunRecord:
     def directory(self) -> Path:
         """The run's directory."""
         return self.run.directory
+
+    def release(self) -> None:
+        """Let another process go on with the run."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
@@ -137,6 +146,7 @@ class RunRecord:
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
             "resumed_from": self.trainer.resumed_from if self.trainer else [],
+            "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
             "weights": None if status == "failed" else "weights.safetensors",
             **more,
@@ -178,9 +188,15 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
         RunFailed: it cannot be created.
     """
     if resumption is None:
-        return RunRecord.create(prepared, processes)
-    remove_unfinished(resumption.directory)
-    return RunRecord.of(resumption.directory, prepared, processes)
+        record = RunRecord.create(prepared, processes)
+    else:
+        record = RunRecord.of(resumption.directory, prepared, processes)
+    record.lock = lock(record.directory)
+    if resumption is not None:
+        remove_unfinished(record.directory)
+        for name in ("failure.txt", "failure.json"):  # of an end that is none any more
+            (record.directory / name).unlink(missing_ok=True)
+    return record
 
 
 def problems_of(error: Exception) -> Iterable[Problem]:

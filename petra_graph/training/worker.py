@@ -77,6 +77,8 @@ class Worker(Peers):
         with requests:
             try:
                 yield
+            except Interrupted:
+                raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 self.failures.fail(error)
 
@@ -103,19 +105,25 @@ class Worker(Peers):
             Interrupted: a launcher starts the run again, although it has stopped at a request.
         """
         world = self.world
+        if world.rank_info.restarts and world.all_attempts.get("interrupted"):
+            raise Interrupted
         if directory is None and world.rank_info.restarts:
-            if world.all_attempts.get("interrupted"):
-                raise Interrupted
             name, spec = world.all_attempts.get("directory"), load(path, overrides).spec
             directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
-            if directory is not None and not checkpoint.numbers(directory):
-                directory = None
         if world.rank == 0:
-            found = None if directory is None else Resumption.find(directory)
-            world.store.set("resume", -1 if found is None else found.at)
+            there = directory is not None and checkpoint.numbers(directory)
+            found = Resumption.find(directory) if directory is not None and there else None
+            world.store.set("resume", None if found is None else [found.directory.name, found.at])
             return found
-        at = world.wait("resume")
-        return None if directory is None or at < 0 else Resumption.find(directory, at)
+        chosen = world.wait_for("resume")
+        if chosen is None:
+            return None
+        if directory is None or directory.name != chosen[0] or chosen[1] not in checkpoint.numbers(directory):
+            raise RunFailed(
+                f"rank {world.rank} on {world.own.host} cannot see the checkpoint of {chosen[0]} before forward {chosen[1]}",
+                hint="runs on several machines go on where all of them share run.directory",
+            )
+        return Resumption.find(directory, chosen[1])
 
     def create_record(self, prepared: Prepared, resumption: Resumption | None) -> RunRecord | None:
         """Create the run directory, or open that of a run that goes on, in the process with the head of the first replica.
@@ -150,6 +158,7 @@ class Worker(Peers):
             rank=self.world.rank,
             size=self.size,
             records=self._records,
+            folder=trainer.prepared.checked.loaded.folder if resumption is None else resumption.manifest.folder,
             resumed_at=None if resumption is None else resumption.skips,
         )
 

@@ -15,6 +15,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.record.listener import Listener
+from petra_graph.record.run_directory import lock
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, small_files, summary_of, weights_bytes
@@ -48,7 +49,7 @@ def without_times(directory: Path) -> list[tuple[object, ...]]:
 def same_run(one: Path, other: Path) -> None:
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
-    timed = {"seconds", "samples_per_second", "directory", "resumed_from", "processes", "predicted"}
+    timed = {"seconds", "samples_per_second", "directory", "resumed_from", "processes", "predicted", "checkpoint"}
     summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
     assert next(summaries) == next(summaries)
 
@@ -188,6 +189,38 @@ def test_a_time_between_checkpoints(spec, uninterrupted):
     same_run(whole, only_run())
 
 
+def test_other_options_of_the_optimizer_hold(spec):
+    run(spec, (), At("trained 1/5"))
+    for name, settings in (("same", ()), ("other", ("--set", "optimizer.options.momentum=0.1"))):
+        shutil.copytree(only_run(), name)
+        assert resume(name, *settings) == 0
+    assert weights_bytes("same") != weights_bytes("other")
+
+
+def test_interrupted_again_after_other_stages(spec):
+    """The windows of that epoch are counted from where the pipeline filled anew."""
+    run(spec, ["run.epochs=2"], At("trained 1/5"))
+    others = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
+    for name in ("whole", "again"):
+        shutil.copytree(only_run(), name)
+    assert resume("whole", *others) == 0
+    overrides = [text for text in others if text != "--set"]
+    ended = run("again/resolved.toml", overrides, At("trained 1/9"), Path("again"))
+    assert ended.interrupted is not None
+    assert resume("again") == 0
+    assert weights_bytes("again") == weights_bytes("whole")
+
+
+def test_one_process_alone_goes_on_with_a_run(spec, capsys):
+    run(spec, (), At("trained 1/5"))
+    descriptor = lock(only_run())
+    assert descriptor is not None
+    assert resume() == 1
+    assert "another process writes the run" in capsys.readouterr().err
+    os.close(descriptor)
+    assert resume() == 0
+
+
 def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     whole = uninterrupted("run.epochs=4", "checkpoint.every=1 epoch")
     run(spec, ["checkpoint.every=1 epoch"], Listener())
@@ -303,7 +336,11 @@ def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (["data.batch=64"], "an epoch had 11 micro-batches at the checkpoint before forward"),
+        (["data.batch=64"], "has micro-batches of 128, and the run has 64"),
+        (["data.batch=127"], "has micro-batches of 128, and the run has 127"),
+        (["data.options.test_share=0.5"], "an epoch had 11 micro-batches at the checkpoint before forward"),
+        (["optimizer.name=adamw"], "has the optimizer sgd, and the run has adamw"),
+        (["run.epochs=0"], "run.epochs"),
         (["graph.node.head.name=top", "partition.stages=per-block"], "is of another network: head, top differ"),
         (["graph.node.stem.options.features=14"], "node stem has 1560 parameters there, and 1820 here"),
     ],

@@ -5,6 +5,8 @@ The cuts lie in the middle of an epoch, most of them in the middle of a window, 
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from attrs import define, field
 
@@ -13,6 +15,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder, restore_at_cut
+from tests.support import same_bits_cases
 from tests.support.same_bits_cases import (
     BATCH,
     CASES,
@@ -94,6 +97,20 @@ def test_a_cut_in_the_middle(name):
     program = case.built().programs[0]
     at = EPOCH * MICRO_BATCHES + 2 + len(name) % 2
     uninterrupted, again = resumed(case, aligned(at, MICRO_BATCHES, program.accumulation, program.flush))
+    assert again == uninterrupted
+
+
+LONG = 14
+"""Micro-batches of an epoch in which the deepest stage, of depth 13, comes to its backwards."""
+STORED = [name for name in COMPUTED if "pipedream" in name or "delayed" in name or "lockstep" in name]
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_cut_with_a_full_pipeline(name, monkeypatch):
+    """Older versions of parameters are in use, of nodes without any too."""
+    for module in (sys.modules[__name__], same_bits_cases):
+        monkeypatch.setattr(module, "MICRO_BATCHES", LONG)
+    uninterrupted, again = resumed(COMPUTED[name], EPOCH * LONG + LONG - 3)
     assert again == uninterrupted
 
 

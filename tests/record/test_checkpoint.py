@@ -34,6 +34,7 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         run="run",
         versions={},
         pipeline={},
+        optimizer={},
         folder="",
         position={"epoch": 1},
         metrics={},

@@ -70,6 +70,7 @@ def test_the_summary(spec):
         "stages": 4,
         "processes": 1,
         "resumed_from": [],
+        "checkpoint": None,
         "parameters": 65 * 24 + 2 * (13 * 12 + 13 * 12) + 25 * 10,
         "precision": {
             "compute": "float32",

@@ -101,7 +101,11 @@ class _Training:
         self.epochs += 1
         data = list(self.prepared.training_batches(0))
         checkpoints = Checkpoints(
-            prepared=self.prepared, directory=self.directory, trainer=self.trainer, supervisor=SingleProcess()
+            prepared=self.prepared,
+            directory=self.directory,
+            trainer=self.trainer,
+            supervisor=SingleProcess(),
+            folder="",
         )
         if self.way != "none":
             checkpoints.supervisor.announced_cuts.add(micro_batches.start + length // 2)

@@ -81,9 +81,18 @@ class CutRecorder:
             self._passing[stage] = [passing for passing in self._passing[stage] if passing.missing]
 
 
-def restore_at_cut(saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler) -> None:
-    """Let a stage hold what it held at a cut, and let the messages in flight there be received first."""
-    restore(executor, saved)
+def restore_at_cut(
+    saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler, *, other_options: bool = False
+) -> None:
+    """Let a stage hold what it held at a cut, and let the messages in flight there be received first.
+
+    Args:
+        saved: the stage's copy.
+        executor: of the stage.
+        scheduler: of its process.
+        other_options: as in `restore`.
+    """
+    restore(executor, saved, other_options=other_options)
     device, messages = torch.device(executor.program.device), saved.facts["messages"]
     for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
         producer, consumer, _ = messages[index]

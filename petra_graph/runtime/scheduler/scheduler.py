@@ -136,6 +136,7 @@ class Scheduler:
         except Interrupted:
             stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
             self.halted = Cut(micro_batches=micro_batches, at=stopped.micro_batch)
+            self._status.ends()
             raise
         if replicas is not None:
             last = Action("update", micro_batches[-1])
