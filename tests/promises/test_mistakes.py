@@ -41,7 +41,7 @@ def test_misspelt_table(validate):
         """\
 a.toml:24:2: unknown key "metod" in the specification
     [metod]
-    help: did you mean 'method'? allowed: architecture, data, graph, loss, lr_schedule, method, name, optimizer, \
+    help: did you mean 'method'? allowed: architecture, checkpoint, data, graph, init, loss, lr_schedule, method, name, optimizer, \
 partition, precision, probe, run
 """,
     )

@@ -23,10 +23,16 @@ def test_a_summary():
 
 
 def test_a_summary_of_a_run_without_an_evaluation():
-    assert summary_lines(SUMMARY | {"status": "interrupted", "epochs": 0, "test": None}) == [
+    interrupted = SUMMARY | {"status": "interrupted", "epochs": 0, "test": None, "checkpoint": None}
+    assert summary_lines(interrupted) == [
         "quickstart: interrupted (epochs: 0, micro-batches: 4,400)",
         "results: runs/x",
     ]
+
+
+def test_how_an_interrupted_run_goes_on():
+    lines = summary_lines(SUMMARY | {"status": "interrupted", "checkpoint": 4400, "directory": "my runs/x"})
+    assert "go on with: petra-graph run --resume 'my runs/x'" in lines
 
 
 def test_predicted_beside_measured():
