@@ -18,7 +18,7 @@ from tests.support.processes import environment
 from tests.support.runs import events, only_run, summary_of, weights_bytes
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-EPOCHS = 80
+EPOCHS = 50
 EVERY = ("--set", "checkpoint.every=10 updates")
 
 
@@ -85,7 +85,7 @@ def test_other_numbers_of_processes(folder):
 
 def test_replicas(folder):
     """Each replica's stages have statistics, inputs and random keys of their own."""
-    replicas = ("--set", "partition.replicas=2", "--set", "run.epochs=60")
+    replicas = ("--set", "partition.replicas=2", "--set", "run.epochs=30")
     with alone(*RUN, *EVERY, *replicas, "--processes", "4", "--max-restarts", "3") as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
         os.kill(children(launcher.process.pid)[2], signal.SIGKILL)
