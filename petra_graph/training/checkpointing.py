@@ -5,19 +5,14 @@
     files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
 
 A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.checkpoint`.
-
-Decision: at most one checkpoint is being written. Where a stage comes to the next cut before, it waits, so that copies need no
-more than the memory of one checkpoint.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from queue import Queue
-from threading import Condition, Thread
 from typing import Any
 
 from attrs import asdict, define, evolve, field
@@ -35,19 +30,16 @@ from petra_graph.runtime.scheduler.context import Supervisor
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import CheckpointSpec
+from petra_graph.training.checkpoint_writer import CheckpointWriter
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.rank_agreement import LIBRARIES
 from petra_graph.training.resolve import optimizer_of, pipeline_of
 
-LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
 _LOOK_SECONDS = 0.05
 _NEWS_SECONDS = 0.75
 """Within which every process learns of a cut: a few heartbeats."""
-
-
-Write = Callable[[int, SavedTensors], StageFile]
-Finish = Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None]
 
 
 @define(eq=False, kw_only=True)
@@ -68,21 +60,19 @@ class Checkpoints:
     """Of the run's first specification."""
     resumed_at: int | None = None
     plan: CutPlan = field(init=False)
-    written: list[int] = field(factory=list, init=False)
-    """Cuts of the checkpoints that this run has completed, in the process that records."""
     seconds: float = field(default=0.0, init=False)
     """For which the training was held up."""
     _latest: tuple[float, int] = field(default=(0.0, 0), init=False)
     """Time and forward of the latest announcement, or of the beginning."""
     _own_cut: int | None = field(default=None, init=False)
     _recorder: CutRecorder = field(init=False)
-    _writer: _Writer = field(init=False)
+    _writer: CheckpointWriter = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.plan = evolve(CutPlan.of(self.prepared), since=self.trainer.since)
         self._latest = time.monotonic(), self.resumed_at or 0
         stages, waits = len(self.trainer.executors), not self._spec.asynchronous
-        self._writer = _Writer(self._write, self._finish, stages=stages, waits=waits)
+        self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
         self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
@@ -206,7 +196,6 @@ class Checkpoints:
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
-        self.written.append(at)
         checkpoint.keep_only(self.directory, kept(self.directory, self._spec, at))
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
@@ -248,111 +237,3 @@ def best(directory: Path, spec: CheckpointSpec) -> list[int]:
         except (checkpoint.Damaged, KeyError):
             continue
     return sorted(values, key=lambda at: values[at] if smallest else -values[at])
-
-
-class _Writer:
-    """Writes the copies of one checkpoint after another, in a thread of its own."""
-
-    def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
-        """Begin with nothing to write.
-
-        Args:
-            write: writes a stage's file.
-            finish: called with a cut's files of this process, and with the training's position where the head is here.
-            stages: of this process.
-            waits: whether `put` returns only when the files of a checkpoint are written.
-        """
-        self._write_stage, self._finish, self._stages, self._waits = write, finish, stages, waits
-        self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
-        self._changed = Condition()
-        self._reached: dict[int, set[int]] = {}
-        """Stages that have come to a cut; the latest cuts."""
-        self._handed: dict[int, int] = {}
-        """Stages of each checkpoint under way whose copies are complete."""
-        self._files: dict[int, list[StageFile]] = {}
-        self._error: BaseException | None = None
-        self._thread: Thread | None = None
-
-    def admit(self, at: int, stage: int) -> bool:
-        """Wait until a stage may copy its state at a cut; return whether it has not done so before.
-
-        Where all stages have passed an earlier cut, its checkpoint is written first; nothing behind a cut is needed for that, so
-        no process can wait for ever.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
-            self._check()
-            stages = self._reached.setdefault(at, set())
-            for old in [old for old in self._reached if old < at and old not in self._handed]:
-                del self._reached[old]
-            if stage in stages:
-                return False
-            stages.add(stage)
-            return True
-
-    def put(self, at: int, saved: SavedTensors) -> None:
-        """Have a stage's file written.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
-        """
-        with self._changed:
-            self._check()
-            self._handed[at] = self._handed.get(at, 0) + 1
-            last = self._handed[at] == self._stages
-        if self._thread is None:
-            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
-            self._thread.start()
-        self._queue.put((at, saved))
-        if self._waits and last:
-            with self._changed:
-                self._changed.wait_for(lambda: self._error is not None or self._written(at))
-                self._check()
-
-    def close(self) -> None:
-        """Return when all is written.
-
-        Raises:
-            RunFailed: it cannot be.
-        """
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-        self._check()
-
-    def _serve(self) -> None:
-        try:
-            positions: dict[int, Mapping[str, Any]] = {}
-            while (item := self._queue.get()) is not None:
-                at, saved = item
-                file = self._write_stage(at, saved)
-                if "position" in saved.facts:
-                    positions[at] = saved.facts["position"]
-                with self._changed:
-                    files = self._files.setdefault(at, [])
-                    files.append(file)
-                    self._changed.notify_all()
-                del item, saved
-                if len(files) == self._stages:
-                    self._finish(at, files, positions.pop(at, None))
-                    with self._changed:
-                        del self._files[at], self._handed[at]
-                        self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001  the training's thread raises it
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    def _written(self, at: int) -> bool:
-        """Whether all files of a checkpoint are on the disk; it may even be complete, and forgotten."""
-        return at not in self._handed or len(self._files.get(at, ())) == self._stages
-
-    def _complete(self, but: int) -> list[int]:
-        return [at for at, handed in self._handed.items() if handed == self._stages and at != but]
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error

@@ -27,7 +27,8 @@ from petra_graph.training.resolve import resolved
 
 _SHOWN = 12
 """Digits of a digest."""
-_LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
+LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
+"""Of whose versions the bits depend."""
 
 
 def agree(world: World, prepared: Prepared) -> None:
@@ -59,7 +60,7 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
     spec = resolved(prepared)
     data = prepared.data
     return {
-        **{f"{name}'s version": version(name) for name in _LIBRARIES},
+        **{f"{name}'s version": version(name) for name in LIBRARIES},
         **dict(_code_of_plugins(prepared.checked)),
         **_weights(prepared),
         "the process of each stage": str(prepared.ranks),

@@ -113,10 +113,10 @@ class Worker(Peers):
         if world.rank == 0:
             there = directory is not None and checkpoint.numbers(directory)
             found = Resumption.find(directory) if directory is not None and there else None
-            world.store.set("resume", None if found is None else [found.directory.name, found.at])
+            world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found
-        chosen = world.wait_for("resume")
-        if chosen is None:
+        chosen = world.wait("resume")
+        if not chosen:
             return None
         if directory is None or directory.name != chosen[0] or chosen[1] not in checkpoint.numbers(directory):
             raise RunFailed(

@@ -18,7 +18,16 @@ from petra_graph.record.listener import Listener
 from petra_graph.record.run_directory import lock
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.run import run
-from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, small_files, summary_of, weights_bytes
+from tests.support.runs import (
+    MICRO_BATCHES,
+    SPEC,
+    events,
+    only_run,
+    small_files,
+    summary_of,
+    weights_bytes,
+    without_times,
+)
 
 EPOCHS = 3
 BLOCK = """\
@@ -38,12 +47,6 @@ class Mine(AdditiveCoupling):
 @pytest.fixture
 def spec(write):
     return write("small.toml", SPEC.replace("epochs = 2", f"epochs = {EPOCHS}"))
-
-
-def without_times(directory: Path) -> list[tuple[object, ...]]:
-    """A run's events, but for times and throughput."""
-    found = [event for event in events(directory) if event["name"] != "samples_per_second"]
-    return [(event["epoch"], event["step"], event["name"], event["value"]) for event in found]
 
 
 def same_run(one: Path, other: Path) -> None:

@@ -15,7 +15,7 @@ from petra_graph.cli.main import main
 from petra_graph.record import checkpoint
 from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, until
 from tests.support.processes import environment
-from tests.support.runs import events, only_run, summary_of, weights_bytes
+from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 EPOCHS = 50
@@ -28,11 +28,6 @@ def folder(shared_folder):
     text = SPEC.replace("epochs = 2", f"epochs = {EPOCHS}").replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
     (shared_folder / "shared.toml").write_text(text.replace("[optimizer]", "accumulation = 3\n[optimizer]"))
     return shared_folder
-
-
-def without_times(directory: Path) -> list[tuple[object, ...]]:
-    found = [event for event in events(directory) if event["name"] != "samples_per_second"]
-    return [(event["epoch"], event["step"], event["name"], event["value"]) for event in found]
 
 
 def as_if_nothing_had_happened() -> None:

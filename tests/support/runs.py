@@ -62,6 +62,12 @@ def events(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
 
 
+def without_times(directory: Path) -> list[tuple[Any, ...]]:
+    """A run's events, but for times and throughput."""
+    found = [event for event in events(directory) if event["name"] != "samples_per_second"]
+    return [(event["epoch"], event["step"], event["name"], event["value"]) for event in found]
+
+
 def summary_of(directory: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((directory / "summary.json").read_text())
     return found

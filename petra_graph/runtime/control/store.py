@@ -51,13 +51,6 @@ class RunStore:
         """Return a value, None where there is none."""
         return self._opened(name, self._torch_store.get(name)) if self._torch_store.check([name]) else None
 
-    def has(self, name: str) -> bool:
-        """Whether there is a value, which this run's processes have written."""
-        if not self._torch_store.check([name]):
-            return False
-        signature, _, text = self._torch_store.get(name).decode("utf-8", "replace").partition(" ")
-        return signature.isascii() and hmac.compare_digest(signature, self._signature(name, text))
-
     def wait(self, name: str, seconds: float, otherwise: str) -> Any:
         """Wait for a value.
 

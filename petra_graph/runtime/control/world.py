@@ -127,13 +127,6 @@ class World:
             time.sleep(_LOOK_SECONDS)
         return value
 
-    def wait_for(self, name: str) -> Any:
-        """Return a value that another process sets, which may be None."""
-        while not self.store.has(name):
-            self.check()
-            time.sleep(_LOOK_SECONDS)
-        return self.store.get(name)
-
     def wait_for_all(self, where: str, seconds: float = inf) -> None:
         """Return when every process has come to this point.
 
