@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,14 @@ import pytest
 import torch
 from hypothesis import settings
 
+from petra_graph.runtime.control.start_up import REQUESTS
 from tests.support import ROOT
 
 torch.set_num_threads(1)
+# Whoever started the tests may ignore signals, and processes inherit that; a handler is theirs no more, and does as little.
+for number in REQUESTS:
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 # Processes that tests start find this checkout's package, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 settings.register_profile("shared-machine", deadline=None, derandomize=True, print_blob=True)

@@ -123,7 +123,7 @@ class OnlyProcess(Peers):
             raise failure from error
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """Within the context, a first signal stops all stages before one forward, and a second one stops at once."""
+        """Within the context, a signal stops all stages before one forward, and a second SIGINT stops at once."""
         return stop_requests(self._request, _stop_at_once, heard=(*REQUESTS, *more))
 
     def _request(self, signal_name: str) -> None:

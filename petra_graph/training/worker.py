@@ -6,7 +6,6 @@ weights. A failure anywhere ends all processes (`failure_handling`).
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -67,11 +66,9 @@ class Worker(Peers):
     @contextmanager
     def control(self) -> Iterator[None]:
         """Hand signals and errors on to all processes; a second SIGINT ends this process at once."""
-        # Only SIGINT insists: a launcher may send SIGTERM after it, and other processes hand on their own signals.
         requests = stop_requests(
             self.watchdog.ask,
             lambda: hard_exit(Interrupted.exit_code),
-            insistent=(signal.SIGINT,),
             ends_process=True,  # its launcher may send signals, because another process ended a moment before
         )
         with requests:

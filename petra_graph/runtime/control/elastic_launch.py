@@ -90,7 +90,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
 
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
-    requests = stop_requests(ask, _end, insistent=(signal.SIGINT,), heard=(*REQUESTS, *more))
+    requests = stop_requests(ask, _end, heard=(*REQUESTS, *more))
     with requests, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.

@@ -1,4 +1,4 @@
-"""Signals as requests to stop, SIGINT, SIGTERM and SIGHUP: a first one asks, a second one insists."""
+"""Signals as requests to stop, SIGINT, SIGTERM and SIGHUP: each asks, and a second SIGINT insists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stop_requests(
     request: Callable[[str], None],
     insist: Callable[[], object],
     *,
-    insistent: Collection[int] = REQUESTS,
+    insistent: Collection[int] = (signal.SIGINT,),
     ends_process: bool = False,
     heard: Collection[int] = REQUESTS,
 ) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A first signal asks, a second one insists."""
+"""A signal asks, a second SIGINT insists."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 
 from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.start_up import REQUESTS
 
 
 class Process:
@@ -40,16 +41,9 @@ def test_a_first_signal_is_a_request(number):
     assert process.requests == [number.name]
 
 
-def test_a_second_signal_insists():
-    with Process().handled():
-        os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_only_insistent_signals_count():
+def test_a_second_sigint_insists():
     process = Process()
-    with process.handled(insistent=(signal.SIGINT,)):
+    with process.handled():
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             os.kill(os.getpid(), number)
         with pytest.raises(KeyboardInterrupt):
@@ -58,15 +52,15 @@ def test_only_insistent_signals_count():
 
 
 def test_a_process_that_ends_ignores_further_signals():
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in REQUESTS}
     try:
         with Process().handled(ends_process=True):
             pass
         os.kill(os.getpid(), signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_handlers_are_put_back():
