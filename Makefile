@@ -13,10 +13,10 @@ quickstart: $(STAMP)
 	$(BIN)/petra-graph run specs/quickstart.toml
 
 test: check
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile -m 'not slow and not processes' --hypothesis-profile quick
+	$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m 'not slow and not processes' --hypothesis-profile quick
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -28,6 +28,11 @@ settings.register_profile("quick", settings.get_profile("shared-machine"), max_e
 settings.load_profile("shared-machine")
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with files of slow tests, so that none of them is left for one process at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @contextmanager
 def forgotten_afterwards(folder: Path):
     """Forget modules that were imported from a folder: a test in the same process may have others of their names."""

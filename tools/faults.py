@@ -66,9 +66,11 @@ class Run:
     shared: set[Path] = field(factory=lambda: set(Path("/dev/shm").iterdir()))
     processes: list[subprocess.Popen[bytes]] = field(factory=list)
 
-    def start(self, *arguments: str, file_bytes: int | None = None, **variables: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *arguments: str, text: str = SPEC, file_bytes: int | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
         """Start one process of `petra-graph run`; the system refuses files of more than `file_bytes`."""
-        (self.folder / "faults.toml").write_text(SPEC)
+        (self.folder / "faults.toml").write_text(text)
         with (self.folder / f"said{len(self.processes)}.txt").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "petra_graph", "run", "faults.toml", *arguments],
@@ -168,10 +170,14 @@ def status_of(directory: Path) -> str:
 
 @frozen(kw_only=True)
 class Outcome:
-    """What came of a trial: its description, and what is not as it should be."""
+    """What came of a trial."""
 
     what: str
+    """What was done."""
     faults: tuple[str, ...]
+    """What is not as it should be."""
+    moments: tuple[str, ...] = ()
+    """At which a rank was killed, where that was chosen."""
 
 
 def judged(
@@ -244,36 +250,80 @@ def a_kill(dice: random.Random, processes: int) -> Outcome:
         return judged(run, "SIGKILL to a rank", codes={1}, statuses={"failed"}, says="without a word", lines=1)
 
 
+MOMENTS = ("fill", "drain", "evaluation", "writing")
+_MARKER = '''\
+import os
+import torch
+from petra_graph.blocks import Buffered
+
+
+class Marker(Buffered):
+    """Hands samples on, and writes down where in its epoch the run is: forwards of training since the latest evaluation."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.forwards = 0
+
+    def forward(self, x):
+        if torch.is_grad_enabled():  # a backward's recomputation
+            return (x,)
+        self.forwards = self.forwards + 1 if self.training else 0
+        with open(f"mark.{os.getpid()}", "w") as file:
+            file.write(str(self.forwards))
+        os.replace(file.name, "mark")
+        return (x,)
+'''
+_MARKED = SPEC.replace("[[graph.node]]", '[[graph.node]]\nname = "marker"\nblock = "moments:Marker"\n[[graph.node]]', 1)
+_MICRO_BATCHES, _STAGES = 512 // 16, 7
 _RESUMED = ("--set", "run.epochs=40", "--set", "run.log_every=5", "--set", "optimizer.options.momentum=0.9")
 
 
 def a_resume(dice: random.Random, processes: int) -> Outcome:
-    """Kill ranks again and again, at any moments; the run must end as if nothing had happened."""
-    times = dice.randrange(1, 4)
+    """Kill a rank while the pipeline fills or drains, evaluates, or writes a checkpoint; the run must end as if nothing had happened."""
+    moments = [dice.choice(MOMENTS) for _ in range(dice.randrange(1, 4))]
     with run_in_a_folder() as run:
         every = f"checkpoint.every={dice.choice((7, 25, 60))} updates"
-        launcher = run.start("--processes", str(processes), "--max-restarts", "9", *_RESUMED, "--set", every)
-        killed = 0
-        for _ in range(times):
-            before, end = run.lines_written, time.monotonic() + _LIMIT_SECONDS
-            while run.lines_written < before + 20 and launcher.poll() is None and time.monotonic() < end:
-                time.sleep(0.05)
-            time.sleep(dice.random() * 3)
-            if ranks := run.ranks():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(dice.choice(ranks), signal.SIGKILL)
-                    killed += 1
-        what = f"killed {killed} times, {every}"
-        outcome = judged(run, what, codes={0}, statuses={"done", "failed"})
+        (run.folder / "moments.py").write_text(_MARKER)
+        arguments = ("--processes", str(processes), "--max-restarts", "9", *_RESUMED, "--set", every)
+        launcher = run.start(*arguments, text=_MARKED)
+        hit = []
+        for moment in moments:
+            before = run.lines_written + dice.randrange(20, 80)
+            end = time.monotonic() + _LIMIT_SECONDS
+            while launcher.poll() is None and time.monotonic() < end:
+                if (
+                    run.lines_written >= before
+                    and moment_of(run) == moment
+                    and dice.random() < 0.2
+                    and (ranks := run.ranks())
+                ):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(dice.choice(ranks), signal.SIGKILL)
+                        hit.append(moment)
+                    break
+                time.sleep(0.001)
+        what = f"killed at {', '.join(hit)}; {every}"
+        outcome = judged(run, what, codes={0}, statuses={"done"})
         found = next((result_of(path) for path in run.folder.glob("runs/*") if status_of(path) == "done"), None)
         differs = [] if found == _uninterrupted() else ["other weights or events than those of the uninterrupted run"]
-        return Outcome(what=what, faults=(*outcome.faults, *differs))
+        return Outcome(what=what, faults=(*outcome.faults, *differs), moments=tuple(hit))
+
+
+def moment_of(run: Run) -> str:
+    """Return what a run with a marker does, as well as its files tell; a pipeline that is full returns ""."""
+    if list(run.folder.glob("runs/*/checkpoints/*.partial")):
+        return "writing"
+    forwards = int((run.folder / "mark").read_text())
+    if forwards == 0:
+        return "evaluation"
+    return "fill" if forwards < _STAGES else "drain" if forwards == _MICRO_BATCHES else ""
 
 
 @functools.cache
 def _uninterrupted() -> tuple[bytes, tuple[object, ...]]:
     with run_in_a_folder() as run:
-        run.start(*_RESUMED)
+        (run.folder / "moments.py").write_text(_MARKER)
+        run.start(*_RESUMED, text=_MARKED)
         run.codes()
         (directory,) = run.folder.glob("runs/*")
         return result_of(directory)
@@ -468,6 +518,7 @@ def main(count: int, kinds: tuple[str, ...], processes: tuple[int, ...], seed: i
         signal.signal(number, signal.SIG_DFL)  # whoever started this may ignore them, and processes inherit that
     tried: Counter[tuple[str, int]] = Counter()
     failed: Counter[tuple[str, int]] = Counter()
+    moments: Counter[str] = Counter()
     for many in processes:
         known = ALONE if many == 1 else {**ALONE, **TOGETHER}
         for name, kind in known.items():
@@ -476,12 +527,15 @@ def main(count: int, kinds: tuple[str, ...], processes: tuple[int, ...], seed: i
             for trial in range(count):
                 outcome = kind(random.Random(f"{seed} {name} {many} {trial}"), many)
                 tried[name, many] += 1
+                moments.update(outcome.moments)
                 if outcome.faults:
                     failed[name, many] += 1
                     click.echo(f"{name}, {many} processes, {outcome.what}: {'; '.join(outcome.faults)}")
     click.echo("| kind | processes | tried | failed |\n|---|---|---|---|")
     for (name, many), times in tried.items():
         click.echo(f"| {name} | {many} | {times} | {failed[name, many]} |")
+    if moments:
+        click.echo("killed at: " + ", ".join(f"{moment} {moments[moment]}" for moment in MOMENTS))
     sys.exit(bool(failed))
 
 

@@ -16,7 +16,7 @@ again by the same forward, with running statistics frozen, since the first one h
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -119,6 +119,9 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
         executor: of the stage, newly built.
         saved: what was captured.
         other_options: the optimizer was built with other options than then, which hold.
+
+    Raises:
+        RunFailed: the optimizer groups parameters otherwise than then.
     """
     updater, device = executor.updater, torch.device(executor.program.device)
     restore_nodes(executor, saved)
@@ -129,9 +132,11 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
             assert isinstance(gradient, Tensor)
             parameter.grad = gradient
     if updater.optimizer is not None:
-        for group, values in zip(updater.optimizer.param_groups, saved.facts["groups"], strict=True):
-            before = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-            group |= {key: value for key, value in before.items() if not (other_options and key in group)}
+        own, then = len(updater.optimizer.param_groups), len(saved.facts["groups"])
+        if own != then:
+            message = f"the optimizer {type(updater.optimizer).__name__} has {own} groups of parameters, and had {then}"
+            raise RunFailed(message, hint="resume with the version that it had at the checkpoint")
+        restore_groups(executor, saved.facts["groups"], other_options=other_options)
     if executor.versions is not None:
         versions, of = saved.facts["versions"], dict(saved.facts["versions"]["of"])
         copies = {
@@ -168,6 +173,22 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
                 continue
             state[key] = saved.get(f"optimizer/{name}/{key}", device if value == _TENSOR_HERE else torch.device("cpu"))
         optimizer.state[parameter] = state
+
+
+def restore_groups(executor: StageExecutor, groups: Sequence[Facts], *, other_options: bool) -> None:
+    """Let the groups of a stage's optimizer hold their values again: rates, and whatever the optimizer counts there.
+
+    Args:
+        executor: of the stage.
+        groups: as captured; of other groups than the optimizer's, nothing is restored.
+        other_options: the options that the optimizer was built with hold.
+    """
+    optimizer = executor.updater.optimizer
+    if optimizer is None or len(optimizer.param_groups) != len(groups):
+        return
+    for group, values in zip(optimizer.param_groups, groups, strict=True):
+        before = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        group |= {key: value for key, value in before.items() if not (other_options and key in group)}
 
 
 def _capture_in_flight(saved: SavedTensors, executor: StageExecutor) -> None:

@@ -52,7 +52,7 @@ class CheckpointWriter:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
-            self._check()
+            self.check()
             stages = self._reached.setdefault(at, set())
             for old in [old for old in self._reached if old < at and old not in self._handed]:
                 del self._reached[old]
@@ -68,7 +68,7 @@ class CheckpointWriter:
             RunFailed: a checkpoint could not be written.
         """
         with self._changed:
-            self._check()
+            self.check()
             self._handed[at] = self._handed.get(at, 0) + 1
             last = self._handed[at] == self._stages
         if self._thread is None:
@@ -78,7 +78,16 @@ class CheckpointWriter:
         if self._waits and last:
             with self._changed:
                 self._changed.wait_for(lambda: self._error is not None or self._written(at))
-                self._check()
+                self.check()
+
+    def check(self) -> None:
+        """Return where all goes well.
+
+        Raises:
+            RunFailed: a checkpoint could not be written.
+        """
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """Return when all is written.
@@ -89,7 +98,7 @@ class CheckpointWriter:
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
-        self._check()
+        self.check()
 
     def _serve(self) -> None:
         try:
@@ -120,7 +129,3 @@ class CheckpointWriter:
 
     def _complete(self, but: int) -> list[int]:
         return [at for at, handed in self._handed.items() if handed == self._stages and at != but]
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error

@@ -10,7 +10,8 @@ A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,12 @@ class Checkpoints:
         return micro_batch != self._own_cut or micro_batch in self.supervisor.agreed_cuts
 
     def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward."""
+        """Whether there is a cut before this forward.
+
+        Raises:
+            RunFailed: an earlier checkpoint could not be written.
+        """
+        self._writer.check()
         if micro_batch in {0, self.resumed_at}:
             return False
         return self.plan.due(micro_batch) or micro_batch in self.supervisor.announced_cuts
@@ -103,21 +109,34 @@ class Checkpoints:
         """Copy the state of a stage at a cut.
 
         Raises:
-            RunFailed: an earlier checkpoint could not be written, or the optimizer's state cannot be.
+            RunFailed: a checkpoint could not be written, or the optimizer's state cannot be.
         """
-        began = time.perf_counter()
-        if self._writer.admit(cut.at, executor.program.index):
+        with self._held_up():
+            if not self._writer.admit(cut.at, executor.program.index):
+                return
             facts: dict[str, Any] = {"replica": self.prepared.batches.replica}
             if executor.program.holds_head:
                 facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position(cut.at)}
             self._recorder.reached(executor, cut, facts)
-        self.seconds += time.perf_counter() - began
 
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed."""
-        began = time.perf_counter()
-        self._recorder.received(stage, key, micro_batch, message)
-        self.seconds += time.perf_counter() - began
+        """Copy a message that was in flight at a cut which the stage has passed.
+
+        Raises:
+            RunFailed: a checkpoint could not be written.
+        """
+        with self._held_up():
+            self._recorder.received(stage, key, micro_batch, message)
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """Count the time, and let the watchdog not: nothing is wrong where a disk is slow."""
+        began, status = time.monotonic(), self.supervisor.status
+        self.supervisor.status = None
+        yield
+        now = time.monotonic()
+        self.supervisor.status = None if status is None else evolve(status, since=now)
+        self.seconds += now - began
 
     # --- called by the run --------------------------------------------------------------------------------------------
 

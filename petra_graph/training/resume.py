@@ -19,7 +19,7 @@ from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.stage_state import SavedTensors, restore_nodes
+from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
@@ -188,7 +188,7 @@ class Resumption:
                     restore_at_cut(saved, executor, scheduler, other_options=others)
                     meters = saved.facts.get("meters", meters)
             else:
-                meters = self._restore_by_node(scheduler.executors, files)
+                meters = self._restore_by_node(scheduler.executors, files, other_options=others)
                 self.notes.append(self._discarded(prepared))
         except (Damaged, KeyError) as error:
             raise SpecError(f"the checkpoint before forward {self.at} cannot be used: {error}") from error
@@ -199,26 +199,29 @@ class Resumption:
         return SavedTensors(tensors=tensors, facts=facts)
 
     def _restore_by_node(
-        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile]
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool
     ) -> Mapping[str, Any] | None:
-        """Restore nodes, whichever stage they were in; a stage's update count is the largest of its nodes'."""
+        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates."""
         stage_of = {
             node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
         }
         meters = None
         for executor in executors:
             merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
-            updates = [0]
+            groups: Sequence[Facts] = ()
+            updates = 0
             for index in sorted({stage_of[node] for node in executor.program.nodes}):
                 saved = self._read(files[index])
                 merged.tensors |= saved.tensors
                 for fact in ("optimizer", "strides"):
                     merged.facts[fact] |= saved.facts.get(fact, {})
-                updates.append(saved.facts["updates"])
+                if saved.facts["updates"] >= updates:
+                    updates, groups = saved.facts["updates"], saved.facts.get("groups", groups)
                 if executor.program.holds_head:
                     meters = saved.facts.get("meters", meters)
             restore_nodes(executor, merged)
-            executor.updater.updates = max(updates)
+            restore_groups(executor, groups, other_options=other_options)
+            executor.updater.updates = updates
         return meters
 
     def _discarded(self, prepared: Prepared) -> str:

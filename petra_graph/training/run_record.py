@@ -144,7 +144,7 @@ class RunRecord:
             "train": dict(progress.train) if progress.train else None,
             "test": dict(progress.test) if progress.test else None,
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
-            "samples_per_second": round(samples / progress.seconds, 1) if samples else None,
+            "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
             "resumed_from": self.trainer.resumed_from if self.trainer else [],
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,

@@ -293,6 +293,43 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     assert after["test"]["top1"] > 0.3
 
 
+COUNTING = """\
+from attrs import frozen
+from petra_graph.registry.contracts import OptimizerDeclaration, option
+
+@frozen(kw_only=True)
+class Options:
+    lr: float = option("rate", default=0.1)
+
+COUNTING = OptimizerDeclaration(summary="SGD that counts in its group.", options=Options, build="counting_code:Counting")
+"""
+COUNTING_CODE = """\
+from pathlib import Path
+import torch
+
+class Counting(torch.optim.SGD):
+    def __init__(self, groups, options):
+        super().__init__([{"params": [*groups.decayed, *groups.undecayed], "steps": 0}], lr=options.lr)
+
+    def step(self):
+        super().step()
+        self.param_groups[0]["steps"] += 1
+        with Path("steps").open("a") as file:
+            print(self.param_groups[0]["steps"], len(self.param_groups[0]["params"]), file=file)
+"""
+
+
+def test_under_other_stages_what_an_optimizer_counts_goes_on(write, install):
+    entry = "[petra_graph.optimizers]\ncounting = counting:COUNTING\n"
+    install("counting", entry, counting=COUNTING, counting_code=COUNTING_CODE)
+    text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
+    run(write("small.toml", text), (), At("trained 1/6"))
+    Path("steps").unlink()
+    assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
+    of_second_stage = [line for line in Path("steps").read_text().splitlines() if line.endswith(" 10")]
+    assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
+
+
 def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
     """The mean of the 50 losses behind the cut, against the spread of three seeds that nothing interrupts."""
     longer, every = "run.epochs=10", "run.log_every=1"

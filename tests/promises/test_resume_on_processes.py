@@ -65,6 +65,35 @@ def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder):
     as_if_nothing_had_happened()
 
 
+SLOW_DISK = """\
+import time
+from petra_graph.blocks import Buffered
+from petra_graph.record import checkpoint
+
+write_stage = checkpoint.write_stage
+
+def slowly(*arguments, **more):
+    time.sleep(2 * (more["stage"] == 3))
+    return write_stage(*arguments, **more)
+
+checkpoint.write_stage = slowly
+
+class Same(Buffered):
+    def forward(self, x):
+        return (x,)
+"""
+
+
+def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
+    Path("slow_disk.py").write_text(SLOW_DISK)
+    text = Path("shared.toml").read_text()
+    same = '[[graph.node]]\nname = "same"\nblock = "slow_disk:Same"\n[[graph.node]]'
+    Path("shared.toml").write_text(text.replace("[[graph.node]]", same, 1))
+    once = ("checkpoint.every=2 updates", "checkpoint.asynchronous=false", "run.epochs=1", "run.watchdog=1")
+    with alone(*RUN, *(word for each in once for word in ("--set", each)), "--processes", "2") as launcher:
+        assert ended([launcher]) == [0], launcher.said
+
+
 def test_other_numbers_of_processes(folder):
     """Two, then four, then one: the stages are the same, and so are the bits."""
     for arguments in ((*RUN, "--processes", "2"), ("run", "--resume", "latest", "--processes", "4")):
@@ -81,12 +110,12 @@ def test_other_numbers_of_processes(folder):
 def test_replicas(folder):
     """Each replica's stages have statistics, inputs and random keys of their own."""
     replicas = ("--set", "partition.replicas=2", "--set", "run.epochs=30")
-    with alone(*RUN, *EVERY, *replicas, "--processes", "4", "--max-restarts", "3") as launcher:
+    with alone(*RUN, *EVERY, *replicas, "--processes", "2", "--max-restarts", "3") as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        os.kill(children(launcher.process.pid)[2], signal.SIGKILL)
+        os.kill(children(launcher.process.pid)[1], signal.SIGKILL)
         assert ended([launcher]) == [0]
     assert summary_of(only_run())["resumed_from"]
-    with alone(*RUN, *replicas, "--processes", "4", "--set", "run.directory=whole") as launcher:
+    with alone(*RUN, *replicas, "--processes", "2", "--set", "run.directory=whole") as launcher:
         assert ended([launcher]) == [0]
     assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
     assert without_times(only_run()) == without_times(only_run("whole"))
@@ -106,7 +135,7 @@ def test_restarts_of_torchrun(folder):
     """Its agent starts the same command again; a request to stop is not undone by that. Checkpoints come at times."""
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "5")
+        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2")
         where = (
             "--master-addr",
             "127.0.0.1",
