@@ -60,6 +60,8 @@ class Checkpoints:
     folder: str
     """Of the run's first specification."""
     resumed_at: int | None = None
+    blind: Sequence[str] = ()
+    """The processes that cannot see the directory; where there are any, nothing is written."""
     plan: CutPlan = field(init=False)
     seconds: float = field(default=0.0, init=False)
     """For which the training was held up."""
@@ -138,6 +140,14 @@ class Checkpoints:
         self.supervisor.status = None if status is None else evolve(status, since=now)
         self.seconds += now - began
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know when the run begins."""
+        if not self.blind:
+            return ()
+        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a run that is stopped cannot go on"
+        return [f"{what}; set run.directory to a folder that all machines share"]
+
     # --- called by the run --------------------------------------------------------------------------------------------
 
     def save_halted(self, scheduler: Scheduler) -> None:
@@ -148,7 +158,7 @@ class Checkpoints:
         """
         done = self.trainer.trained_epochs * len(self.prepared.batches)
         cut = scheduler.halted or Cut(micro_batches=range(done, done), at=done)
-        if cut.at in {0, self.resumed_at}:
+        if cut.at in {0, self.resumed_at} or self.blind:
             return
         for executor in self.trainer.executors:
             self.reached(executor, cut)

@@ -81,7 +81,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 if record is not None:
                     record.trainer = trainer
                     changes = [f"--set {text}" for text in overrides] if resume is not None else []
-                    listener.started(record.begins(resumption, [*changes, *notes]))
+                    listener.started(record.begins(resumption, [*changes, *notes, *checkpoints.notes]))
                 interrupted = trainer.run()
                 weights = process.gather_weights(trainer.executors)
                 if metrics is not None and record is not None:

@@ -133,19 +133,26 @@ class Worker(Peers):
             self.world.store.set("directory", record.directory.name)
             self.world.all_attempts.set("directory", record.directory.name)
             self.failures.directory = record.directory
+            self._says_whether_it_sees(record.directory)
             return record
         found = run_directory(prepared.spec.run.directory, self.world.wait("directory"))
         directory = self.failures.directory = found if resumption is None else resumption.directory
-        if prepared.spec.checkpoint.every is not None and (directory is None or not directory.is_dir()):
+        self._says_whether_it_sees(directory)
+        spec = prepared.spec.checkpoint
+        if (spec.every or spec.best) is not None and (directory is None or not directory.is_dir()):
             raise RunFailed(
                 f"rank {self.world.rank} on {self.world.own.host} cannot see the run directory {directory}",
                 hint="checkpoints need a run.directory that all machines share",
             )
         return None
 
+    def _says_whether_it_sees(self, directory: Path | None) -> None:
+        self.world.store.set(f"sees/{self.world.rank}", directory is not None and directory.is_dir())
+
     def checkpoints(self, trainer: Trainer, resumption: Resumption | None) -> Checkpoints:
         """Return the checkpoints of this process's stages."""
         assert self.failures.directory is not None
+        blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
         return Checkpoints(
             prepared=trainer.prepared,
             directory=self.failures.directory,
@@ -157,6 +164,7 @@ class Worker(Peers):
             records=self._records,
             folder=trainer.prepared.checked.loaded.folder if resumption is None else resumption.manifest.folder,
             resumed_at=None if resumption is None else resumption.skips,
+            blind=[f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind],
         )
 
     def scheduler(self, prepared: Prepared) -> Scheduler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.record import checkpoint
-from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, until
-from tests.support.processes import environment
+from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, free_port, until
+from tests.support.processes import environment, torchrun
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -129,6 +130,18 @@ def test_the_signal_of_a_batch_system(folder):
     assert checkpoint.numbers(only_run())
     assert main(["run", "--resume", "latest"]) == 0
     as_if_nothing_had_happened()
+
+
+def test_machines_that_share_no_folder(folder):
+    """Two agents in two folders."""
+    (folder / "elsewhere").mkdir()
+    shutil.copy(folder / "shared.toml", folder / "elsewhere")
+    address, once = f"127.0.0.1:{free_port()}", ("--set", "run.epochs=1")
+    agents = [torchrun(node, address, (*RUN, *once), "env", "-C", name) for node, name in enumerate(("elsewhere", "."))]
+    said = [agent.communicate(timeout=PATIENCE_SECONDS) for agent in agents]
+    assert [agent.returncode for agent in agents] == [0, 0], said
+    (told,) = [err for out, err in said if "shared: done" in out]
+    assert "set run.directory to a folder that all machines share" in told
 
 
 def test_restarts_of_torchrun(folder):
