@@ -288,20 +288,17 @@ def a_resume(dice: random.Random, processes: int) -> Outcome:
         launcher = run.start(*arguments, text=_MARKED)
         hit = []
         for moment in moments:
-            before = run.lines_written + dice.randrange(20, 80)
-            end = time.monotonic() + _LIMIT_SECONDS
-            while launcher.poll() is None and time.monotonic() < end:
-                if (
-                    run.lines_written >= before
-                    and moment_of(run) == moment
-                    and dice.random() < 0.2
-                    and (ranks := run.ranks())
-                ):
+            before, end = run.lines_written + dice.randrange(20, 80), time.monotonic() + _LIMIT_SECONDS
+            while run.lines_written < before and launcher.poll() is None and time.monotonic() < end:
+                time.sleep(0.01)
+            ranks = run.ranks()
+            while ranks and launcher.poll() is None and time.monotonic() < end:
+                if moment_of(run) == moment:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(dice.choice(ranks), signal.SIGKILL)
                         hit.append(moment)
                     break
-                time.sleep(0.001)
+                time.sleep(0.0005)
         what = f"killed at {', '.join(hit)}; {every}"
         outcome = judged(run, what, codes={0}, statuses={"done"})
         found = next((result_of(path) for path in run.folder.glob("runs/*") if status_of(path) == "done"), None)
@@ -311,7 +308,7 @@ def a_resume(dice: random.Random, processes: int) -> Outcome:
 
 def moment_of(run: Run) -> str:
     """Return what a run with a marker does, as well as its files tell; a pipeline that is full returns ""."""
-    if list(run.folder.glob("runs/*/checkpoints/*.partial")):
+    if list(run.folder.glob("runs/*/checkpoints/.*.writing")):
         return "writing"
     forwards = int((run.folder / "mark").read_text())
     if forwards == 0:
