@@ -19,15 +19,16 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.record.run_directory import cannot_write
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FORMAT = 1
 FOLDER = "checkpoints"
@@ -102,6 +103,8 @@ def write_stage(
     Raises:
         RunFailed: the disk refuses.
     """
+    from safetensors.torch import save_file  # Reports list a run's checkpoints without torch.
+
     folder = _unfinished(directory, at)
     name = stage_file_name(stage, replica)
     path = folder / name

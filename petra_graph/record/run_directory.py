@@ -5,6 +5,8 @@ runs/20260131T120000Z-NAME-3f9a1c/
     resolved.toml      with every default and choice written out; running it repeats the run
     env.json           versions, devices, command line
     metrics.jsonl      one event a line
+    plan.json          the plan of what ran
+    timeline.json      some ticks of its simulated timeline, once the pipeline is full
     summary.json       how it ended, written last
     weights.safetensors
 """
@@ -18,6 +20,7 @@ import platform
 import re
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,6 +29,8 @@ from typing import Any
 
 from petra_graph.errors import RunFailed
 
+TIMELINE = "timeline.json"
+_MOMENT_SECONDS = 0.02
 _PACKAGES = ("petra-graph", "torch", "torchvision", "numpy", "networkx")
 
 
@@ -61,15 +66,37 @@ def lock(directory: Path) -> int | None:
     Raises:
         RunFailed: another process writes it.
     """
+    for patience in (True, True, True, False):
+        try:
+            descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            if patience:  # `is_locked` holds it for a moment
+                time.sleep(_MOMENT_SECONDS)
+        except OSError:  # a file system without locks
+            return None
+        else:
+            return descriptor
+    message = f"another process writes the run {directory}"
+    raise RunFailed(message, hint="wait until it has ended, or stop it")
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a process writes a run's directory now; False on a file system without locks."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that several readers may look at once
     except BlockingIOError:
-        message = f"another process writes the run {directory}"
-        raise RunFailed(message, hint="wait until it has ended, or stop it") from None
-    except OSError:  # a file system without locks
-        return None
-    return descriptor
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def run_directory(parent: str, name: str) -> Path | None:

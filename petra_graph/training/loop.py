@@ -62,6 +62,8 @@ class Trainer:
     """Seen by the head since the run's start."""
     seconds: float = field(default=0.0, init=False)
     """Spent in training, evaluations left out."""
+    _seconds_before: float = field(default=0.0, init=False)
+    """Of these, those before this process went on with the run."""
     train: Mapping[str, float] | None = field(default=None, init=False)
     """Means over the latest epoch that was trained to its end."""
     since: int = field(default=0, init=False)
@@ -95,6 +97,11 @@ class Trainer:
     def updates(self) -> int:
         """Updates of the last stage in this process."""
         return self.executors[-1].updater.updates
+
+    @property
+    def seconds_here(self) -> float:
+        """Seconds that this process has trained."""
+        return self.seconds - self._seconds_before
 
     @property
     def trained_epochs(self) -> int:
@@ -142,6 +149,7 @@ class Trainer:
         """
         self._epoch, self._evaluates = position["epoch"], position["evaluates"]
         self.micro_batches, self.seconds = position["micro_batches"], position["seconds"]
+        self._seconds_before = self.seconds
         self._epoch_began = (position["epoch_began"][0], position["epoch_began"][1])
         self.train = position["train"]
         self.since = position["micro_batches"] if discards else position["since"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from attrs import define, field, frozen
 from torch import Tensor
@@ -25,6 +25,7 @@ from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
 from petra_graph.training.loop import Peers, Trainer
+from petra_graph.training.measured import measured, peak_bytes
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, Summary, open_record
@@ -73,6 +74,7 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 record.write_inputs(prepared)
             since = None if resumption is None else resumption.metrics
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                bytes_before = peak_bytes()
                 scheduler = process.scheduler(prepared)
                 trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
                 notes = _begin(prepared, scheduler, trainer, resumption)
@@ -93,6 +95,10 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 checkpoints.close()
                 if metrics is not None:
                     metrics.close()
+                own = measured(scheduler, trainer, rank=process.rank, peak_bytes_before=bytes_before)
+                all_measured = process.gather_measured(own)
+            if record is not None:
+                record.note_measured(all_measured)
             status = "interrupted" if interrupted else "done"
             summary = None if record is None else record.summarise(status)
             process.leave(interrupted=interrupted is not None)
@@ -104,6 +110,7 @@ class OnlyProcess(Peers):
     """This process hosts all stages; `Worker` has the same methods."""
 
     size: int = 1
+    rank: int = 0
     supervisor: SingleProcess = field(factory=SingleProcess)
     record: RunRecord | None = None
 
@@ -164,6 +171,10 @@ class OnlyProcess(Peers):
     def gather_weights(self, executors: Sequence[StageExecutor]) -> Mapping[str, Tensor]:
         """Return all weights."""
         return weights_of(pair for executor in executors for pair in executor.modules.items())
+
+    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return what all processes have measured."""
+        return [own]
 
     def leave(self, *, interrupted: bool) -> None:
         """Return: no other process waits."""

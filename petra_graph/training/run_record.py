@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
@@ -19,8 +20,9 @@ from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.listener import Started
-from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
+from petra_graph.record.run_directory import TIMELINE, create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import save_weights
+from petra_graph.report.plan.document import ticks_once_full
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Progress, Trainer
@@ -29,6 +31,10 @@ from petra_graph.training.resolve import resolved
 from petra_graph.training.resume import Resumption
 
 Summary = Mapping[str, Any]
+_TICKS = 5
+"""Of the simulated timeline, so many are kept for a report."""
+_MOST_STAGES = 64
+"""More of them are not simulated: it takes time, and no reader could tell them apart."""
 
 
 @define(kw_only=True)
@@ -43,6 +49,8 @@ class RunRecord:
     """How far the training came, as the process with the head published it."""
     predicted: Mapping[str, Any] | None = None
     """The plan's figures; None where no plan was made."""
+    measured: Mapping[str, Any] | None = None
+    """What the processes have measured (`training.measured`); None where they did not come to the end."""
     lock: int | None = None
     """Held by the process that records, so that no other one goes on with the run meanwhile."""
     began: float = field(factory=time.perf_counter)
@@ -108,14 +116,21 @@ class RunRecord:
         except SpecError as error:
             self.predicted = {"not planned": [str(problem) for problem in error.problems]}
             return
-        document = plan.document(with_timeline=False)
-        write_json(self.directory / "plan.json", document)
+        document = plan.document(with_timeline=len(prepared.programs) <= _MOST_STAGES)
+        blocks = ticks_once_full(document, _TICKS)
+        write_json(self.directory / "plan.json", document | {"timeline": []})
+        write_text(self.directory / TIMELINE, json.dumps(blocks) + "\n")
         self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *document["warnings"]))
         self.predicted = {
             "samples_per_second": round(document["timing"]["samples_per_second"], 1),
             "memory_bytes": document["totals"]["bytes"]["total"],
             "from": "profile" if self.spec.partition.profile else "data sheet",
         }
+
+    def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:
+        """Take what all processes have measured."""
+        resumed_from = self.trainer.resumed_from if self.trainer else []
+        self.measured = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": processes}
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights."""
@@ -148,6 +163,7 @@ class RunRecord:
             "resumed_from": self.trainer.resumed_from if self.trainer else [],
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
+            "measured": self.measured,
             "weights": None if status == "failed" else "weights.safetensors",
             **more,
         }

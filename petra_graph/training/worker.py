@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import torch
@@ -52,7 +53,7 @@ class Worker(Peers):
         """Meet the other processes."""
         self.world = World(rank_info)
         self.world.rendezvous()
-        self.size = self.world.size
+        self.size, self.rank = self.world.size, self.world.rank
         self.waker = Waker()
         self.watchdog = Watchdog(self.world, self.waker)
         self.world.check = self.watchdog.check
@@ -206,6 +207,11 @@ class Worker(Peers):
         weights = gathered(self.world, executors, self.failures.ranks)
         self.watchdog.check()
         return weights
+
+    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
+        self.world.store.set(f"measured/{self.rank}", own)
+        return [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self._records else []
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads into those of the first replica's."""

@@ -37,7 +37,11 @@ def test_processes_share_a_run(shared_folder):
     assert said.count("917 parameters in 4 stages on 2 processes; ") == 1
     assert said.count("shared: done (epochs: 3, micro-batches: 24)") == 1
     assert files_of(only_run()) == FILES
-    assert summary_of(only_run())["processes"] == 2
+    summary = summary_of(only_run())
+    assert summary["processes"] == 2
+    measured = summary["measured"]["processes"]
+    assert [process["rank"] for process in measured] == [0, 1]
+    assert [stage["stage"] for process in measured for stage in process["stages"]] == [1, 2, 3, 4]
     assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
     assert weights_bytes(only_run()) == alone_in_one_process()
 

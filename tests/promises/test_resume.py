@@ -52,7 +52,8 @@ def spec(write):
 def same_run(one: Path, other: Path) -> None:
     assert weights_bytes(one) == weights_bytes(other)
     assert without_times(one) == without_times(other)
-    timed = {"seconds", "samples_per_second", "directory", "resumed_from", "processes", "predicted", "checkpoint"}
+    timed = {"seconds", "samples_per_second", "measured", "predicted"}
+    timed |= {"directory", "resumed_from", "processes", "checkpoint"}
     summaries = ({key: value for key, value in summary_of(each).items() if key not in timed} for each in (one, other))
     assert next(summaries) == next(summaries)
 

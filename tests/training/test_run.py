@@ -59,7 +59,7 @@ def test_the_summary(spec):
     assert {
         key: value
         for key, value in summary.items()
-        if key not in {"seconds", "samples_per_second", "test", "train", "predicted"}
+        if key not in {"seconds", "samples_per_second", "test", "train", "predicted", "measured"}
     } == {
         "name": "small",
         "status": "done",
@@ -87,6 +87,30 @@ def test_the_summary(spec):
         "updates": 2 * UPDATES,
         "weights": "weights.safetensors",
     }
+
+
+def test_what_the_process_measured(spec):
+    measured = run(spec, (), Listener()).summary["measured"]
+    assert measured["from_micro_batch"] == 0
+    (process,) = measured["processes"]
+    assert 0 < process["peak_bytes_before"] <= process["peak_bytes"]
+    counts = [
+        {name: value["operations"] for name, value in stage.items() if name not in {"stage", "device"}}
+        for stage in process["stages"]
+    ]
+    # The digits' 359 test samples are 3 batches.
+    each = {"forward": 2 * MICRO_BATCHES, "backward": 2 * MICRO_BATCHES, "update": 2 * UPDATES, "evaluation": 2 * 3}
+    assert counts == [each] * 4
+    busy = sum(stage[name]["seconds"] for stage in process["stages"] for name in each if name != "evaluation")
+    assert 0 < busy <= process["training_seconds"]
+
+
+def test_some_ticks_of_the_plans_timeline_are_kept(spec):
+    run(spec, ["run.epochs=1"], Listener())
+    blocks = json.loads((only_run() / "timeline.json").read_text())
+    verbs = {stage: [block["verb"] for block in blocks if block["stage"] == stage] for stage in (1, 2, 3, 4)}
+    assert all({"forward", "backward"} <= set(of_stage) for of_stage in verbs.values())
+    assert max(map(len, verbs.values())) <= 3 * 6
 
 
 SCORES = tuple(f"{part}/{name}" for part in ("train", "test") for name in ("loss", "top1", "top5"))

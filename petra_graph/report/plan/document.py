@@ -145,6 +145,13 @@ def full_from(blocks: Mapping[int, Sequence[Document]]) -> float:
     return max(firsts, default=0.0)
 
 
+def ticks_once_full(document: Document, ticks: int) -> list[Document]:
+    """Return the blocks of some ticks from when the pipeline is full."""
+    start = full_from(by_stage(document))
+    end = start + ticks * document["timing"]["tick_seconds"]
+    return [block for block in document["timeline"] if block["end"] > start and block["start"] < end]
+
+
 def device_colours(document: Document) -> dict[str, str]:
     """Return each device's colour, in the devices' order; colours repeat, so a picture always names the device as well."""
     return {device["name"]: colour for device, colour in zip(document["devices"], cycle(DEVICE_COLOURS), strict=False)}

@@ -18,6 +18,7 @@ autograd, whereas here stages update without a flush and reconstruct their input
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -33,6 +34,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.context import CutObserver, ProcessContext
+from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
     StageCursor,
@@ -82,6 +84,8 @@ class Scheduler:
         self._channels = channels or local_channels([executor.program for executor in executors])
         self._status = StatusReporter(self._supervisor, self._channels, self._context.rank)
         self._operations = StageOperations(executors, self._channels)
+        self.seconds = OperationSeconds()
+        """Since this process's start."""
         self.cuts: CutObserver | None = None
         """Takes the state of the stages at some cuts."""
         self.allowed_cut: Callable[[int], int] = lambda at: at
@@ -227,8 +231,11 @@ class Scheduler:
                 action = cursor.next
                 if action is None or self._held_back(cursor, action) or not self._operations.can_begin(cursor, action):
                     continue
+                began = time.perf_counter()
                 with with_error_context(cursor.executor, self._status.works(cursor, action)):
                     perform(cursor, action)
+                operation = "evaluation" if self._status.evaluates else action.verb
+                self.seconds.add(cursor.index, operation, time.perf_counter() - began)
                 cursor.advance()
                 progressed = True
                 if order is not None:
@@ -324,7 +331,9 @@ class Scheduler:
             dist.all_reduce(norms)  # every element has one addend that is not zero
         norm = norms.sum().sqrt()
         for cursor in cursors:
+            began = time.perf_counter()
             cursor.executor.update(norm)
+            self.seconds.add(cursor.index, "update", time.perf_counter() - began)
             cursor.advance()
 
 
