@@ -32,9 +32,12 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.run_directory import cannot_write
 
+_EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
+_SHOWN = 60
+"""Characters of a line that is no event."""
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
@@ -196,12 +199,35 @@ def _cut_back(path: Path, since: Position) -> None:
 
 
 def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a run that have a value, as they were recorded; the run may still go on."""
-    with (directory / "metrics.jsonl").open(encoding="utf-8") as lines:
-        for line in lines:
-            event = json.loads(line)
+    """Yield the events of a run that have a value, as they were recorded; the run may still go on.
+
+    Raises:
+        SpecError: a line is no event.
+    """
+    path = directory / "metrics.jsonl"
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):  # written at this moment
+                return
+            event = _event(line)
+            if event is None:
+                hint = "remove that line, or restore the file from a copy"
+                raise SpecError(
+                    f"{path}:{number}: is no event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
+                )
             if event["value"] is not None:
                 yield event
+
+
+def _event(line: bytes) -> Mapping[str, Any] | None:
+    """Return the event of a line; None where it holds none."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or event.keys() < _EVENT.keys():
+        return None
+    return event if all(isinstance(event[key], kind) for key, kind in _EVENT.items()) else None
 
 
 def probe_metric(quantity: str, stage: int) -> str:

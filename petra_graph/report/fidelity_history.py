@@ -5,18 +5,17 @@ A point is the mean of an epoch's measurements, as in the paper; in a run of few
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.metrics import quantity_and_stage, read_events
+from petra_graph.record.saved_run import resolved_spec
 
 _FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""
@@ -98,7 +97,7 @@ def fidelity_history(run: Path) -> FidelityHistory:
     Raises:
         SpecError: there is no such run, or it was not probed.
     """
-    resolved = _resolved(run)
+    resolved = resolved_spec(run)
     measured: list[tuple[str, int, int, int, float]] = []
     rates: dict[int, float] = {}
     length = 0.0
@@ -133,23 +132,6 @@ def fidelity_history(run: Path) -> FidelityHistory:
         epochs=epochs,
         averaged=averaged,
     )
-
-
-def _resolved(run: Path) -> Mapping[str, Any]:
-    """Read the specification that a run resolved.
-
-    Raises:
-        SpecError: this is no run's directory.
-    """
-    try:
-        text = (run / "resolved.toml").read_text(encoding="utf-8")
-        (run / "metrics.jsonl").open(encoding="utf-8").close()
-    except OSError:
-        raise SpecError(
-            f"{run} is no run's directory: it has no resolved.toml and metrics.jsonl",
-            hint="name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c",
-        ) from None
-    return tomllib.loads(text)
 
 
 def smoothed(points: Sequence[Point], window: int) -> list[float]:

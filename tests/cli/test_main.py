@@ -16,7 +16,8 @@ VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
 profile SPEC --set --output --micro-batches --json
-report RUN --figure --output --json
+report RUNS... --figure --output --json
+runs [FOLDER] --sort --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
@@ -63,7 +64,8 @@ Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
-  report    Draw figures of a run.
+  report    Write a page on a run, or on several compared.
+  runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
@@ -81,7 +83,10 @@ def test_version(capsys):
     ("arguments", "error"),
     [
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
-        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, plan, profile, report, validate, list, show, schema.\n"),
+        (
+            ["xyz"],
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, report, runs, validate, list, show, schema.\n",
+        ),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),
         (["list", "blcks"], "Error: No such group 'blcks': did you mean 'blocks'? allowed: "),

@@ -7,16 +7,11 @@ hostile name cannot make it fetch either.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
 from typing import Any
-
-from attrs import frozen
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from petra_graph import __version__
 from petra_graph.program.plan_document import Document
+from petra_graph.report.pages import Figure, environment, resource
 from petra_graph.report.plan.charts import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
 from petra_graph.report.plan.columns import (
     device_columns,
@@ -35,22 +30,13 @@ _WIDE = 120
 """Characters of a table's cell: longer names are cut."""
 
 
-@frozen
-class Figure:
-    """A number that a reader looks for first, with a note."""
-
-    name: str
-    value: str
-    note: str
-
-
 def html(document: Document) -> str:
     """Write a plan as a page."""
     name = one_line(document["name"])
     network, training = title_lines(document)
     return (
-        _environment()
-        .get_template("page.html")
+        environment()
+        .get_template("plan/page.html")
         .render(
             name=name,
             network=network.removeprefix(f"{name}: "),
@@ -69,31 +55,10 @@ def html(document: Document) -> str:
                 ("Edges", edge_columns(document, _WIDE), False),
             ],
             version=__version__,
-            style=_resource("page.css"),
-            script=_resource("page.js"),
+            style=resource("page.css"),
+            script=resource("plan/page.js"),
         )
     )
-
-
-@cache
-def _environment() -> Environment:
-    """Return the environment of the template: every text is escaped, a value that is missing is an error."""
-    environment = Environment(
-        loader=PackageLoader("petra_graph.report.plan", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["one_line"] = one_line
-    return environment
-
-
-@cache
-def _resource(name: str) -> Markup:
-    text = files("petra_graph.report.plan").joinpath(name).read_text(encoding="utf-8")
-    return Markup(text)  # noqa: S704  a file of this package
 
 
 def _figures(document: Document) -> Iterator[Figure]:

@@ -1,0 +1,241 @@
+"""A run's directory as a reader finds it: done, under way, failed, killed; without torch.
+
+done, interrupted, failed     as its summary says
+running                       a process holds the directory's lock
+killed                        neither: no process was left that could write a summary
+damaged                       files are missing, or hold something else
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from attrs import define, frozen
+
+from petra_graph.errors import SpecError
+from petra_graph.record.checkpoint import numbers
+from petra_graph.record.metrics import read_events
+from petra_graph.record.run_directory import is_locked
+
+LATEST = "latest"
+RUNS = "runs"
+"""The folder of runs, where a specification names no other."""
+_STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
+_FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
+_HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
+
+
+@frozen(kw_only=True)
+class Point:
+    """A metric's value."""
+
+    epoch: int
+    step: int
+    """Micro-batches since the run's start."""
+    value: float
+
+
+@frozen(kw_only=True)
+class Best:
+    """The best value of the metric by which a run is judged, and the epoch that it is of."""
+
+    metric: str
+    value: float
+    epoch: int
+    smallest: bool
+    """Whether the smallest value is the best one."""
+
+
+@define(kw_only=True)
+class SavedRun:
+    """A run that has begun to train."""
+
+    directory: Path
+    resolved: Mapping[str, Any]
+    """The specification with every default."""
+    summary: Mapping[str, Any]
+    """Of its latest end; empty where it has none."""
+    metrics: Mapping[str, Sequence[Point]]
+    """The events by name, in order."""
+    running: bool
+
+    @property
+    def name(self) -> str:
+        """Of the specification."""
+        return str(self.resolved.get("name", self.directory.name))
+
+    @property
+    def status(self) -> str:
+        """How the run stands, as above."""
+        return "running" if self.running else str(self.summary.get("status", "killed"))
+
+    @property
+    def seed(self) -> int:
+        """From which its weights and its order of samples follow."""
+        return int(self.resolved["run"]["seed"])
+
+    @property
+    def epochs(self) -> int:
+        """The epochs that were recorded."""
+        return max((points[-1].epoch for name, points in self.metrics.items() if name == "learning_rate"), default=0)
+
+    @property
+    def planned_epochs(self) -> int:
+        """The epochs that the specification asks for."""
+        return int(self.resolved["run"]["epochs"])
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The cuts of its checkpoints, the latest first."""
+        return numbers(self.directory)
+
+    @cached_property
+    def began(self) -> datetime:
+        """When the run began."""
+        return began(self.directory)
+
+    @property
+    def best(self) -> Best | None:
+        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where there is none of them yet."""
+        checkpoint = self.resolved.get("checkpoint", {})
+        chosen = checkpoint.get("best")
+        metric = chosen or next((name for name in ("test/top1", "test/loss") if name in self.metrics), None)
+        if metric is None or not self.metrics.get(metric):
+            return None
+        which = checkpoint.get("best_is") or ("smallest" if metric == "test/loss" else "largest")
+        smallest = which == "smallest"
+        found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
+        return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
+
+    def last(self, metric: str) -> float | None:
+        """Return the latest value of a metric."""
+        points = self.metrics.get(metric)
+        return points[-1].value if points else None
+
+
+def read_run(directory: Path) -> SavedRun:
+    """Read a run's directory; the run may still go on.
+
+    Raises:
+        SpecError: this is no run's directory, or one of its files is damaged.
+    """
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {directory}", "give the directory of a run, or `latest`")
+    resolved = resolved_spec(directory)
+    run = resolved.get("run")
+    if not isinstance(run, dict) or not all(isinstance(run.get(key), int) for key in ("seed", "epochs")):
+        raise _damaged(directory / "resolved.toml", ValueError("it has no run.seed and run.epochs"))
+    metrics: dict[str, list[Point]] = {}
+    for event in read_events(directory):
+        point = Point(epoch=event["epoch"], step=event["step"], value=event["value"])
+        metrics.setdefault(event["name"], []).append(point)
+    summary = read_json(directory / "summary.json", dict)
+    return SavedRun(
+        directory=directory,
+        resolved=resolved,
+        summary=summary or {},
+        metrics=metrics,
+        running=is_locked(directory),
+    )
+
+
+def resolved_spec(directory: Path) -> Mapping[str, Any]:
+    """Read the specification that a run resolved.
+
+    Raises:
+        SpecError: this is no run's directory, or the file is damaged.
+    """
+    path = directory / "resolved.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+        (directory / "metrics.jsonl").open(encoding="utf-8").close()
+    except OSError:
+        message = f"{directory} is no run's directory: it has no resolved.toml and metrics.jsonl"
+        raise SpecError(message, hint=_HINT) from None
+    except UnicodeDecodeError as error:
+        raise _damaged(path, error) from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _damaged(path, error) from None
+
+
+def read_json(path: Path, kind: type) -> Any | None:
+    """Return what a run's JSON file holds; None where there is no file.
+
+    Raises:
+        SpecError: it holds no JSON, or a value of another kind.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from None
+    if not isinstance(value, kind):
+        raise _damaged(path, TypeError(f"it holds a {type(value).__name__}"))
+    return value
+
+
+def find_run(name: str) -> Path:
+    """Return a run's directory: the one that is named, or the latest one in `runs`.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if name != LATEST:
+        return Path(name).expanduser()
+    found = run_directories(Path(RUNS))
+    if not found:
+        raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
+    return max(found, key=began)
+
+
+def run_directories(folder: Path) -> list[Path]:
+    """Return the directories of runs in a folder, or the folder itself where it is one; a damaged one counts.
+
+    Raises:
+        SpecError: there is no such folder, or it cannot be read.
+    """
+    try:
+        found = [folder] if _is_run(folder) else [path for path in folder.iterdir() if path.is_dir() and _is_run(path)]
+    except OSError as error:
+        message = f"cannot read the folder {folder}: {error.strerror or error}"
+        raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
+    return sorted(found)
+
+
+def began(directory: Path) -> datetime:
+    """Return when a run began: as its directory's name says, or else when its first file was written."""
+    if stamp := _STAMP.fullmatch(directory.name):
+        try:
+            return datetime.strptime(stamp[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            pass
+    times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
+    return datetime.fromtimestamp(min(times), UTC)
+
+
+def _is_run(path: Path) -> bool:
+    return _STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1
+
+
+def _present(directory: Path) -> Iterator[Path]:
+    return (path for name in _FILES if (path := directory / name).is_file())
+
+
+def _damaged(path: Path, error: Exception) -> SpecError:
+    reason = getattr(error, "strerror", None) or f"{error}"
+    return SpecError(
+        f"{path} is damaged: {reason}",
+        "restore it from a copy, or remove it: a report says what is missing without it"
+        if path.name == "summary.json"
+        else "restore it from a copy, or leave this run out",
+    )

@@ -1,0 +1,45 @@
+"""The templates and styles of all pages: each is one file that fetches nothing, with every text escaped."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from attrs import frozen
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from petra_graph.report.plan.units import one_line
+
+_PACKAGE = "petra_graph.report"
+
+
+@frozen
+class Figure:
+    """A number that a reader looks for first, with a note."""
+
+    name: str
+    value: str
+    note: str
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the templates: every text is escaped, a value that is missing is an error."""
+    made = Environment(
+        loader=PackageLoader(_PACKAGE, ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["one_line"] = one_line
+    return made
+
+
+@cache
+def resource(path: str) -> Markup:
+    """Return a style sheet or a script of the report's folder."""
+    text = files(_PACKAGE).joinpath(path).read_text(encoding="utf-8")
+    return Markup(text)  # noqa: S704  a file of this package
