@@ -1,7 +1,8 @@
-"""`petra-graph report`: figures of a run."""
+"""`petra-graph report`: a page on one run or several, and figures of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,24 +11,43 @@ from petra_graph.cli.common import json_option, print_json
 
 
 @click.command()
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--figure", type=click.Choice(["fidelity"]), required=True, help="The figure to draw.")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "--figure", type=click.Choice(["fidelity"]), help="Draw this figure of one RUN as PNG, in place of the page."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Path of the pictures, without suffix. Default: RUN and the figure's name.",
+    help="Path of the page. Default: report.html in RUN, or for several in the current folder. Of figures: their path "
+    "without suffix; default: RUN and the figure's name.",
 )
 @json_option
-def report(run: Path, figure: str, output: Path | None, as_json: bool) -> None:
-    """Draw figures of RUN, a run's directory, as PNG; this needs matplotlib (the extra `plot`).
+def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_json: bool) -> None:
+    """Write one HTML page, which needs no other file, on each RUN: a run's directory, or `latest`.
 
-    fidelity: the similarity of the stages' gradients with delayed and with end-to-end ones, over training and over the
-    stages (the paper's Figures 5 and 6), of a run with a [probe] table. --json prints the means of every epoch.
+    One run: curves, stages, memory and throughput as planned and as measured, timeline, environment. Several: one
+    table and curves over one another; runs that differ in their seed alone are one line, with their spread.
+
+    --figure fidelity: the similarity of the stages' gradients with delayed and with end-to-end ones, over training and
+    over the stages (the paper's Figures 5 and 6), of a run with a [probe] table; this needs matplotlib (the extra
+    `plot`). --json prints the figures.
     """
+    if figure is None:
+        from petra_graph.report.run.report import report_runs
+
+        written = report_runs(runs, output)
+        if as_json:
+            print_json(written)
+        else:
+            click.echo(written["output"])
+        return
+    if len(runs) > 1:
+        raise click.UsageError(f"--figure {figure} is of one RUN (got {len(runs)}).")
+    from petra_graph.record.saved_run import find_run
     from petra_graph.report.fidelity_figures import report_fidelity
 
-    figures = {"fidelity": report_fidelity}[figure](run, output)
+    figures = report_fidelity(find_run(runs[0]), output)
     if as_json:
         print_json(figures)
     else:

@@ -27,7 +27,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     running, killed (it ended without a summary), or damaged.
     """
     from petra_graph.record.saved_run import RUNS
-    from petra_graph.report.runs.listing import rows, run_records
+    from petra_graph.report.run.listing import rows, run_records
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()

@@ -1,0 +1,1 @@
+"""Reports of runs: one run, several compared, and the list of all."""

@@ -1,0 +1,131 @@
+"""The page of several runs: groups that repeat one another but for their seed, over one another and in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from petra_graph import __version__
+from petra_graph.record.saved_run import SavedRun
+from petra_graph.report.pages import environment, resource
+from petra_graph.report.plan.labels import schedule_label
+from petra_graph.report.plan.tables import Column, name_column, text_column
+from petra_graph.report.plan.units import NOTHING, PLAIN, plural
+from petra_graph.report.run.curves import RunGroup, comparison_charts
+from petra_graph.report.run.groups import Spread, best, differences, final, grouped
+from petra_graph.report.run.listing import metric_text
+
+_WIDE = 60
+_FINAL = ("test/top1", "test/loss", "train/loss")
+_VALUE = 48
+"""Characters of a key's value: longer ones are cut."""
+
+
+def comparison_page(runs: Sequence[SavedRun]) -> str:
+    """Write several runs as one page."""
+    groups = grouped(runs)
+    return (
+        environment()
+        .get_template("run/comparison.html")
+        .render(
+            title=f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}",
+            state=_under_way(runs),
+            groups=_groups(groups),
+            differing=_differing(groups),
+            charts=comparison_charts(groups),
+            several=any(len(group.runs) > 1 for group in groups),
+            runs=_runs(groups),
+            version=__version__,
+            style=resource("page.css") + resource("run/run.css"),
+        )
+    )
+
+
+def comparison_record(runs: Sequence[SavedRun]) -> dict[str, Any]:
+    """Return the comparison as JSON."""
+    groups = grouped(runs)
+    return {
+        "groups": [
+            {
+                "group": group.name,
+                "runs": [str(run.directory) for run in group.runs],
+                "best": None if (found := best(group)) is None else {"metric": found[0], **_record(found[1])},
+                "final": {metric: _record(spread) for metric in _FINAL if (spread := final(group, metric))},
+            }
+            for group in groups
+        ],
+        "differing": {
+            key: dict(zip([g.name for g in groups], row, strict=True)) for key, row in differences(groups).items()
+        },
+    }
+
+
+def _record(spread: Spread) -> dict[str, Any]:
+    values = {"n": spread.n, "mean": spread.mean, "standard_deviation": spread.deviation}
+    return values | {"least": spread.least, "largest": spread.largest}
+
+
+def _under_way(runs: Sequence[SavedRun]) -> list[str]:
+    """Return what keeps runs from being compared like with like."""
+    states = [
+        (status, [run for run in runs if run.status == status])
+        for status in ("running", "failed", "killed", "interrupted")
+    ]
+    notes = [f"{status}: {', '.join(run.directory.name for run in held)}" for status, held in states if held]
+    return [f"Not all runs are done, and they are compared as far as they came. {'; '.join(notes)}"] if notes else []
+
+
+def _groups(groups: Sequence[RunGroup]) -> list[Column]:
+    metrics = [metric for metric in _FINAL if any(final(group, metric) for group in groups)]
+    found = [best(group) for group in groups]
+    judged = {each[0] for each in found if each}
+    head = f"best {judged.pop()}" if len(judged) == 1 else "best"
+    columns = [
+        name_column("group", [group.name for group in groups], _WIDE),
+        name_column("name", [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups], _WIDE),
+        text_column("n", [len(group.runs) for group in groups]),
+        text_column("seeds", [", ".join(str(run.seed) for run in group.runs) for group in groups]),
+        text_column(head, [each and each[1].text(each[0]) for each in found]),
+    ]
+    for metric in metrics:
+        cells = [spread and spread.text(metric) for spread in (final(group, metric) for group in groups)]
+        columns.append(text_column(f"final {metric}", cells))
+    rates = [[rate for run in group.runs if (rate := _rate(run))] for group in groups]
+    texts = [Spread.of(each).text("") if each else None for each in rates]
+    return [*columns, text_column("samples a second", texts)]
+
+
+def _differing(groups: Sequence[RunGroup]) -> list[Column]:
+    rows = differences(groups)
+    if not rows:
+        return []
+    columns = [name_column("key", rows, _WIDE)]
+    for place, group in enumerate(groups):
+        columns.append(name_column(group.name, [row[place] for row in rows.values()], _VALUE))
+    return columns
+
+
+def _runs(groups: Sequence[RunGroup]) -> list[Column]:
+    pairs = [(group, run) for group in groups for run in group.runs]
+    methods = [run.resolved.get("method", {}) for _, run in pairs]
+    finals = [
+        next((metric_text(metric, value) for metric in _FINAL if (value := run.last(metric)) is not None), None)
+        for _, run in pairs
+    ]
+    return [
+        name_column("group", [group.name for group, _ in pairs], _WIDE),
+        name_column("run", [run.directory.name for _, run in pairs], _WIDE),
+        name_column("method", [str(method.get("name", NOTHING)) for method in methods], _WIDE),
+        name_column("schedule", [schedule_label(method.get("schedule", NOTHING)) for method in methods], _WIDE),
+        text_column("seed", [run.seed for _, run in pairs]),
+        name_column("status", [run.status for _, run in pairs], _WIDE),
+        text_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for _, run in pairs]),
+        text_column("best", [run.best and metric_text(run.best.metric, run.best.value) for _, run in pairs]),
+        text_column("final", finals),
+        text_column("samples\na second", [_rate(run) for _, run in pairs], write=PLAIN.text),
+    ]
+
+
+def _rate(run: SavedRun) -> float | None:
+    """Return a run's samples a second: of all its training, or of its latest epoch where it has no summary."""
+    return run.summary.get("samples_per_second") or run.last("samples_per_second")

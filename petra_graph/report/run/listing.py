@@ -1,0 +1,106 @@
+"""The runs in a folder as rows: how each stands, how far it came, its best metric, its age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from petra_graph.errors import PetraGraphError
+from petra_graph.record.checkpoint import numbers
+from petra_graph.record.run_directory import is_locked
+from petra_graph.record.saved_run import began, read_run, run_directories
+
+Order = Literal["age", "metric"]
+HEADS = ("run", "status", "epochs", "best", "age", "checkpoints", "")
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_TWO = 2
+"""An age has two units at most: 3 d 4 h."""
+
+
+def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the runs in a folder as JSON.
+
+    Args:
+        folder: whose directories are runs.
+        order: "age": the youngest first; "metric": the best first, runs without a metric last.
+        now: from which ages are counted; None: the present.
+
+    Raises:
+        SpecError: there is no such folder.
+    """
+    now = now or datetime.now(UTC)
+    records = [_record(directory, now) for directory in run_directories(folder)]
+    records.sort(key=lambda record: (record["age_seconds"], record["run"]))
+    if order == "metric":
+        records.sort(key=_rank)
+    return records
+
+
+def rows(records: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
+    """Return the records as a table's rows, the heads first."""
+    return [HEADS, *(_row(record) for record in records)]
+
+
+def age(seconds: float) -> str:
+    """Write an age in its two largest units: 3 d 4 h."""
+    left, parts = max(0, int(seconds)), list[str]()
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts or unit == "s":
+            parts.append(f"{count} {unit}" if count or not parts else "")
+        if len(parts) == _TWO:
+            break
+    return " ".join(filter(None, parts))
+
+
+def metric_text(metric: str, value: float) -> str:
+    """Write a metric's value: fractions of samples as percentages."""
+    return f"{metric} {100 * value:.2f} %" if is_share(metric) else f"{metric} {value:.4g}"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a fraction of the samples: what the head counts beside its loss."""
+    return metric.startswith(("train/", "test/")) and metric.partition("/")[2].startswith("top")
+
+
+def _record(directory: Path, now: datetime) -> dict[str, Any]:
+    start = began(directory)
+    record: dict[str, Any] = {"run": directory.name, "directory": str(directory), "name": None, "status": "damaged"}
+    record |= {"epochs": None, "planned_epochs": None, "best": None, "problem": None}
+    record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
+    record |= {"checkpoints": numbers(directory)}
+    try:
+        run = read_run(directory)
+    except (PetraGraphError, OSError) as error:
+        if is_locked(directory):  # between its first files
+            return record | {"status": "running"}
+        problem = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
+        return record | {"problem": problem}
+    best = None if run.best is None else {"metric": run.best.metric, "value": run.best.value, "epoch": run.best.epoch}
+    errors = run.summary.get("error") if run.status == "failed" else None
+    record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
+    smallest = run.best is not None and run.best.smallest
+    return record | {"best": best and best | {"smallest": smallest}, "problem": errors[0] if errors else None}
+
+
+def _row(record: dict[str, Any]) -> Sequence[str]:
+    best, epochs = record["best"], record["epochs"]
+    return (
+        record["run"],
+        record["status"],
+        "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
+        "-" if best is None else metric_text(best["metric"], best["value"]),
+        age(record["age_seconds"]),
+        str(len(record["checkpoints"])),
+        (record["problem"] or "").partition("\n")[0],
+    )
+
+
+def _rank(record: dict[str, Any]) -> tuple[str, float]:
+    """Return what runs are sorted by: those of one metric together, the best first."""
+    best = record["best"]
+    if best is None:
+        return "\U0010ffff", 0.0
+    return best["metric"], best["value"] if best["smallest"] else -best["value"]

@@ -1,0 +1,201 @@
+"""The page of one run: its state, curves, stages, memory, timeline, gradients' fidelity, environment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from petra_graph import __version__
+from petra_graph.program.plan_document import Document
+from petra_graph.record.run_directory import TIMELINE
+from petra_graph.record.saved_run import SavedRun, read_json
+from petra_graph.report.pages import Figure, environment, resource
+from petra_graph.report.plan.charts import full_timeline, stage_bars
+from petra_graph.report.plan.columns import title_lines
+from petra_graph.report.plan.document import parts_held, read_document
+from petra_graph.report.plan.tables import Column, pair_columns, text_column
+from petra_graph.report.plan.units import PLAIN, memory, one_line, plural, seconds
+from petra_graph.report.run.curves import by_epoch, probe_charts, run_charts
+from petra_graph.report.run.listing import is_share, metric_text
+from petra_graph.report.run.stages import process_columns, stage_charts, stage_tables
+
+_LONGEST_TRACE = 6_000
+"""Characters of a traceback's end that are shown."""
+_MINUTE = 60
+
+
+def run_page(run: SavedRun) -> str:
+    """Write a run as a page.
+
+    Raises:
+        SpecError: a file of the run is damaged.
+    """
+    plan = plan_of(run.directory)
+    network, training = title_lines(plan) if plan else ("", "")
+    name = one_line(run.name)
+    return (
+        environment()
+        .get_template("run/one_run.html")
+        .render(
+            name=name,
+            directory=str(run.directory),
+            network=network.removeprefix(f"{name}: "),
+            training=training,
+            state=list(_state(run)),
+            failure=_failure(run),
+            figures=list(_figures(run)),
+            warnings=plan["warnings"] if plan else (),
+            not_planned=list((run.summary.get("predicted") or {}).get("not planned", ())),
+            charts=run_charts(run),
+            epochs=_epochs(run),
+            stage_charts=stage_charts(plan, run.summary) if plan else [],
+            stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
+            memory=_memory(plan),
+            processes=process_columns(plan, run.summary),
+            measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
+            timeline=full_timeline(plan) if plan and plan["timeline"] else None,
+            probe_charts=probe_charts(run),
+            environment=_environment(run.directory),
+            history=_history(run),
+            resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
+            version=__version__,
+            style=resource("page.css") + resource("run/run.css"),
+        )
+    )
+
+
+def plan_of(directory: Path) -> Document | None:
+    """Return the plan of a run, with the ticks of its timeline that were kept; None where it was not planned.
+
+    Raises:
+        SpecError: it is damaged.
+    """
+    path = directory / "plan.json"
+    if not path.exists():
+        return None
+    document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    return document | {"timeline": read_json(directory / TIMELINE, list) or document["timeline"]}
+
+
+def duration(value: float) -> str:
+    """Write seconds as 3 min 20 s, or as 12.5 s."""
+    if value < _MINUTE:
+        return seconds(value)
+    minutes, rest = divmod(round(value), _MINUTE)
+    hours, minutes = divmod(minutes, _MINUTE)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def _state(run: SavedRun) -> Iterator[str]:
+    """Yield what a reader must know of a run that is not done."""
+    resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
+    so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
+    match run.status:
+        case "running":
+            yield f"The run is under way: {so_far}. What a run measures of itself is written at its end."
+        case "killed":
+            yield f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}."
+        case "interrupted":
+            yield f"The run was interrupted: {so_far}."
+    if run.status in {"killed", "interrupted", "failed"} and run.checkpoints:
+        yield f"It goes on from its latest checkpoint with: {resume}"
+
+
+def _failure(run: SavedRun) -> Mapping[str, Any] | None:
+    if run.status != "failed":
+        return None
+    path, trace = run.directory / "failure.txt", ""
+    if path.is_file():
+        trace = path.read_text(encoding="utf-8", errors="replace")
+    return {"errors": run.summary.get("error", []), "trace": trace[-_LONGEST_TRACE:]}
+
+
+def _figures(run: SavedRun) -> Iterator[Figure]:
+    summary, best = run.summary, run.best
+    yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
+    if best is not None:
+        yield Figure(
+            f"best {best.metric}", metric_text(best.metric, best.value).split(" ", 1)[1], f"epoch {best.epoch}"
+        )
+    for metric in ("test/loss", "test/top1"):
+        if (value := run.last(metric)) is not None:
+            yield Figure(
+                f"final {metric}", metric_text(metric, value).split(" ", 1)[1], f"epoch {run.metrics[metric][-1].epoch}"
+            )
+    rate = summary.get("samples_per_second") or run.last("samples_per_second")
+    if rate:
+        predicted = summary.get("predicted") or {}
+        planned = predicted.get("samples_per_second")
+        note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
+        yield Figure("samples a second", PLAIN.text(rate), note)
+    if spent := summary.get("seconds"):
+        yield Figure("training", duration(spent["training"]), f"of {duration(spent['total'])} since the latest start")
+    yield Figure("seed", str(run.seed), plural(summary.get("processes", 1), "process").replace("processs", "processes"))
+
+
+def _epochs(run: SavedRun) -> list[Column]:
+    """Return the metrics epoch by epoch."""
+    shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and not _of_steps(name)]
+    shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
+    values = {name: by_epoch(run.metrics[name]) for name in shown}
+    epochs = sorted({epoch for of_epoch in values.values() for epoch in of_epoch})
+    columns = [text_column("epoch", epochs)]
+    for name in shown:
+        cells = [values[name].get(epoch) for epoch in epochs]
+        write = (lambda value: f"{100 * value:.2f} %") if is_share(name) else (lambda value: f"{value:,.4g}")
+        head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
+        columns.append(text_column(head, cells, write=write))
+    return columns if epochs else []
+
+
+def _of_steps(name: str) -> bool:
+    return name in {"train/micro_batch_loss", "train/learning_rate"}
+
+
+def _memory(plan: Document | None) -> Mapping[str, Any] | None:
+    if plan is None:
+        return None
+    counts = [stage["bytes"] for stage in plan["stages"]]
+    return {
+        "legend": [(part.name, part.colour, "") for part in parts_held(counts)],
+        "stages": stage_bars(plan),
+        "total": memory(plan["totals"]["bytes"]["total"]),
+    }
+
+
+def _environment(directory: Path) -> Mapping[str, Any]:
+    found = read_json(directory / "env.json", dict) or {}
+    pairs = [
+        (key.replace("_", " "), _text(value)) for key, value in found.items() if key not in {"command", "packages"}
+    ]
+    pairs += [(name, str(version)) for name, version in (found.get("packages") or {}).items()]
+    command = [str(word) for word in found.get("command") or ()]
+    return {"pairs": pair_columns("", pairs) if pairs else None, "command": shlex.join(command)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _history(run: SavedRun) -> list[Column]:
+    """Return how the run began, where it went on, and what it left."""
+    resumed, init = run.summary.get("resumed_from") or [], run.resolved.get("init", {})
+    if resumed:
+        texts = "; ".join(f"before micro-batch {at:,}" for at in resumed)
+        went_on = f"{plural(len(resumed), 'time')}: {texts}"
+    else:
+        went_on = "never" if run.summary else "not known before the run's end"
+    left = ", ".join(f"before micro-batch {at:,}" for at in sorted(run.checkpoints))
+    pairs = [
+        ("began", f"{run.began:%Y-%m-%d %H:%M:%S} UTC"),
+        ("weights at the start", str(init.get("weights") or f"random, from seed {run.seed}")),
+        ("resumed", went_on),
+        ("checkpoints", left or "none"),
+        ("micro-batches", f"{run.summary['micro_batches']:,}" if run.summary.get("micro_batches") else "-"),
+        ("updates", f"{run.summary['updates']:,}" if run.summary.get("updates") else "-"),
+    ]
+    return pair_columns("", pairs)
