@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from contextlib import contextmanager
@@ -103,3 +104,30 @@ def shared_folder(here):
     assert at_work_in(here) == []
     until(lambda: set(Path("/dev/shm").iterdir()) <= shared_memory)  # other tests come and go beside this one
     assert not list(here.rglob("*.partial"))
+
+
+@pytest.fixture(scope="session")
+def saved_runs(tmp_path_factory):
+    """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe."""
+    from petra_graph.record.listener import Listener
+    from petra_graph.training.run import run
+    from tests.support.runs import SPEC
+
+    folder = tmp_path_factory.mktemp("saved")
+    (folder / "small.toml").write_text(SPEC)
+
+    def train(*overrides: str) -> Path:
+        ended = run(str(folder / "small.toml"), [f"run.directory={folder}/runs", *overrides], Listener())
+        return Path(ended.summary["directory"])
+
+    return {
+        "first": train("run.seed=1"),
+        "second": train("run.seed=2"),
+        "probed": train("probe.per_epoch=2", "name=probed", "run.log_every=1", "method.schedule=lockstep"),
+    }
+
+
+@pytest.fixture
+def saved_run(saved_runs, tmp_path):
+    """A copy of a run's directory, to be damaged."""
+    return Path(shutil.copytree(saved_runs["first"], tmp_path / saved_runs["first"].name))

@@ -20,6 +20,7 @@ from typing import Any
 from attrs import define, frozen
 
 from petra_graph.errors import SpecError
+from petra_graph.program.plan_document import faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
@@ -29,6 +30,31 @@ RUNS = "runs"
 """The folder of runs, where a specification names no other."""
 _STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
 _FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
+_SUMMARY: Mapping[str, Any] = {
+    "status": str,
+    "predicted": {},
+    "seconds": {"total": float, "training": float},
+    "samples_per_second": float,
+    "resumed_from": [int],
+    "micro_batches": int,
+    "updates": int,
+    "processes": int,
+    "error": [str],
+    "measured": {
+        "from_micro_batch": int,
+        "processes": [
+            {
+                "rank": int,
+                "training_seconds": float,
+                "peak_bytes": int,
+                "peak_bytes_before": int,
+                "cuda_peak_bytes": {},
+                "stages": [{"stage": int}],
+            }
+        ],
+    },
+}
+"""What readers may rely on of a summary's values, where they are there."""
 _HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
 
 
@@ -136,11 +162,15 @@ def read_run(directory: Path) -> SavedRun:
     for event in read_events(directory):
         point = Point(epoch=event["epoch"], step=event["step"], value=event["value"])
         metrics.setdefault(event["name"], []).append(point)
-    summary = read_json(directory / "summary.json", dict)
+    path = directory / "summary.json"
+    summary = read_json(path, dict) or {}
+    for key, shape in _SUMMARY.items():
+        if summary.get(key) is not None and (found := next(faults(summary[key], shape, key), None)):
+            raise _damaged(path, ValueError(found))
     return SavedRun(
         directory=directory,
         resolved=resolved,
-        summary=summary or {},
+        summary=summary,
         metrics=metrics,
         running=is_locked(directory),
     )

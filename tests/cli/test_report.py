@@ -1,4 +1,4 @@
-"""`petra-graph report`: pictures of a run, or the reason why there are none."""
+"""`petra-graph report`: pages and pictures of runs, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -63,13 +63,53 @@ def test_no_run(here, capsys):
     )
 
 
-def test_no_figure(here, capsys):
-    assert main(["report", "runs"]) == 2
-    assert "Missing option '--figure'" in capsys.readouterr().err
+def test_a_page_goes_into_the_run_directory(saved_run, capsys):
+    assert main(["report", str(saved_run)]) == 0
+    assert capsys.readouterr().out == f"{saved_run}/report.html\n"
+    assert (saved_run / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_the_latest_run(saved_run, here, capsys):
+    (here / "runs").mkdir()
+    saved_run.rename(here / "runs" / saved_run.name)
+    assert main(["report", "latest", "--output", "pages/one.html", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["output"] == "pages/one.html"
+    assert (here / "pages" / "one.html").is_file()
+    (run,) = facts["runs"]
+    assert (run["status"], run["epochs"], run["seed"]) == ("done", 2, 1)
+
+
+def test_several_runs(saved_runs, here, capsys):
+    assert main(["report", *map(str, saved_runs.values()), str(saved_runs["first"]), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["output"] == "report.html"
+    assert "3 runs in 2 groups" in (here / "report.html").read_text()
+    assert [group["best"]["n"] for group in facts["groups"]] == [2, 1]
+    assert facts["differing"]["method.schedule"] == {"A": '"1f1b"', "B": '"lockstep"'}
+
+
+def test_all_that_is_wrong_with_runs_is_said_at_once(saved_run, here, capsys):
+    (saved_run / "summary.json").write_text("{")
+    assert main(["report", "none", str(saved_run)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there is no run directory none\n    help: give the directory of a run, or `latest`\n" in err
+    assert f"{saved_run}/summary.json is damaged: " in err
+    assert err.endswith("2 problems\n")
+
+
+def test_a_figure_is_of_one_run(saved_runs, capsys):
+    assert main(["report", *map(str, saved_runs.values()), "--figure", "fidelity"]) == 2
+    assert "--figure fidelity is of one RUN (got 3)" in capsys.readouterr().err
 
 
 @pytest.mark.processes
-def test_a_report_needs_no_torch(probed):
+@pytest.mark.parametrize("words", [["report", "RUN"], ["report", "RUN", "--figure", "fidelity"], ["runs", "RUN"]])
+def test_a_report_needs_no_torch(saved_runs, here, words):
     code = "import sys; from petra_graph.cli.main import main; main(sys.argv[1:]); print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, "report", str(probed), "--figure", "fidelity"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1] == "False"
+    output = ["--output", "written"] if words[0] == "report" else []
+    command = [sys.executable, "-c", code, *(str(saved_runs["probed"]) if word == "RUN" else word for word in words)]
+    done = subprocess.run([*command, *output], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert done.stderr == ""

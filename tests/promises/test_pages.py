@@ -65,7 +65,8 @@ def test_named_modules_exist(page):
         assert name in WRITTEN or any((folder / name).exists() for folder in around), name
 
 
-WRITTEN = {"spec.toml", "resolved.toml", "env.json", "plan.json", "summary.json", "failure.json", "my_module.py"}
+WRITTEN = {"spec.toml", "resolved.toml", "env.json", "plan.json", "timeline.json", "summary.json", "failure.json"}
+WRITTEN |= {"my_module.py"}
 """What a run writes into its directory, or a reader beside a spec."""
 
 
@@ -93,11 +94,16 @@ def test_a_command_of_petra_graph(command, folders, monkeypatch, capsys, install
     monkeypatch.chdir(folders(page))
     if page.path.parent != ROOT and (page.path.parent / "pyproject.toml").exists():
         install_from(page.path.parent)
-    if "--resume" in command and not list(Path("runs").glob("*/checkpoints/*")):
+    if ("--resume" in command or command[1] == "report") and not list(Path("runs").glob("*/checkpoints/*")):
         epoch = ("--set", "run.epochs=1", "--set", "checkpoint.every=1 epoch")
         assert main(["run", "specs/quickstart.toml", *epoch]) == 0
-    assert main(shortened(command[1:])) == 0
+    assert main(shortened([name for word in command[1:] for name in expanded(word)])) == 0
     assert capsys.readouterr().out
+
+
+def expanded(word):
+    """The names that a shell puts in place of a word."""
+    return sorted(map(str, Path().glob(word))) if "*" in word else [word]
 
 
 def shortened(arguments):

@@ -5,6 +5,7 @@ Several runs of a group, which differ in their seed alone, are one line: the mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -12,13 +13,14 @@ from attrs import frozen
 
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.saved_run import Point, SavedRun
-from petra_graph.report.plan.units import COUNTS, PLAIN
 from petra_graph.report.run.line_chart import Chart, Line, Values, thinned
 from petra_graph.report.run.listing import is_share
 
 _MOST_POINTS = 300
+_DECADES = 30.0
+"""A loss that falls by so much is drawn on a logarithmic axis."""
 _STEPS = ("train/micro_batch_loss", "train/learning_rate")
-_PAIRS = (("to_delayed", "to delayed"), ("to_end_to_end", "to end-to-end"))
+_PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
 
 
 @frozen(kw_only=True)
@@ -56,9 +58,9 @@ def probe_charts(run: SavedRun) -> list[Chart]:
         if (probed := quantity_and_stage(metric)) is not None:
             found.setdefault(probed[0], {})[probed[1]] = points
     kinds = [
-        ("cosine of gradients", [(f"cosine_{key}", name) for key, name in _PAIRS]),
-        ("norm ratio of gradients", [(f"ratio_{key}", name) for key, name in _PAIRS]),
-        ("error of reconstructed inputs", [("reconstruction_error", "relative")]),
+        ("cosine to other gradients", [(f"cosine_{key}", name) for key, name in _PAIRS]),
+        ("norm ratio to other gradients", [(f"ratio_{key}", name) for key, name in _PAIRS]),
+        ("relative error of reconstructed inputs", [("reconstruction_error", "")]),
     ]
     charts = []
     for title, quantities in kinds:
@@ -72,12 +74,11 @@ def probe_charts(run: SavedRun) -> list[Chart]:
                 lines=over_time,
                 x_name="epoch",
                 note=note,
-                write=_short,
-                may_be_logarithmic="error" in title,
+                logarithmic_from=_DECADES if "error" in title else math.inf,
             )
         )
         note = "each stage's mean over the latest epoch"
-        charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note, write=_short))
+        charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note))
     return [chart for chart in charts if _drawable(chart)]
 
 
@@ -120,8 +121,10 @@ def _lines(groups: Sequence[RunGroup], metric: str) -> list[Line]:
 
 
 def _over_epochs(title: str, lines: Sequence[Line], share: bool) -> Chart:
-    write = _percent if share else _short
-    return Chart(title=title, lines=lines, x_name="epoch", write=write, may_be_logarithmic=title.endswith("loss"))
+    decades = _DECADES if title.endswith("loss") else math.inf
+    return Chart(
+        title=title, lines=lines, x_name="epoch", unit="share" if share else "number", logarithmic_from=decades
+    )
 
 
 def _over_steps(run: SavedRun, metric: str) -> Iterator[Chart]:
@@ -133,14 +136,18 @@ def _over_steps(run: SavedRun, metric: str) -> Iterator[Chart]:
     title = metric.partition("/")[2].replace("_", " ").replace("micro batch", "micro-batch")
     line = Line(name="", points=drawn, band=band)
     yield Chart(
-        title=title, lines=[line], x_name="micro-batch", note=note, write=_short, may_be_logarithmic="loss" in metric
+        title=title,
+        lines=[line],
+        x_name="micro-batch",
+        note=note,
+        logarithmic_from=_DECADES if "loss" in metric else math.inf,
     )
 
 
 def _throughput(groups: Sequence[RunGroup]) -> Iterator[Chart]:
     lines = _lines(groups, "samples_per_second")
     note = "samples a second, evaluations left out"
-    chart = Chart(title="throughput", lines=lines, x_name="epoch", write=_count, from_zero=True, note=note)
+    chart = Chart(title="throughput", lines=lines, x_name="epoch", from_zero=True, note=note)
     if _drawable(chart):
         yield chart
 
@@ -172,15 +179,3 @@ def _epoch_means(points: Iterable[Point]) -> Mapping[int, float]:
 
 def _drawable(chart: Chart) -> bool:
     return any(line.points for line in chart.lines)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
-
-
-def _count(value: float) -> str:
-    return COUNTS.text(value) if value >= 10_000 else PLAIN.text(value)  # noqa: PLR2004  five digits are too wide

@@ -37,13 +37,13 @@ class Spread:
         return cls(n=len(values), mean=fmean(values), deviation=deviation, least=min(values), largest=max(values))
 
     def text(self, metric: str) -> str:
-        """Write the mean with its spread: 98.2 ± 0.3 % (97.9 to 98.5), n = 3."""
+        """Write the mean with its deviation, and the least and the largest value in a second line."""
         scale, unit, write = (100.0, " %", ".2f") if is_share(metric) else (1.0, "", ".4g")
         mean = f"{scale * self.mean:{write}}"
         if self.deviation is None:
             return f"{mean}{unit}"
         ends = f"{scale * self.least:{write}} to {scale * self.largest:{write}}"
-        return f"{mean} ± {scale * self.deviation:.2g}{unit} ({ends})"
+        return f"{mean} ± {scale * self.deviation:.2g}{unit}\n{ends}"
 
 
 def grouped(runs: Sequence[SavedRun]) -> list[RunGroup]:

@@ -8,13 +8,14 @@ chart's note says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from attrs import field, frozen
+from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.report.plan.svg import axis_values, fitted, svg, tag, text_width, title, words
-from petra_graph.report.plan.units import PLAIN
+from petra_graph.report.plan.units import COUNTS, PLAIN
 
 WIDTH, HEIGHT = 340.0, 218.0
 STYLES = 6
@@ -24,14 +25,18 @@ _SIZE = 11
 _TOP, _BOTTOM = 10.0, 34.0
 _LABEL_STEP = 13.0
 _LABEL_GAP = 12.0
-_WIDEST_LABEL = 108.0
+_WIDEST_LABEL = 124.0
+_BOLD = 1.15
+"""A bold text's width over a plain one's."""
 _STEPS_X, _STEPS_Y = 5, 5
 _MARKED = 40
 """Lines of so many points have a mark at each."""
-_DECADES = 30.0
-"""Positive values whose largest is so many times the smallest are drawn on a logarithmic axis, where the chart allows it."""
-_EXACT = 1e-9
+_MOST_DIGITS = 8
+_SMALL, _THOUSANDS = 1e-3, 1e5
+"""Smaller numbers are written with an exponent, larger ones in thousands or millions."""
+_EXACT, _ROUNDING = 1e-9, 1e-6
 
+Unit = Literal["number", "share"]
 Values = Sequence[tuple[float, float]]
 
 
@@ -55,18 +60,19 @@ class Chart:
     title: str
     lines: Sequence[Line]
     x_name: str
-    write: Callable[[float], str] = field(default=lambda value: f"{value:.4g}")
-    """Writes a value of y."""
+    unit: Unit = "number"
+    """Of y."""
     from_zero: bool = False
     """The axis begins at zero whatever the values are."""
-    may_be_logarithmic: bool = False
+    logarithmic_from: float = math.inf
+    """Where the largest value is so many times the smallest, and all are above zero, the axis of y is logarithmic."""
     note: str = ""
 
     @property
     def logarithmic(self) -> bool:
         """Whether the axis of y is."""
         values = _ys(self.lines)
-        return self.may_be_logarithmic and min(values) > 0 and max(values) > _DECADES * min(values)
+        return min(values) > 0 and max(values) >= self.logarithmic_from * min(values)
 
     @property
     def drawing(self) -> Markup:
@@ -95,19 +101,58 @@ class Scale:
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
 
+def written(value: float, unit: Unit, digits: int | None = None) -> str:
+    """Write a value with so many digits; by default a share has four, which are 98.89 %, and a number three."""
+    if unit == "share":
+        return f"{_plain(100 * value, digits or 4)} %"
+    return _plain(value, digits or 3)
+
+
+def _plain(value: float, digits: int) -> str:
+    if abs(value) >= _THOUSANDS:
+        return COUNTS.text(value)
+    if 0 < abs(value) < _SMALL:
+        return f"{value:.{digits}g}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def tick_texts(ticks: Sequence[float], unit: Unit) -> list[str]:
+    """Write ticks with as few digits as tell them apart."""
+    for digits in range(2, _MOST_DIGITS):
+        texts = [written(tick, unit, digits) for tick in ticks]
+        if len(set(texts)) == len(ticks) and all(
+            _reads(text, tick, unit) for text, tick in zip(texts, ticks, strict=True)
+        ):
+            return texts
+    return [written(tick, unit, _MOST_DIGITS) for tick in ticks]
+
+
+def _reads(text: str, tick: float, unit: Unit) -> bool:
+    """Whether a tick's text is its value, unless it is written in thousands or millions."""
+    number = text.removesuffix(" %").replace(",", "")
+    try:
+        return math.isclose(float(number) / (100 if unit == "share" else 1), tick, rel_tol=1e-6, abs_tol=1e-12)
+    except ValueError:
+        return True
+
+
 def draw(chart: Chart) -> Markup:
     """Draw a chart, whose lines have at least one point together."""
     lines = [line for line in chart.lines if line.points]
     ticks = decades(_ys(lines)) if chart.logarithmic else linear_ticks(_ys(lines), zero=chart.from_zero)
-    marks = [chart.write(tick) for tick in ticks]
+    marks = tick_texts(ticks, chart.unit)
     left = max(text_width(mark, _SIZE) for mark in marks) + 8
-    labels = [fitted(f"{line.name} {chart.write(line.points[-1][1])}".strip(), _WIDEST_LABEL, _SIZE) for line in lines]
-    right = WIDTH - _LABEL_GAP - max(text_width(label, _SIZE) for label in labels) - 2
+    texts = [f"{line.name} {written(line.points[-1][1], chart.unit)}".strip() for line in lines]
+    labels = [fitted(text, _WIDEST_LABEL, _SIZE * _BOLD) for text in texts]
+    right = WIDTH - _LABEL_GAP - max(text_width(label, _SIZE * _BOLD) for label in labels) - 2
     xs = sorted({x for line in lines for x, _ in line.points})
     x_of = Scale(low=xs[0], high=xs[-1], start=left + 4, end=right - 4)
     if xs[0] == xs[-1]:
         x_of = Scale(low=xs[0] - 1, high=xs[0] + 1, start=left + 4, end=right - 4)
-    bottom = HEIGHT - _BOTTOM
+    height = max(HEIGHT, _TOP + _BOTTOM + _LABEL_STEP * (len(lines) - 1))
+    bottom = height - _BOTTOM
     y_of = Scale(low=ticks[0], high=ticks[-1], start=bottom, end=_TOP, logarithmic=chart.logarithmic)
     parts = [*_grid(ticks, marks, y_of, left, right), *_x_axis(chart.x_name, xs, x_of, bottom)]
     for line in lines:
@@ -119,7 +164,7 @@ def draw(chart: Chart) -> Markup:
         parts.append(_stroke([end, (right + 2, y), (right + _LABEL_GAP - 3, y)], "leader", line.style))
         text = words(label, right + _LABEL_GAP, y + _SIZE * 0.36, font_size=_SIZE, class_=f"tail t{_style(line)}")
         parts.append(text)
-    return svg(parts, WIDTH, HEIGHT, class_="lines", role="img", aria_label=f"{chart.title}: {', '.join(labels)}")
+    return svg(parts, WIDTH, height, class_="lines", role="img", aria_label=f"{chart.title}: {', '.join(labels)}")
 
 
 def linear_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
@@ -132,25 +177,20 @@ def linear_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
         low, high = (low - margin) * (low != 0 and low - margin > 0), high + margin
     ticks = axis_values(low, high, PLAIN, _STEPS_Y)
     step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
-    first, last = math.floor(low / step + _EXACT), math.ceil(high / step - _EXACT)
+    first, last = math.floor(low / step + _ROUNDING), math.ceil(high / step - _ROUNDING)
     return [step * place for place in range(first, last + 1)]
 
 
 def decades(values: Sequence[float]) -> list[float]:
     """Return powers of ten around positive values; 1, 2 and 5 times them where they are few."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    if high - low > _STEPS_Y:
-        every = math.ceil((high - low) / _STEPS_Y)
-        return [10.0**power for power in range(low, high + every, every)]
+    every = max(1, math.ceil((high - low) / _STEPS_Y))
+    powers = [10.0**power for power in range(low, high + every, every)]
     fine = [factor * 10.0**power for power in range(low, high + 1) for factor in (1, 2, 5)]
-    inner = [tick for tick in fine if min(values) <= tick <= max(values)]
-    ends = max(t for t in fine if t <= min(values)), min(t for t in fine if t >= max(values))
-    ticks = sorted({ends[0], *inner, ends[1]})
-    return ticks if len(ticks) <= _STEPS_Y + 3 else [t for t in ticks if t in ends or t in _powers(low, high)]
-
-
-def _powers(low: int, high: int) -> set[float]:
-    return {10.0**power for power in range(low, high + 1)}
+    first = max(tick for tick in fine if tick <= min(values) * (1 + _EXACT))
+    ticks = [tick for tick in fine if first <= tick < max(values) * (1 - _EXACT)] or [first]
+    ticks.append(min(tick for tick in fine if tick > ticks[-1] * (1 + _EXACT)))
+    return ticks if len(ticks) <= _STEPS_Y + 3 else powers
 
 
 def spaced(wanted: Sequence[float], top: float, bottom: float) -> list[float]:
@@ -206,7 +246,7 @@ def _x_axis(name: str, xs: Sequence[float], x_of: Scale, bottom: float) -> Itera
         x = x_of(tick)
         yield tag("line", x1=x, x2=x, y1=bottom, y2=bottom + 4, class_="grid")
         yield words(f"{tick:,.6g}", x, bottom + 15, font_size=_SIZE, class_="tick x")
-    yield words(name, (x_of.start + x_of.end) / 2, HEIGHT - 5, font_size=_SIZE, class_="tick x")
+    yield words(name, (x_of.start + x_of.end) / 2, bottom + _BOTTOM - 5, font_size=_SIZE, class_="tick x")
 
 
 def _band(line: Line, x_of: Scale, y_of: Scale) -> Iterator[Markup]:
@@ -222,7 +262,7 @@ def _line(line: Line, chart: Chart, x_of: Scale, y_of: Scale) -> Iterator[Markup
         yield _stroke(places, "line", line.style)
     if len(places) <= _MARKED:
         for (x, y), (at, value) in zip(places, line.points, strict=True):
-            about = title(f"{line.name}, {chart.x_name} {at:,.6g}: {chart.write(value)}")
+            about = title(f"{line.name}, {chart.x_name} {at:,.6g}: {written(value, chart.unit)}")
             yield tag("circle", about, cx=x, cy=y, r=2.2, class_=f"mark s{_style(line)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from petra_graph.report.plan.tables import Column, pair_columns, text_column
 from petra_graph.report.plan.units import PLAIN, memory, one_line, plural, seconds
 from petra_graph.report.run.curves import by_epoch, probe_charts, run_charts
 from petra_graph.report.run.listing import is_share, metric_text
-from petra_graph.report.run.stages import process_columns, stage_charts, stage_tables
+from petra_graph.report.run.stages import process_columns, processes_of, stage_charts, stage_tables
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
@@ -54,6 +55,7 @@ def run_page(run: SavedRun) -> str:
             stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
             memory=_memory(plan),
             processes=process_columns(plan, run.summary),
+            on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
             measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
             timeline=full_timeline(plan) if plan and plan["timeline"] else None,
             probe_charts=probe_charts(run),
@@ -76,7 +78,9 @@ def plan_of(directory: Path) -> Document | None:
     if not path.exists():
         return None
     document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-    return document | {"timeline": read_json(directory / TIMELINE, list) or document["timeline"]}
+    if blocks := read_json(directory / TIMELINE, list):
+        document = read_document(json.dumps(document | {"timeline": blocks}), str(directory / TIMELINE))
+    return document
 
 
 def duration(value: float) -> str:

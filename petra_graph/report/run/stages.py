@@ -20,6 +20,8 @@ from petra_graph.report.run.line_chart import Chart, Line
 
 _VERBS = ("forward", "backward", "update")
 _NODES_WIDTH = 40
+_DECADES = 10.0
+"""Stages whose throughput differs by so much are drawn on a logarithmic axis."""
 
 
 @frozen(kw_only=True)
@@ -113,7 +115,6 @@ def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
             title="staleness by stage",
             lines=[Line(name="", points=stale)],
             x_name="stage",
-            write=units.number,
             from_zero=True,
             note="updates, in the mean",
         )
@@ -126,15 +127,14 @@ def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
     lines = [Line(name="planned", points=planned, style=1)] if planned else []
     lines = [*([Line(name="measured", points=measured)] if measured else []), *lines]
     if lines:
-        note = "samples in a second of the stage's own operations"
+        note = "samples in a busy second"
         charts.append(
             Chart(
                 title="throughput by stage",
                 lines=lines,
                 x_name="stage",
-                write=units.COUNTS.text,
                 from_zero=True,
-                may_be_logarithmic=True,
+                logarithmic_from=_DECADES,
                 note=note,
             )
         )

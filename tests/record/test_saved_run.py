@@ -1,0 +1,128 @@
+"""A run's directory as readers find it: in every state, and damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.record import saved_run as module
+from petra_graph.record.run_directory import is_locked, lock
+from petra_graph.record.saved_run import began, find_run, read_run
+
+
+def rewrite(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("status", ["done", "interrupted", "failed"])
+def test_a_run_is_as_its_summary_says(saved_run, status):
+    rewrite(saved_run / "summary.json", status=status)
+    assert read_run(saved_run).status == status
+
+
+def test_without_a_summary_it_was_killed(saved_run):
+    (saved_run / "summary.json").unlink()
+    assert read_run(saved_run).status == "killed"
+
+
+def test_while_its_lock_is_held_it_is_running_whatever_an_earlier_summary_says(saved_run):
+    held = lock(saved_run)
+    try:
+        assert read_run(saved_run).status == "running"
+    finally:
+        os.close(held)
+    assert read_run(saved_run).status == "done"
+
+
+def test_a_reader_stops_no_run_from_being_started(saved_run, monkeypatch):
+    """It holds the lock for a moment, in which the run tries again."""
+    import fcntl
+
+    reader = os.open(saved_run, os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_SH)
+    assert not is_locked(saved_run), "two readers do not see each other"
+    monkeypatch.setattr("petra_graph.record.run_directory.time.sleep", lambda _: fcntl.flock(reader, fcntl.LOCK_UN))
+    os.close(lock(saved_run))
+    os.close(reader)
+
+
+def test_two_runs_still_exclude_each_other(saved_run):
+    held = lock(saved_run)
+    with pytest.raises(RunFailed, match="another process writes the run"):
+        lock(saved_run)
+    os.close(held)
+
+
+def test_a_run_is_read_while_it_writes(saved_run):
+    with (saved_run / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 1.0, "epo')
+    assert read_run(saved_run).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "expected"),
+    [
+        ({}, ("test/top1", max, False)),
+        ({"best": "test/loss"}, ("test/loss", min, True)),
+        ({"best": "test/top5"}, ("test/top5", max, False)),
+        ({"best": "test/top5", "best_is": "smallest"}, ("test/top5", min, True)),
+    ],
+)
+def test_the_best_value(saved_run, checkpoint, expected):
+    run = read_run(saved_run)
+    run.resolved = {**run.resolved, "checkpoint": checkpoint}
+    metric, which, smallest = expected
+    value = which(point.value for point in run.metrics[metric])
+    epoch = next(point.epoch for point in run.metrics[metric] if point.value == value)
+    assert run.best == module.Best(metric=metric, value=value, epoch=epoch, smallest=smallest)
+
+
+def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
+    run = read_run(saved_run)
+    run.metrics = {"test/loss": run.metrics["test/loss"]}
+    assert run.best.metric == "test/loss"
+    run.metrics = {}
+    assert run.best is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
+        ("summary.json", "[]", r"summary\.json is damaged: it holds a list"),
+        ("summary.json", '{"status": 3}', r"summary\.json is damaged: status is no text"),
+        (
+            "summary.json",
+            '{"measured": {"from_micro_batch": 0, "processes": [{"rank": 0}]}}',
+            r"damaged: measured\.processes\[0\] has no training_seconds",
+        ),
+        ("resolved.toml", "a = ", r"resolved\.toml is damaged: Invalid value"),
+        ("resolved.toml", "run = 1", r"resolved\.toml is damaged: it has no run\.seed and run\.epochs"),
+        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is no event: \{"epoch": 1\}'),
+        ("metrics.jsonl", None, r"is no run's directory: it has no resolved\.toml and metrics\.jsonl"),
+    ],
+)
+def test_a_damaged_directory(saved_run, name, text, message):
+    (saved_run / name).unlink()
+    if text is not None:
+        (saved_run / name).write_text(text)
+    with pytest.raises(SpecError, match=message) as caught:
+        read_run(saved_run)
+    assert all(problem.hint for problem in caught.value.problems)
+
+
+def test_latest(here):
+    with pytest.raises(SpecError, match="cannot read the folder runs"):
+        find_run("latest")
+    for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
+        (here / "runs" / name).mkdir(parents=True)
+    assert find_run("latest").name == "20260202T000000Z-a-2"
+    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
+
+
+def test_the_hint_shows_a_name_that_is_one():
+    assert module._STAMP.fullmatch(re.search(r"runs/(\S+)", module._HINT)[1])
