@@ -210,7 +210,7 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
     record.lock = lock(record.directory)
     if resumption is not None:
         remove_unfinished(record.directory)
-        for name in ("failure.txt", "failure.json"):  # of an end that is none any more
+        for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
             (record.directory / name).unlink(missing_ok=True)
     return record
 

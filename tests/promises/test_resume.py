@@ -245,6 +245,23 @@ def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatc
     assert resume() == 0
 
 
+class SummaryAtTheStart(Listener):
+    """Notes whether there is a summary when a run begins."""
+
+    def started(self, run):
+        self.there = (run.directory / "summary.json").exists()
+
+
+def test_while_a_run_goes_on_it_has_no_summary(spec):
+    """That of its earlier end would say "interrupted" of a run that is killed now."""
+    run(spec, (), At("trained 1/7"))
+    directory, seen = only_run(), SummaryAtTheStart()
+    assert summary_of(directory)["status"] == "interrupted"
+    run(str(directory / "resolved.toml"), (), seen, directory)
+    assert not seen.there
+    assert summary_of(directory)["status"] == "done"
+
+
 # --- what goes wrong ---------------------------------------------------------------------------------------------------
 
 

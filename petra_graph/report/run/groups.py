@@ -16,6 +16,8 @@ from petra_graph.report.run.listing import is_share
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
+_WHOLE = 100
+"""Deviations from here on have no decimals, and neither have numbers ten times as large."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -38,12 +40,21 @@ class Spread:
 
     def text(self, metric: str) -> str:
         """Write the mean with its deviation, and the least and the largest value in a second line."""
-        scale, unit, write = (100.0, " %", ".2f") if is_share(metric) else (1.0, "", ".4g")
-        mean = f"{scale * self.mean:{write}}"
+        scale, unit = (100.0, " %") if is_share(metric) else (1.0, "")
+        mean = f"{_number(scale * self.mean, unit)}{unit}"
         if self.deviation is None:
-            return f"{mean}{unit}"
-        ends = f"{scale * self.least:{write}} to {scale * self.largest:{write}}"
-        return f"{mean} ± {scale * self.deviation:.2g}{unit}\n{ends}"
+            return mean
+        ends = f"{_number(scale * self.least, unit)} to {_number(scale * self.largest, unit)}"
+        deviation = scale * self.deviation
+        around = f"{deviation:,.0f}" if deviation >= _WHOLE else f"{deviation:.2g}"
+        return f"{mean.removesuffix(unit)} ± {around}{unit}\n{ends}"
+
+
+def _number(value: float, unit: str) -> str:
+    """Write a percentage with two decimals, another number with four digits."""
+    if unit:
+        return f"{value:.2f}"
+    return f"{value:,.0f}" if abs(value) >= 10 * _WHOLE else f"{value:.4g}"
 
 
 def grouped(runs: Sequence[SavedRun]) -> list[RunGroup]:

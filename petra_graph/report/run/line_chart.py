@@ -267,7 +267,8 @@ def _line(line: Line, chart: Chart, x_of: Scale, y_of: Scale) -> Iterator[Markup
 
 
 def _stroke(places: Values, kind: str, style: int) -> Markup:
-    dashes = {"stroke_dasharray": _DASHES[style % STYLES]} if kind == "line" and style % STYLES else {}
+    dash = _DASHES[(style + style // STYLES) % STYLES]  # where colours repeat, dashes do not
+    dashes = {"stroke_dasharray": dash} if kind == "line" and dash else {}
     return tag("path", d=_path(places), class_=f"{kind} s{style % STYLES}", **dashes)
 
 

@@ -117,7 +117,7 @@ def _failure(run: SavedRun) -> Mapping[str, Any] | None:
 
 
 def _figures(run: SavedRun) -> Iterator[Figure]:
-    summary, best = run.summary, run.best
+    summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
         yield Figure(
@@ -135,8 +135,9 @@ def _figures(run: SavedRun) -> Iterator[Figure]:
         note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
         yield Figure("samples a second", PLAIN.text(rate), note)
     if spent := summary.get("seconds"):
-        yield Figure("training", duration(spent["training"]), f"of {duration(spent['total'])} since the latest start")
-    yield Figure("seed", str(run.seed), plural(summary.get("processes", 1), "process").replace("processs", "processes"))
+        note = "over all its starts" if summary.get("resumed_from") else f"of {duration(spent['total'])} in all"
+        yield Figure("training", duration(spent["training"]), note)
+    yield Figure("seed", str(run.seed), "1 process" if processes == 1 else f"{processes} processes")
 
 
 def _epochs(run: SavedRun) -> list[Column]:

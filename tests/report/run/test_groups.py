@@ -47,6 +47,7 @@ def test_the_spread_over_seeds(runs):
 def test_spreads_as_text():
     assert Spread.of([0.98, 0.99]).text("test/top1") == "98.50 ± 0.71 %\n98.00 to 99.00"
     assert Spread.of([2.0, 3.0]).text("test/loss") == "2.5 ± 0.71\n2 to 3"
+    assert Spread.of([20_100.0, 22_200.0]).text("samples_per_second") == "21,150 ± 1,485\n20,100 to 22,200"
     assert Spread.of([0.98]).text("test/top1") == "98.00 %"
 
 
