@@ -44,7 +44,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
         return
     if len(runs) > 1:
         raise click.UsageError(f"--figure {figure} is of one RUN (got {len(runs)}).")
-    from petra_graph.record.saved_run import find_run
+    from petra_graph.record.run_folders import find_run
     from petra_graph.report.fidelity_figures import report_fidelity
 
     figures = report_fidelity(find_run(runs[0]), output)

@@ -26,7 +26,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     The metric is checkpoint.best of the run's spec, else test/top1, else test/loss. A run is done, interrupted, failed,
     running, killed (it ended without a summary), or damaged.
     """
-    from petra_graph.record.saved_run import RUNS
+    from petra_graph.record.run_folders import RUNS
     from petra_graph.report.run.listing import rows, run_records
 
     chosen = folder or Path(RUNS)

@@ -9,10 +9,9 @@ damaged                       files are missing, or hold something else
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,8 @@ from petra_graph.program.plan_document import faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
+from petra_graph.record.run_folders import began
 
-LATEST = "latest"
-RUNS = "runs"
-"""The folder of runs, where a specification names no other."""
-_STAMP = re.compile(r"(\d{8}T\d{6}Z)-.+")
-_FILES = ("resolved.toml", "metrics.jsonl", "summary.json", "plan.json")
 _SUMMARY: Mapping[str, Any] = {
     "status": str,
     "predicted": {},
@@ -212,53 +207,6 @@ def read_json(path: Path, kind: type) -> Any | None:
     if not isinstance(value, kind):
         raise _damaged(path, TypeError(f"it holds a {type(value).__name__}"))
     return value
-
-
-def find_run(name: str) -> Path:
-    """Return a run's directory: the one that is named, or the latest one in `runs`.
-
-    Raises:
-        SpecError: there is none.
-    """
-    if name != LATEST:
-        return Path(name).expanduser()
-    found = run_directories(Path(RUNS))
-    if not found:
-        raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
-    return max(found, key=began)
-
-
-def run_directories(folder: Path) -> list[Path]:
-    """Return the directories of runs in a folder, or the folder itself where it is one; a damaged one counts.
-
-    Raises:
-        SpecError: there is no such folder, or it cannot be read.
-    """
-    try:
-        found = [folder] if _is_run(folder) else [path for path in folder.iterdir() if path.is_dir() and _is_run(path)]
-    except OSError as error:
-        message = f"cannot read the folder {folder}: {error.strerror or error}"
-        raise SpecError(message, "name the folder that holds runs: `run.directory` of their specs") from None
-    return sorted(found)
-
-
-def began(directory: Path) -> datetime:
-    """Return when a run began: as its directory's name says, or else when its first file was written."""
-    if stamp := _STAMP.fullmatch(directory.name):
-        try:
-            return datetime.strptime(stamp[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-        except ValueError:
-            pass
-    times = [path.stat().st_mtime for path in _present(directory)] or [directory.stat().st_mtime]
-    return datetime.fromtimestamp(min(times), UTC)
-
-
-def _is_run(path: Path) -> bool:
-    return _STAMP.fullmatch(path.name) is not None or len(list(_present(path))) > 1
-
-
-def _present(directory: Path) -> Iterator[Path]:
-    return (path for name in _FILES if (path := directory / name).is_file())
 
 
 def _damaged(path: Path, error: Exception) -> SpecError:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 
 import pytest
 
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record import saved_run as module
 from petra_graph.record.run_directory import is_locked, lock
-from petra_graph.record.saved_run import began, find_run, read_run
+from petra_graph.record.saved_run import read_run
 
 
 def rewrite(path, **changes):
@@ -113,16 +112,3 @@ def test_a_damaged_directory(saved_run, name, text, message):
     with pytest.raises(SpecError, match=message) as caught:
         read_run(saved_run)
     assert all(problem.hint for problem in caught.value.problems)
-
-
-def test_latest(here):
-    with pytest.raises(SpecError, match="cannot read the folder runs"):
-        find_run("latest")
-    for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
-        (here / "runs" / name).mkdir(parents=True)
-    assert find_run("latest").name == "20260202T000000Z-a-2"
-    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
-
-
-def test_the_hint_shows_a_name_that_is_one():
-    assert module._STAMP.fullmatch(re.search(r"runs/(\S+)", module._HINT)[1])

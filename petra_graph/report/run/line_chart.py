@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.report.plan.svg import axis_values, fitted, svg, tag, text_width, title, words
-from petra_graph.report.plan.units import COUNTS, PLAIN
+from petra_graph.report.plan.units import PLAIN
+from petra_graph.report.run.ticks import Unit, decades, linear_ticks, tick_texts, written
 
 WIDTH, HEIGHT = 340.0, 218.0
 STYLES = 6
@@ -28,15 +28,11 @@ _LABEL_GAP = 12.0
 _WIDEST_LABEL = 124.0
 _BOLD = 1.15
 """A bold text's width over a plain one's."""
-_STEPS_X, _STEPS_Y = 5, 5
+_STEPS_X = 5
 _MARKED = 40
 """Lines of so many points have a mark at each."""
-_MOST_DIGITS = 8
-_SMALL, _THOUSANDS = 1e-3, 1e5
-"""Smaller numbers are written with an exponent, larger ones in thousands or millions."""
-_EXACT, _ROUNDING = 1e-9, 1e-6
+_EXACT = 1e-9
 
-Unit = Literal["number", "share"]
 Values = Sequence[tuple[float, float]]
 
 
@@ -101,43 +97,6 @@ class Scale:
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
 
-def written(value: float, unit: Unit, digits: int | None = None) -> str:
-    """Write a value with so many digits; by default a share has four, which are 98.89 %, and a number three."""
-    if unit == "share":
-        return f"{_plain(100 * value, digits or 4)} %"
-    return _plain(value, digits or 3)
-
-
-def _plain(value: float, digits: int) -> str:
-    if abs(value) >= _THOUSANDS:
-        return COUNTS.text(value)
-    if 0 < abs(value) < _SMALL:
-        return f"{value:.{digits}g}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-    text = f"{value:,.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if decimals else text
-
-
-def tick_texts(ticks: Sequence[float], unit: Unit) -> list[str]:
-    """Write ticks with as few digits as tell them apart."""
-    for digits in range(2, _MOST_DIGITS):
-        texts = [written(tick, unit, digits) for tick in ticks]
-        if len(set(texts)) == len(ticks) and all(
-            _reads(text, tick, unit) for text, tick in zip(texts, ticks, strict=True)
-        ):
-            return texts
-    return [written(tick, unit, _MOST_DIGITS) for tick in ticks]
-
-
-def _reads(text: str, tick: float, unit: Unit) -> bool:
-    """Whether a tick's text is its value, unless it is written in thousands or millions."""
-    number = text.removesuffix(" %").replace(",", "")
-    try:
-        return math.isclose(float(number) / (100 if unit == "share" else 1), tick, rel_tol=1e-6, abs_tol=1e-12)
-    except ValueError:
-        return True
-
-
 def draw(chart: Chart) -> Markup:
     """Draw a chart, whose lines have at least one point together."""
     lines = [line for line in chart.lines if line.points]
@@ -165,32 +124,6 @@ def draw(chart: Chart) -> Markup:
         text = words(label, right + _LABEL_GAP, y + _SIZE * 0.36, font_size=_SIZE, class_=f"tail t{_style(line)}")
         parts.append(text)
     return svg(parts, WIDTH, height, class_="lines", role="img", aria_label=f"{chart.title}: {', '.join(labels)}")
-
-
-def linear_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
-    """Return round values around others, the first and the last beyond all of them; from zero where that is near."""
-    low, high = min(values), max(values)
-    if zero or 0 < low < (high - low):
-        low = min(0.0, low)
-    if high - low <= _EXACT * max(abs(high), abs(low), _EXACT):
-        margin = abs(high) / 2 or 1.0
-        low, high = (low - margin) * (low != 0 and low - margin > 0), high + margin
-    ticks = axis_values(low, high, PLAIN, _STEPS_Y)
-    step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
-    first, last = math.floor(low / step + _ROUNDING), math.ceil(high / step - _ROUNDING)
-    return [step * place for place in range(first, last + 1)]
-
-
-def decades(values: Sequence[float]) -> list[float]:
-    """Return powers of ten around positive values; 1, 2 and 5 times them where they are few."""
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    every = max(1, math.ceil((high - low) / _STEPS_Y))
-    powers = [10.0**power for power in range(low, high + every, every)]
-    fine = [factor * 10.0**power for power in range(low, high + 1) for factor in (1, 2, 5)]
-    first = max(tick for tick in fine if tick <= min(values) * (1 + _EXACT))
-    ticks = [tick for tick in fine if first <= tick < max(values) * (1 - _EXACT)] or [first]
-    ticks.append(min(tick for tick in fine if tick > ticks[-1] * (1 + _EXACT)))
-    return ticks if len(ticks) <= _STEPS_Y + 3 else powers
 
 
 def spaced(wanted: Sequence[float], top: float, bottom: float) -> list[float]:

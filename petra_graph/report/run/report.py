@@ -8,7 +8,8 @@ from typing import Any
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.run_directory import write_output
-from petra_graph.record.saved_run import SavedRun, find_run, read_run
+from petra_graph.record.run_folders import find_run
+from petra_graph.record.saved_run import SavedRun, read_run
 from petra_graph.report.run.comparison import comparison_page, comparison_record
 from petra_graph.report.run.one_run import run_page
 

@@ -1,0 +1,32 @@
+"""Which directories are runs, and which of them is the latest."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.record.run_folders import _STAMP, began, find_run, run_directories
+from petra_graph.record.saved_run import _HINT
+
+
+def test_latest(here):
+    with pytest.raises(SpecError, match="cannot read the folder runs"):
+        find_run("latest")
+    for name in ("20260101T000000Z-b-1", "20260202T000000Z-a-2", "notes"):
+        (here / "runs" / name).mkdir(parents=True)
+    assert find_run("latest").name == "20260202T000000Z-a-2"
+    assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
+
+
+def test_the_hint_shows_a_name_that_is_one():
+    assert _STAMP.fullmatch(re.search(r"runs/(\S+)", _HINT)[1])
+
+
+def test_a_run_of_another_name_is_known_by_its_files(saved_run, here):
+    renamed = saved_run.rename(here / "best")
+    (here / "notes").mkdir()
+    assert run_directories(here) == [renamed]
+    assert run_directories(renamed) == [renamed]
+    assert abs(began(renamed).timestamp() - (renamed / "resolved.toml").stat().st_mtime) < 60
