@@ -11,6 +11,7 @@ does not check them.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 import sys
 import traceback
@@ -62,6 +63,15 @@ def run_plugin_code(action: Callable[[], T], failure: str) -> T:
     except BaseException as error:
         exception = traceback.format_exception_only(error)[-1].strip()
         raise PluginError(Problem(message=f"{failure}: {exception}", hint=f"raised at {_raised_at(error)}")) from error
+
+
+def resolve_location(location: str, failure: str) -> Any:
+    """Return what "module:attribute" names, which a declaration has given.
+
+    Raises:
+        PluginError: it cannot be imported; the message begins with `failure`.
+    """
+    return run_plugin_code(lambda: pkgutil.resolve_name(location), failure)
 
 
 def _raised_at(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
-from petra_graph.record.weights import save_weights
+from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Progress, Trainer
@@ -98,7 +98,8 @@ class RunRecord:
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
-        write_json(self.directory / "env.json", environment())
+        write_json(self.directory / "env.json", {**environment(), "folder": prepared.checked.loaded.folder})
+        write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
@@ -119,7 +120,7 @@ class RunRecord:
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights."""
-        save_weights(self.directory / "weights.safetensors", weights)
+        save_weights(self.directory / WEIGHTS, weights)
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
@@ -148,7 +149,7 @@ class RunRecord:
             "resumed_from": self.trainer.resumed_from if self.trainer else [],
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
-            "weights": None if status == "failed" else "weights.safetensors",
+            "weights": None if status == "failed" else WEIGHTS,
             **more,
         }
         write_json(self.directory / "summary.json", summary)
