@@ -12,9 +12,6 @@ from petra_graph.cli.common import checkpoint_option, json_option, print_json
 if TYPE_CHECKING:
     from petra_graph.inference.export import Format
 
-_COMPARED = 1000
-"""Test samples with which programs are compared."""
-
 
 @click.command()
 @click.argument("run", metavar="RUN")
@@ -41,8 +38,7 @@ def export(*, run: str, form: str, checkpoint: str | None, output: Path | None, 
     """
     import attrs
 
-    from petra_graph.errors import PetraGraphError
-    from petra_graph.inference.evaluate import first_samples
+    from petra_graph.inference.evaluate import samples_to_compare
     from petra_graph.inference.export import SUFFIXES
     from petra_graph.inference.export import export as exported
     from petra_graph.inference.saved_run import SavedRun
@@ -50,10 +46,7 @@ def export(*, run: str, form: str, checkpoint: str | None, output: Path | None, 
     chosen = cast("Format", form)
     opened = SavedRun.open(run)
     network, _ = opened.load(checkpoint)
-    try:
-        samples = None if form == "safetensors" else first_samples(opened, _COMPARED)
-    except PetraGraphError:
-        samples = None
+    samples = None if form == "safetensors" else samples_to_compare(opened)
     found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}", samples)
     if as_json:
         record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}

@@ -10,7 +10,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
@@ -87,6 +87,18 @@ def opened(run: SavedRun) -> DataSet:
             "name the data that the run was trained on, or other data of that shape, with --set data...",
         )
     return data
+
+
+COMPARED = 1000
+"""Test samples with which exported programs are compared."""
+
+
+def samples_to_compare(run: SavedRun) -> Tensor | None:
+    """Return the first test samples of a run's data; None where they are not here."""
+    try:
+        return first_samples(run, COMPARED)
+    except PetraGraphError:
+        return None
 
 
 def first_samples(run: SavedRun, most: int) -> Tensor:

@@ -64,6 +64,16 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     return found
 
 
+def samples_of(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
+    """Return an array's samples.
+
+    Raises:
+        SpecError: they are none that the network reads.
+    """
+    name = "the array"
+    return Samples(name=name, values=_array(np.asarray(values), name, facts))
+
+
 def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
     """Yield all samples in order, so many at a time."""
     values = torch.cat([one.values for one in samples])
