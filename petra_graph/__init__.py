@@ -31,7 +31,7 @@ A network may be made of one's own classes, without any file. A class stands whe
 
 Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
 `petra_graph.blocks`, the kit that tests them in `petra_graph.testing`. Errors are subclasses of
-`petra_graph.errors.PetraGraphError`: their text has every problem, where it is, and what to do.
+`PetraGraphError`: their text has every problem, where it is, and what to do.
 """
 
 from importlib import import_module
@@ -39,15 +39,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.errors import PetraGraphError, SpecError
+    from petra_graph.record.listener import Listener
     from petra_graph.registry.contracts import DataFacts
     from petra_graph.spec.model import Spec
 
 __version__ = "0.1.0"
 __all__ = [
     "DataFacts",
+    "Listener",
+    "PetraGraphError",
     "PlanView",
     "Run",
     "Spec",
+    "SpecError",
     "evaluate",
     "export",
     "load",
@@ -57,7 +62,13 @@ __all__ = [
     "predict",
     "train",
 ]
-_ELSEWHERE = {"DataFacts": "petra_graph.registry.contracts", "Spec": "petra_graph.spec.model"}
+_ELSEWHERE = {
+    "DataFacts": "petra_graph.registry.contracts",
+    "Listener": "petra_graph.record.listener",
+    "PetraGraphError": "petra_graph.errors",
+    "Spec": "petra_graph.spec.model",
+    "SpecError": "petra_graph.errors",
+}
 """Modules of the names that are not in `petra_graph.api`."""
 
 

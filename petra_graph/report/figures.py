@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,5 +88,14 @@ def _figure() -> tuple[matplotlib.figure.Figure, Any]:
         from matplotlib.figure import Figure
     except ImportError:
         raise SpecError("figures need matplotlib, which is not installed", "pip install 'petra-graph[plot]'") from None
-    figure = Figure(figsize=(9, 3.2), layout="constrained", facecolor="white")
+
+    class Shown(Figure):
+        """A figure that a notebook shows, though pyplot does not know of it."""
+
+        def _repr_png_(self) -> bytes:
+            content = io.BytesIO()
+            self.savefig(content, format="png", dpi=100)
+            return content.getvalue()
+
+    figure = Shown(figsize=(9, 3.2), layout="constrained", facecolor="white")
     return figure, figure.subplots(1, 2)
