@@ -41,7 +41,7 @@ from petra_graph.spec.load import dump
 
 Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
-_TERMS, _MIXED_TERMS = 1024, 8
+_TERMS, _MIXED_TERMS = 128, 8
 _OPSET = 18
 _TRACED = 2
 """Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
