@@ -17,7 +17,10 @@ from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.inference import export as exports
 from petra_graph.inference.evaluate import first_samples
+from petra_graph.inference.evaluate import opened as opened_data
 from petra_graph.inference.export import export
+from petra_graph.inference.saved_run import SavedRun
+from tests.support.runs import SPEC, only_run, summary_of
 
 PLAIN_TORCH = """\
 import sys
@@ -66,6 +69,20 @@ def test_a_program_for_onnx_with_any_batch(trained, expected):
     for size in (1, 11):
         (found,) = session.run(None, {"samples": expected[0][:size].contiguous().numpy()})
         assert close(found, expected[1][:size])
+
+
+def test_a_program_normalises_samples_itself(write):
+    assert main(["run", write("small.toml", SPEC), "--set", "run.epochs=1"]) == 0
+    assert main(["export", "latest", "--format", "torch-export", "--output", "net.pt2"]) == 0
+    samples, targets = digits()
+    outputs = torch.export.load("net.pt2").module()(samples)
+    found = torch.nn.functional.cross_entropy(outputs, targets).detach()
+    assert found.item() == pytest.approx(summary_of(only_run())["test"]["loss"], rel=1e-5)
+
+
+def digits():
+    test = opened_data(SavedRun.open("latest")).test
+    return test.fetch(np.arange(len(test)), seed=0, epoch=0)
 
 
 def test_outputs_that_differ_are_a_failure(opened, expected, tmp_path, monkeypatch):

@@ -231,14 +231,16 @@ def test_an_own_block_trains(page, write, capsys):
     assert "quickstart: done (epochs: 1" in capsys.readouterr().out
 
 
-FROM_PYTHON = [listing for page in PAGES for listing in page.listings("python") if "import petra_graph as pg\n" in listing]
+FROM_PYTHON = [
+    listing for page in PAGES for listing in page.listings("python") if "import petra_graph as pg\n" in listing
+]
 
 
 @pytest.mark.parametrize("listing", FROM_PYTHON)
 def test_a_listing_of_the_python_api_runs(listing, folders, monkeypatch, capsys):
     monkeypatch.chdir(folders(PAGES[0]))
     Image.new("L", (8, 8), 90).save("digit.png")
-    exec(listing.replace('"run.epochs": 3', '"run.epochs": 1'), {})  # noqa: S102  our own page
+    exec(listing.replace('"run.epochs": 3', '"run.epochs": 1'), {})
     assert "samples=359" in capsys.readouterr().out
 
 
