@@ -34,10 +34,12 @@ Importing this package imports no torch; the functions import what they need. Ba
 `PetraGraphError`: their text has every problem, where it is, and what to do.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # type checkers know the name; importing typing would take most of this module's time
 if TYPE_CHECKING:
+    from typing import Any
+
     from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.record.listener import Listener
@@ -75,6 +77,8 @@ _ELSEWHERE = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)
 
 

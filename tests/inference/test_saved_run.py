@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
 
-from petra_graph.errors import SpecError
+from petra_graph.cli.main import main
+from petra_graph.errors import PluginError, SpecError
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.record import checkpoint
+from tests.support.runs import SPEC, only_run
 
 
 @pytest.fixture
@@ -77,4 +80,33 @@ def test_facts_are_those_of_the_opened_data(copy):
     assert SavedRun.open(copy).facts.class_names == tuple(facts["class_names"])
     (copy / "data.json").write_text("{")
     with pytest.raises(SpecError, match=r"data\.json cannot be read"):
+        SavedRun.open(copy)
+
+
+BLOCK = """\
+from petra_graph.blocks import AdditiveCoupling
+
+class Beside(AdditiveCoupling):
+    def residual(self, x):
+        return x.tanh()
+"""
+
+
+def test_a_block_beside_the_specification_is_found_from_elsewhere(write, monkeypatch, tmp_path_factory):
+    write("specs/block_beside_saved.py", BLOCK)
+    text = SPEC.replace('"rev-mlp"', '"block_beside_saved:Beside"').replace(
+        "options = { hidden = 12, dropout = 0.1 }", ""
+    )
+    assert main(["run", write("specs/small.toml", text), "--set", "run.epochs=1"]) == 0
+    directory = only_run().resolve()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.endswith("/specs")])
+    monkeypatch.delitem(sys.modules, "block_beside_saved")
+    assert SavedRun.open(directory).load()[0].block("rev.0").kind == "reversible"
+
+
+def test_a_class_of_a_notebook_that_has_ended(copy):
+    resolved = (copy / "resolved.toml").read_text().replace('"rev-basic"', '"__main__:Mine"')
+    (copy / "resolved.toml").write_text(resolved)
+    with pytest.raises(PluginError, match="defined in a notebook or script: put it into a module to use it elsewhere"):
         SavedRun.open(copy)
