@@ -15,7 +15,7 @@ from attrs import frozen
 from petra_graph.errors import SpecError
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.metrics import quantity_and_stage, read_events
-from petra_graph.record.saved_run import resolved_spec
+from petra_graph.record.recorded_run import resolved_spec
 
 _FEW_EPOCHS = 10
 """From so many epochs on, points are means over an epoch."""

@@ -22,6 +22,7 @@ from petra_graph.runtime.control.signals import numbers_of, stop_requests
 from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.load import Given
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
 from petra_graph.training.loop import Peers, Trainer
@@ -41,11 +42,11 @@ class RunResult:
     interrupted: Interrupted | None
 
 
-def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
+def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
     """Train a specification: all of it, or the stages of one of the processes that torchrun started.
 
     Args:
-        path: of the specification.
+        given: the specification.
         overrides: values set on the command line.
         listener: observes the run.
         resume: the directory of a run, which goes on there.
@@ -58,9 +59,9 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
     rank_info = rank_info_from(os.environ)
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
     with ExitStack() as written, process.control():
-        resumption = process.resumption(resume, path, overrides)
+        resumption = process.resumption(resume, given, overrides)
         resumed_in = None if resumption is None else resumption.manifest.folder
-        prepared = process.join(prepare(path, overrides, process.size, resumed_in))
+        prepared = process.join(prepare(given, overrides, process.size, resumed_in))
         if resumption is not None:
             resumption.check(prepared)
             if resume is None:
@@ -140,7 +141,7 @@ class OnlyProcess(Peers):
         """Return the run: this process reads all data."""
         return prepared
 
-    def resumption(self, directory: Path | None, path: str, overrides: Iterable[str]) -> Resumption | None:
+    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint that a run goes on from."""
         return None if directory is None else Resumption.find(directory)
 

@@ -21,7 +21,7 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import TIMELINE, create_run_directory, environment, lock, write_json, write_text
-from petra_graph.record.weights import save_weights
+from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.report.plan.document import ticks_once_full
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
@@ -106,7 +106,8 @@ class RunRecord:
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
-        write_json(self.directory / "env.json", environment())
+        write_json(self.directory / "env.json", {**environment(), "folder": prepared.checked.loaded.folder})
+        write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
@@ -134,7 +135,7 @@ class RunRecord:
 
     def write_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights."""
-        save_weights(self.directory / "weights.safetensors", weights)
+        save_weights(self.directory / WEIGHTS, weights)
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
@@ -164,7 +165,7 @@ class RunRecord:
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
             "measured": self.measured,
-            "weights": None if status == "failed" else "weights.safetensors",
+            "weights": None if status == "failed" else WEIGHTS,
             **more,
         }
         write_json(self.directory / "summary.json", summary)

@@ -16,6 +16,9 @@ VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
 profile SPEC --set --output --micro-batches --json
+evaluate RUN --set --checkpoint --split --device --json
+predict RUN FILES... --set --checkpoint --top --batch --device --output --json
+export RUN --format --checkpoint --output --json
 report RUNS... --figure --output --json
 runs [FOLDER] --sort --json
 validate SPECS... --set --json
@@ -64,6 +67,9 @@ Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
+  evaluate  Evaluate a run's network on data.
+  predict   Ask a run's network about files.
+  export    Write a run's network for other programs.
   report    Write a page on a run, or on several compared.
   runs      List runs: status, best metric, age.
   validate  Check specs: keys, types, plugins, options, graph.
@@ -85,7 +91,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, report, runs, validate, list, show, schema.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, schema.\n",
         ),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.record.recorded_run import _HINT
 from petra_graph.record.run_folders import _STAMP, began, find_run, run_directories
-from petra_graph.record.saved_run import _HINT
 
 
 def test_latest(here):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from petra_graph import __version__
-from petra_graph.record.saved_run import SavedRun
+from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.pages import environment, resource
 from petra_graph.report.plan.labels import schedule_label
 from petra_graph.report.plan.tables import Column, name_column, text_column
@@ -21,7 +21,7 @@ _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
 
 
-def comparison_page(runs: Sequence[SavedRun]) -> str:
+def comparison_page(runs: Sequence[RecordedRun]) -> str:
     """Write several runs as one page."""
     groups = grouped(runs)
     return (
@@ -41,7 +41,7 @@ def comparison_page(runs: Sequence[SavedRun]) -> str:
     )
 
 
-def comparison_record(runs: Sequence[SavedRun]) -> dict[str, Any]:
+def comparison_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Return the comparison as JSON."""
     groups = grouped(runs)
     return {
@@ -65,7 +65,7 @@ def _record(spread: Spread) -> dict[str, Any]:
     return values | {"least": spread.least, "largest": spread.largest}
 
 
-def _under_way(runs: Sequence[SavedRun]) -> list[str]:
+def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
     """Return what keeps runs from being compared like with like."""
     states = [
         (status, [run for run in runs if run.status == status])
@@ -126,6 +126,6 @@ def _runs(groups: Sequence[RunGroup]) -> list[Column]:
     ]
 
 
-def _rate(run: SavedRun) -> float | None:
+def _rate(run: RecordedRun) -> float | None:
     """Return a run's samples a second: of all its training, or of its latest epoch where it has no summary."""
     return run.summary.get("samples_per_second") or run.last("samples_per_second")

@@ -12,7 +12,7 @@ from statistics import fmean
 from attrs import frozen
 
 from petra_graph.record.metrics import quantity_and_stage
-from petra_graph.record.saved_run import Point, SavedRun
+from petra_graph.record.recorded_run import Point, RecordedRun
 from petra_graph.report.run.line_chart import Chart, Line, Values, thinned
 from petra_graph.report.run.listing import is_share
 
@@ -28,10 +28,10 @@ class RunGroup:
     """Runs that are one line of a chart."""
 
     name: str
-    runs: Sequence[SavedRun]
+    runs: Sequence[RecordedRun]
 
 
-def run_charts(run: SavedRun) -> list[Chart]:
+def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
     one = [RunGroup(name="", runs=[run])]
     charts = [_over_epochs(title, [*_parts(one, name)], is_share(f"test/{name}")) for title, name in _metrics([run])]
@@ -51,7 +51,7 @@ def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     return [*(chart for chart in charts if _drawable(chart)), *_throughput(groups)]
 
 
-def probe_charts(run: SavedRun) -> list[Chart]:
+def probe_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of a run's probe: means over the stages in training, and the stages in the latest epoch."""
     found: dict[str, dict[int, Sequence[Point]]] = {}
     for metric, points in run.metrics.items():
@@ -87,14 +87,14 @@ def by_epoch(points: Iterable[Point]) -> Mapping[int, float]:
     return {point.epoch: point.value for point in points}
 
 
-def mean_over_runs(runs: Sequence[SavedRun], metric: str) -> list[tuple[int, list[float]]]:
+def mean_over_runs(runs: Sequence[RecordedRun], metric: str) -> list[tuple[int, list[float]]]:
     """Return a metric's values of all runs that have it, epoch by epoch, as far as all of them came."""
     held = [by_epoch(run.metrics[metric]) for run in runs if run.metrics.get(metric)]
     common = set.intersection(*(set(values) for values in held)) if held else set()
     return [(epoch, [values[epoch] for values in held]) for epoch in sorted(common)]
 
 
-def _metrics(runs: Iterable[SavedRun]) -> Iterator[tuple[str, str]]:
+def _metrics(runs: Iterable[RecordedRun]) -> Iterator[tuple[str, str]]:
     """Yield the metrics of the head, the loss first: a title and a name."""
     names = (metric.partition("/") for run in runs for metric in run.metrics)
     seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in _STEPS)
@@ -127,7 +127,7 @@ def _over_epochs(title: str, lines: Sequence[Line], share: bool) -> Chart:
     )
 
 
-def _over_steps(run: SavedRun, metric: str) -> Iterator[Chart]:
+def _over_steps(run: RecordedRun, metric: str) -> Iterator[Chart]:
     points = [(point.step, point.value) for point in run.metrics.get(metric, ())]
     if not points and metric == "train/learning_rate":
         points = [(point.step, point.value) for point in run.metrics.get("learning_rate", ())]

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import shown
-from petra_graph.record.saved_run import SavedRun
+from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.run.curves import RunGroup
 from petra_graph.report.run.listing import is_share
 
@@ -57,9 +57,9 @@ def _number(value: float, unit: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 * _WHOLE else f"{value:.4g}"
 
 
-def grouped(runs: Sequence[SavedRun]) -> list[RunGroup]:
+def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     """Return the runs that differ in their seed alone together, named by letters, in the order of their first runs."""
-    found: dict[str, list[SavedRun]] = {}
+    found: dict[str, list[RecordedRun]] = {}
     for run in runs:
         found.setdefault(_identity(run.resolved), []).append(run)
     return [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.record.checkpoint import numbers
+from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, run_directories
-from petra_graph.record.saved_run import read_run
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "checkpoints", "")

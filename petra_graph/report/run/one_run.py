@@ -10,8 +10,8 @@ from typing import Any
 
 from petra_graph import __version__
 from petra_graph.program.plan_document import Document
+from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
-from petra_graph.record.saved_run import SavedRun, read_json
 from petra_graph.report.pages import Figure, environment, resource
 from petra_graph.report.plan.charts import full_timeline, stage_bars
 from petra_graph.report.plan.columns import title_lines
@@ -27,7 +27,7 @@ _LONGEST_TRACE = 6_000
 _MINUTE = 60
 
 
-def run_page(run: SavedRun) -> str:
+def run_page(run: RecordedRun) -> str:
     """Write a run as a page.
 
     Raises:
@@ -92,7 +92,7 @@ def duration(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def _state(run: SavedRun) -> Iterator[str]:
+def _state(run: RecordedRun) -> Iterator[str]:
     """Yield what a reader must know of a run that is not done."""
     resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
     so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
@@ -107,7 +107,7 @@ def _state(run: SavedRun) -> Iterator[str]:
         yield f"It goes on from its latest checkpoint with: {resume}"
 
 
-def _failure(run: SavedRun) -> Mapping[str, Any] | None:
+def _failure(run: RecordedRun) -> Mapping[str, Any] | None:
     if run.status != "failed":
         return None
     path, trace = run.directory / "failure.txt", ""
@@ -116,7 +116,7 @@ def _failure(run: SavedRun) -> Mapping[str, Any] | None:
     return {"errors": run.summary.get("error", []), "trace": trace[-_LONGEST_TRACE:]}
 
 
-def _figures(run: SavedRun) -> Iterator[Figure]:
+def _figures(run: RecordedRun) -> Iterator[Figure]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
@@ -140,7 +140,7 @@ def _figures(run: SavedRun) -> Iterator[Figure]:
     yield Figure("seed", str(run.seed), "1 process" if processes == 1 else f"{processes} processes")
 
 
-def _epochs(run: SavedRun) -> list[Column]:
+def _epochs(run: RecordedRun) -> list[Column]:
     """Return the metrics epoch by epoch."""
     shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and not _of_steps(name)]
     shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
@@ -186,7 +186,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _history(run: SavedRun) -> list[Column]:
+def _history(run: RecordedRun) -> list[Column]:
     """Return how the run began, where it went on, and what it left."""
     resumed, init = run.summary.get("resumed_from") or [], run.resolved.get("init", {})
     if resumed:

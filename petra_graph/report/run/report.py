@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import write_output
 from petra_graph.record.run_folders import find_run
-from petra_graph.record.saved_run import SavedRun, read_run
 from petra_graph.report.run.comparison import comparison_page, comparison_record
 from petra_graph.report.run.one_run import run_page
 
@@ -31,7 +31,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         RunFailed: the file cannot be written.
     """
     directories = {path.resolve(): path for path in map(find_run, names)}
-    runs, problems = list[SavedRun](), list[Problem]()
+    runs, problems = list[RecordedRun](), list[Problem]()
     for directory in directories.values():
         try:
             runs.append(read_run(directory))
@@ -47,7 +47,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
     return record if single is not None else record | comparison_record(runs)
 
 
-def _record(run: SavedRun) -> dict[str, Any]:
+def _record(run: RecordedRun) -> dict[str, Any]:
     best = run.best
     return {
         "directory": str(run.directory),

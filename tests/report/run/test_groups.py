@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.record.saved_run import read_run
+from petra_graph.record.recorded_run import read_run
 from petra_graph.report.run.curves import mean_over_runs
 from petra_graph.report.run.groups import Spread, best, differences, final, grouped, letter
 

@@ -10,8 +10,8 @@ from importlib.resources import files
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import lock
-from petra_graph.record.saved_run import read_run
 from petra_graph.report.run.comparison import comparison_page
 from petra_graph.report.run.one_run import run_page
 from tests.support.contrast import GRAPHICS, TEXT, contrast, schemes

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record import saved_run as module
+from petra_graph.record import recorded_run as module
+from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import is_locked, lock
-from petra_graph.record.saved_run import read_run
 
 
 def rewrite(path, **changes):

@@ -75,7 +75,7 @@ class Best:
 
 
 @define(kw_only=True)
-class SavedRun:
+class RecordedRun:
     """A run that has begun to train."""
 
     directory: Path
@@ -141,7 +141,7 @@ class SavedRun:
         return points[-1].value if points else None
 
 
-def read_run(directory: Path) -> SavedRun:
+def read_run(directory: Path) -> RecordedRun:
     """Read a run's directory; the run may still go on.
 
     Raises:
@@ -162,7 +162,7 @@ def read_run(directory: Path) -> SavedRun:
     for key, shape in _SUMMARY.items():
         if summary.get(key) is not None and (found := next(faults(summary[key], shape, key), None)):
             raise _damaged(path, ValueError(found))
-    return SavedRun(
+    return RecordedRun(
         directory=directory,
         resolved=resolved,
         summary=summary,
