@@ -25,12 +25,13 @@ from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
+from petra_graph.record.run_folders import LATEST, find_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpointing import best
 
-LATEST, BEST = "latest", "best"
+BEST = "best"
 
 
 @frozen(kw_only=True)
@@ -47,14 +48,16 @@ class SavedRun:
         """Open a run.
 
         Args:
-            run: its directory, or "latest": the latest one below `run.directory`, as set or "runs".
+            run: its directory, or "latest": the latest one in the folder `runs`.
             overrides: `--set` assignments, over what the run was resolved to.
 
         Raises:
             SpecError: there is no such run, or it or an override is wrong.
             PluginError: a plugin of the run is not here any more, or is at fault.
         """
-        directory = run_directory_of(run)
+        directory = find_run(str(run))
+        if not directory.is_dir():
+            raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
@@ -112,26 +115,6 @@ class SavedRun:
         if which == BEST:
             return best(self.directory, self.spec.checkpoint)
         return [at for at in found if str(at) == which]
-
-
-def run_directory_of(run: str | Path) -> Path:
-    """Return the directory of a run.
-
-    Args:
-        run: the directory, or "latest": the latest one in `runs`.
-
-    Raises:
-        SpecError: there is none.
-    """
-    if str(run) == LATEST:
-        found = sorted(path.parent for path in Path("runs").glob("*/resolved.toml"))
-        if not found:
-            raise SpecError("there is no run in the folder runs", "give the directory of a run")
-        return found[-1]
-    directory = Path(run).expanduser()
-    if not directory.is_dir():
-        raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
-    return directory
 
 
 def _folders(directory: Path) -> list[str]:

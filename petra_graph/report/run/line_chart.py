@@ -100,7 +100,8 @@ class Scale:
 def draw(chart: Chart) -> Markup:
     """Draw a chart, whose lines have at least one point together."""
     lines = [line for line in chart.lines if line.points]
-    ticks = decades(_ys(lines)) if chart.logarithmic else linear_ticks(_ys(lines), zero=chart.from_zero)
+    most = 1.0 if chart.unit == "share" else math.inf
+    ticks = decades(_ys(lines)) if chart.logarithmic else linear_ticks(_ys(lines), zero=chart.from_zero, most=most)
     marks = tick_texts(ticks, chart.unit)
     left = max(text_width(mark, _SIZE) for mark in marks) + 8
     texts = [f"{line.name} {written(line.points[-1][1], chart.unit)}".strip() for line in lines]

@@ -18,14 +18,20 @@ _SMALL, _THOUSANDS = 1e-3, 1e5
 _EXACT, _ROUNDING = 1e-9, 1e-6
 
 
-def linear_ticks(values: Sequence[float], *, zero: bool = False) -> list[float]:
-    """Return round values around others, the first and the last beyond all of them; from zero where that is near."""
+def linear_ticks(values: Sequence[float], *, zero: bool = False, most: float = math.inf) -> list[float]:
+    """Return round values around others, the first and the last beyond all of them; from zero where that is near.
+
+    Args:
+        values: at least one.
+        zero: begin at zero.
+        most: that a value can have.
+    """
     low, high = min(values), max(values)
     if zero or 0 < low < (high - low):
         low = min(0.0, low)
     if high - low <= _EXACT * max(abs(high), abs(low), _EXACT):
         margin = abs(high) / 2 or 1.0
-        low, high = low - margin if low else 0.0, high + margin
+        low, high = low - margin if low else 0.0, min(high + margin, max(high, most))
     ticks = axis_values(low, high, PLAIN, _STEPS)
     step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
     first, last = math.floor(low / step + _ROUNDING), math.ceil(high / step - _ROUNDING)

@@ -27,6 +27,7 @@ def test_ticks_of_a_linear_axis(values, expected):
 
 
 def test_ticks_of_shares():
+    assert linear_ticks([1.0, 1.0], most=1.0)[-1] == pytest.approx(1.0)
     assert tick_texts(linear_ticks([0.2, 1.0]), "share") == ["0 %", "20 %", "40 %", "60 %", "80 %", "100 %"]
     assert tick_texts([0.0, 0.5, 1.0], "share") == ["0 %", "50 %", "100 %"]
 
