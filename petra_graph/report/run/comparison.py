@@ -83,8 +83,8 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     columns = [
         name_column("group", [group.name for group in groups], _WIDE),
         name_column("name", [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups], _WIDE),
-        text_column("n", [len(group.runs) for group in groups]),
-        text_column("seeds", [", ".join(str(run.seed) for run in group.runs) for group in groups]),
+        text_column("n", [len(group.by_seed) for group in groups]),
+        text_column("seeds", [", ".join(str(run.seed) for run in group.by_seed) for group in groups]),
         text_column(head, [each and each[1].text(each[0]) for each in found]),
     ]
     for metric in metrics:

@@ -30,6 +30,15 @@ class RunGroup:
     name: str
     runs: Sequence[RecordedRun]
 
+    @property
+    def by_seed(self) -> Sequence[RecordedRun]:
+        """One run a seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
+        chosen: dict[int, RecordedRun] = {}
+        for run in self.runs:
+            if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
+                chosen[run.seed] = run
+        return list(chosen.values())
+
 
 def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
@@ -112,7 +121,7 @@ def _parts(groups: Sequence[RunGroup], name: str) -> Iterator[Line]:
 def _lines(groups: Sequence[RunGroup], metric: str) -> list[Line]:
     lines = []
     for style, group in enumerate(groups):
-        values = mean_over_runs(group.runs, metric)
+        values = mean_over_runs(group.by_seed, metric)
         points = [(epoch, fmean(each)) for epoch, each in values]
         several = any(len(each) > 1 for _, each in values)
         band = [(epoch, min(each), max(each)) for epoch, each in values] if several else []

@@ -81,13 +81,13 @@ def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
 
 def final(group: RunGroup, metric: str) -> Spread | None:
     """Return the spread of a metric's latest values."""
-    values = [value for run in group.runs if (value := run.last(metric)) is not None]
+    values = [value for run in group.by_seed if (value := run.last(metric)) is not None]
     return Spread.of(values) if values else None
 
 
 def best(group: RunGroup) -> tuple[str, Spread] | None:
     """Return the metric by which the runs are judged, and the spread of their best values."""
-    found = [run.best for run in group.runs if run.best is not None]
+    found = [run.best for run in group.by_seed if run.best is not None]
     return (found[0].metric, Spread.of([best.value for best in found])) if found else None
 
 

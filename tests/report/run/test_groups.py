@@ -61,3 +61,10 @@ def test_curves_go_as_far_as_all_runs_of_a_group_came(runs):
 
 def test_letters():
     assert [letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "A2", "A3"]
+
+
+def test_a_seed_that_was_run_twice_counts_once(runs):
+    _, first, second = runs
+    (group,) = grouped([first, first, second])
+    assert [run.seed for run in group.by_seed] == [1, 2]
+    assert final(group, "test/loss") == final(grouped([first, second])[0], "test/loss")
