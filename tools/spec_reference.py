@@ -35,6 +35,8 @@ GROUPS = {
     "lr_schedules": "Options of learning-rate schedules",
     "losses": "Options of losses",
     "datasets": "Options of data sets",
+    "loggers": "Options of loggers",
+    "callbacks": "Options of callbacks",
 }
 BOUNDS = {
     "minimum": "≥ {}",
@@ -122,7 +124,7 @@ def _tables_of(properties: Schema, complete: Schema, above: tuple[str, ...]) -> 
         full = complete["properties"][name]
         full = full.get("items", full)
         title = f"`[[{dotted}]]`" if is_list else f"`[{dotted}]`"
-        yield from _section(title, schema["properties"], full, schema.get("description", ""))
+        yield from _section(title, schema["properties"], full, properties[name].get("description", ""))
         yield from _tables_of(schema["properties"], full, path)
 
 

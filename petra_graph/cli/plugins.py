@@ -24,7 +24,8 @@ from petra_graph.registry.survey import PluginSummary, list_groups
 def list_plugins(group: str | None, as_json: bool) -> None:
     """List the installed plugins: name, distribution, kind and summary.
 
-    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses and datasets; without it, all are listed.
+    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers and callbacks; without it,
+    all are listed.
     """
     if group:
         full_group(group)

@@ -26,8 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from petra_graph.errors import SpecError
-from petra_graph.record.run_directory import cannot_write
+from petra_graph.errors import SpecError, cannot_write
 
 FORMAT = 1
 FOLDER = "checkpoints"

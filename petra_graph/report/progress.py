@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from petra_graph.record.listener import EpochEnded, Listener, Started
+from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.report.plan.units import plural
 
 _REFRESH_SECONDS = 0.2

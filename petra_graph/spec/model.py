@@ -327,4 +327,12 @@ class Spec:
     run: RunSpec = table(RunSpec)
     init: InitSpec = table(InitSpec)
     checkpoint: CheckpointSpec = table(CheckpointSpec)
+    logger: tuple[PluginSpec, ...] | None = key(
+        None,
+        "where the values of `metrics.jsonl`, which is always written, go beside it; default: TensorBoard, where it is "
+        "installed",
+    )
+    callback: tuple[PluginSpec, ...] | None = key(
+        None, "what observes the run or, where it says so, changes it; called in the order of the list"
+    )
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")

@@ -14,8 +14,8 @@ from petra_graph.errors import Interrupted
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
-from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
+from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters

@@ -25,7 +25,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, load
+from petra_graph.registry.building import build_plugin, load, missing_package
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
@@ -134,6 +134,10 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
+    for index, logger in enumerate(checked.loggers):
+        missing = missing_package(logger.plugin)
+        if missing is not None:
+            problems.add([evolve(missing, path=("logger", index, "name"))])
     network = problems.attempt(measure, checked)
     placed = _placed(network, spec, processes, problems)
     opened = problems.attempt(_open_data, checked)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
+from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import numbers_of, stop_requests
@@ -24,6 +24,7 @@ from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
+from petra_graph.training.loggers import open_loggers
 from petra_graph.training.loop import Peers, Trainer
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.resume import Resumption
@@ -73,6 +74,8 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 record.write_inputs(prepared)
             since = None if resumption is None else resumption.metrics
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                if metrics is not None:
+                    open_loggers(prepared, metrics, since)
                 scheduler = process.scheduler(prepared)
                 trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
                 notes = _begin(prepared, scheduler, trainer, resumption)

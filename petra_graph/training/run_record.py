@@ -18,9 +18,9 @@ from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
-from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import save_weights
+from petra_graph.registry.listener import Started
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Progress, Trainer
