@@ -144,6 +144,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
     done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
+    if "stopped_early" in summary:
+        lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
     predicted = summary.get("predicted") or {}

@@ -30,6 +30,7 @@ from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, Paramete
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
+from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.data_loading import MicroBatches
 from petra_graph.training.initial_weights import matched
 
@@ -49,6 +50,8 @@ class Prepared:
     """Of the first training epoch: the part that this process reads, of its own replica's rows."""
     training: Training
     horizon: Horizon
+    callbacks: tuple[NamedCallback, ...] = ()
+    """In the order in which they are called."""
     initial: str | None = None
     """What matches of the weights that the run begins with; None: they are random."""
 
@@ -147,12 +150,14 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
     initial = None
     if begins and network is not None and spec.init.weights is not None:
         initial = problems.attempt(matched, spec.init, network)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
     problems.raise_any()
     assert network is not None
     assert placed is not None
     assert opened is not None
     assert training is not None
+    assert callbacks is not None
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)
     return Prepared(
@@ -164,6 +169,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
         batches=opened.batches,
         training=training,
         horizon=opened.horizon,
+        callbacks=callbacks,
         initial=initial,
     )
 

@@ -12,7 +12,6 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.errors import Interrupted
-from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
 from petra_graph.registry.listener import Listener
@@ -22,6 +21,7 @@ from petra_graph.runtime.control.signals import numbers_of, stop_requests
 from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.callbacks import Callbacks, kept_by_companions
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
 from petra_graph.training.loggers import open_loggers
@@ -77,7 +77,9 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                 if metrics is not None:
                     open_loggers(prepared, metrics, since)
                 scheduler = process.scheduler(prepared)
-                trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
+                callbacks = Callbacks.attached(prepared.callbacks, scheduler.executors, leads=record is not None)
+                observer = listener if record else Listener()
+                trainer = Trainer(prepared, scheduler, metrics, observer, process, callbacks)
                 notes = _begin(prepared, scheduler, trainer, resumption)
                 checkpoints = process.checkpoints(trainer, resumption)
                 scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
@@ -85,10 +87,9 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
                     record.trainer = trainer
                     changes = [f"--set {text}" for text in overrides] if resume is not None else []
                     listener.started(record.begins(resumption, [*changes, *notes, *checkpoints.notes]))
+                    callbacks.started(record.run)
                 interrupted = trainer.run()
-                weights = process.gather_weights(trainer.executors)
-                if metrics is not None and record is not None:
-                    record.write_weights(weights)
+                _write_weights(process, record, trainer)
                 if interrupted is None:
                     checkpoints.save_done()
                 else:
@@ -164,9 +165,9 @@ class OnlyProcess(Peers):
         context = ProcessContext(supervisor=supervisor, policy=prepared.policy, global_clip=clip)
         return Scheduler(prepared.executors(), context=context)
 
-    def gather_weights(self, executors: Sequence[StageExecutor]) -> Mapping[str, Tensor]:
-        """Return all weights."""
-        return weights_of(pair for executor in executors for pair in executor.modules.items())
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages."""
+        return own
 
     def leave(self, *, interrupted: bool) -> None:
         """Return: no other process waits."""
@@ -182,6 +183,15 @@ def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumptio
         return ()
     load_initial(init, scheduler.executors)
     return [prepared.initial]
+
+
+def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trainer: Trainer) -> None:
+    """Write the weights, and those that callbacks have beside them; all processes take part."""
+    executors, callbacks = trainer.executors, trainer.callbacks
+    weights = process.gather("weights", weights_of(pair for one in executors for pair in one.modules.items()))
+    kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
+    if record is not None:
+        record.write_weights({"weights.safetensors": weights, **callbacks.ended(weights, kept)})
 
 
 def _stop_at_once() -> NoReturn:

@@ -117,9 +117,10 @@ class RunRecord:
             "from": "profile" if self.spec.partition.profile else "data sheet",
         }
 
-    def write_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Write the weights."""
-        save_weights(self.directory / "weights.safetensors", weights)
+    def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write weights, by file."""
+        for name, weights in files.items():
+            save_weights(self.directory / name, weights)
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
@@ -149,6 +150,7 @@ class RunRecord:
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
             "weights": None if status == "failed" else "weights.safetensors",
+            **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
             **more,
         }
         write_json(self.directory / "summary.json", summary)
