@@ -247,6 +247,18 @@ class RunSpec:
     log_every: int = key(
         50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
     )
+    micro_batches: int | None = key(
+        None,
+        "most micro-batches of an epoch, the first of its order; default: all",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+    )
+    evaluation_batches: int | None = key(
+        None, "most batches of an evaluation, the first ones; default: all", validator=[AtLeast(1), MOST_MICRO_BATCHES]
+    )
+    overfit: bool = key(
+        False,
+        "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
+    )
     directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(
         300.0,

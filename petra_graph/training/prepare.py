@@ -94,11 +94,12 @@ class Prepared:
         return evolve(self.batches, epoch=epoch)
 
     def test_batches(self) -> MicroBatches:
-        """Return the evaluation batches: every sample, in order."""
-        data = self.spec.data
+        """Return the evaluation batches: every sample, in order; of the training's samples where it repeats them."""
+        data, run = self.spec.data, self.spec.run
         return evolve(
             self.batches,
-            split=self.data.test,
+            split=self.batches.split if run.overfit else self.data.test,
+            limit=run.evaluation_batches,
             batch=data.evaluation_batch or data.batch,
             shuffle=False,
             drop_last=False,
@@ -146,7 +147,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
     opened = problems.attempt(_open_data, checked)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
-    problems.add(probe_problems(spec, None if opened is None else len(opened.batches), processes))
+    problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
     initial = None
     if begins and network is not None and spec.init.weights is not None:
         initial = problems.attempt(matched, spec.init, network)
@@ -239,6 +240,8 @@ def _place_run(
 class _OpenedData(NamedTuple):
     data: DataSet
     batches: MicroBatches
+    micro_batches: int
+    """Of an epoch over all training data."""
     horizon: Horizon
 
 
@@ -255,7 +258,10 @@ def _open_data(checked: CheckedSpec) -> _OpenedData:
         drop_last=True,
         replicas=spec.partition.replicas,
     )
-    return _OpenedData(data, batches, horizon(spec, len(batches)))
+    every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
+    if spec.run.overfit:
+        batches = batches.repeated()
+    return _OpenedData(data, batches, every, horizon(spec, len(batches)))
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:

@@ -13,7 +13,7 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
@@ -81,6 +81,23 @@ class RunRecord:
         """The run's directory."""
         return self.run.directory
 
+    @property
+    def _trial(self) -> Mapping[str, int | bool]:
+        """The keys by which the run is a trial, shorter than its data."""
+        run = self.spec.run
+        keys = {
+            "micro_batches": run.micro_batches,
+            "evaluation_batches": run.evaluation_batches,
+            "overfit": run.overfit,
+        }
+        return {key: value for key, value in keys.items() if value}
+
+    @property
+    def _trial_notes(self) -> Iterator[str]:
+        """Yield that the run is a trial, if it is one."""
+        if self._trial:
+            yield f"a trial on a part of the data: {', '.join(f'run.{key} = {shown(self._trial[key])}' for key in self._trial)}"
+
     def release(self) -> None:
         """Let another process go on with the run."""
         if self.lock is not None:
@@ -90,7 +107,7 @@ class RunRecord:
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
         at = None if resumption is None else resumption.at
-        self.run = attrs.evolve(self.run, resumed_at=at, notes=tuple(notes))
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *self._trial_notes))
         return self.run
 
     def write_inputs(self, prepared: Prepared) -> None:
@@ -150,6 +167,7 @@ class RunRecord:
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
             "weights": None if status == "failed" else "weights.safetensors",
+            **({"trial": trial} if (trial := self._trial) else {}),
             **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
             **more,
         }
