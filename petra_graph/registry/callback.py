@@ -57,7 +57,8 @@ class Callback(Listener):
         """Return the companion of a stage; None: it needs none.
 
         Args:
-            parameters: of the stage, themselves; to be read in `updated`, and not to be changed unless `changes` is "weights".
+            parameters: of the stage, themselves, a shared one under all its names; to be read in `updated`, and not to be changed
+                unless `changes` is "weights".
         """
         return None
 

@@ -131,7 +131,7 @@ class Callbacks(Listener):
         parameters = {
             f"{node}/{name}": parameter
             for node, module in executor.modules.items()
-            for name, parameter in module.named_parameters()
+            for name, parameter in module.named_parameters(remove_duplicate=False)
         }
         for one in self.callbacks:
             companion = one.run(lambda callback: callback.at_stage(parameters))

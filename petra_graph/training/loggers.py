@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.errors import PluginError
+from petra_graph.errors import PluginError, RunFailed
 from petra_graph.record.metrics import LINES, Metrics, Position
 from petra_graph.registry.building import build_plugin
 from petra_graph.registry.logger import RunInfo
@@ -20,7 +20,7 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
         since: the run goes on from there; None: it begins.
 
     Raises:
-        PluginError: a logger cannot be built.
+        RunFailed: a logger cannot be built.
     """
     run = RunInfo(
         directory=metrics.directory,
@@ -36,4 +36,4 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
         except PluginError as error:
             # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
             if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
-                raise
+                raise RunFailed(error.problems) from error

@@ -65,7 +65,16 @@ def test_named_modules_exist(page):
         assert name in WRITTEN or any((folder / name).exists() for folder in around), name
 
 
-WRITTEN = {"spec.toml", "resolved.toml", "env.json", "plan.json", "summary.json", "failure.json", "my_module.py"}
+WRITTEN = {
+    "spec.toml",
+    "resolved.toml",
+    "env.json",
+    "plan.json",
+    "summary.json",
+    "failure.json",
+    "my_module.py",
+    "trace.json",
+}
 """What a run writes into its directory, or a reader beside a spec."""
 
 
