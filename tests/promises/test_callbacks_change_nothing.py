@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,11 @@ REGISTRY = discover().only(["petra-graph"])
 HARMLESS = [
     name for name in REGISTRY.names(CALLBACKS) if REGISTRY.resolve(CALLBACKS, name).declaration.changes == "nothing"
 ]
-OFFLINE = [name for name in ("mlflow", "wandb") if find_spec(name) is None]
-"""Loggers whose packages the test environment does without."""
-EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGERS) if name not in OFFLINE)) + named(
+SERVICES = ["mlflow", "wandb"]
+"""Loggers whose packages the tests do without, where they are not installed."""
+EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGERS) if name not in SERVICES)) + named(
     "callback", *HARMLESS
 )
-pytestmark = pytest.mark.filterwarnings("default:::mlflow", "default:::wandb", "default:::sqlalchemy")
 
 
 def same_run(one: Path, other: Path) -> None:
@@ -36,9 +34,7 @@ def test_there_are_some():
     assert HARMLESS == ["ema", "predictions", "profiler"]
 
 
-@pytest.mark.parametrize(
-    "setting", ["method.schedule=lockstep", "method.name=pipedream", "method.name=backprop", "optimizer.name=adamw"]
-)
+@pytest.mark.parametrize("setting", ["method.schedule=lockstep", "method.name=pipedream", "optimizer.name=adamw"])
 def test_in_one_process(write, setting):
     (plain, full) = (write("plain.toml", SPEC), write("full.toml", SPEC + EVERYTHING))
     assert main(["run", plain, "--set", setting, "--set", "run.directory=plain"]) == 0
@@ -46,6 +42,16 @@ def test_in_one_process(write, setting):
     same_run(only_run(), only_run("plain"))
     left = {path.name for path in only_run().iterdir()}
     assert left >= {"metrics.csv", "trace.json", "predictions.jsonl", "weights-ema.safetensors"}
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("default")  # those of the packages
+def test_with_the_loggers_of_services(write):
+    for name in SERVICES:
+        pytest.importorskip(name)
+    assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
+    assert main(["run", write("full.toml", SPEC + EVERYTHING + named("logger", *SERVICES))]) == 0
+    same_run(only_run(), only_run("plain"))
 
 
 @pytest.mark.processes
