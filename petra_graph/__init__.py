@@ -1,3 +1,86 @@
-"""Declarative training of reversible networks across stages with PETRA."""
+"""Train reversible networks cut into stages with PETRA, from a TOML spec or from Python.
+
+    import petra_graph as pg
+
+    spec = pg.load_spec("specs/quickstart.toml")             # or one made here: pg.make_spec(...)
+    spec = spec.replace({"run.epochs": 3, "method.schedule": "auto"})
+
+    pg.plan(spec)                 # stages, memory, staleness and speed, before anything runs
+    run = pg.train(spec)          # as `petra-graph run` does it, to the bit
+    run.summary["test"]           # loss and metrics; run.metrics("train/loss") over training
+    run.evaluate()                # on its own data, or other data: run.evaluate({"data.options.root": "..."})
+    run.predict(["a.png"])        # classes with their probabilities
+    run.export("onnx")            # for programs that know nothing of petra-graph
+
+    module = pg.load("runs/...")  # a run's network as an ordinary torch.nn.Module
+
+A network may be made of one's own classes, without any file. A class stands where a spec has a name:
+
+    class Stem(petra_graph.blocks.Buffered): ...
+    class Rows: facts = pg.DataFacts(shape=(2,), dtype="float32", classes=2) ...
+
+    spec = pg.make_spec(
+        nodes=[
+            {"name": "stem", "block": Stem},
+            {"name": "layer", "block": "rev-mlp", "repeat": 4},
+            {"name": "head", "block": "pool-linear", "options": {"outputs": 2}},
+        ],
+        data={"name": Rows, "batch": 32},
+        run={"epochs": 5},
+    )
+
+Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
+`petra_graph.blocks`, the kit that tests them in `petra_graph.testing`. Errors are subclasses of
+`PetraGraphError`: their text has every problem, where it is, and what to do.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers know the name; importing typing would take most of this module's time
+if TYPE_CHECKING:
+    from typing import Any
+
+    from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.errors import PetraGraphError, SpecError
+    from petra_graph.registry.contracts import DataFacts
+    from petra_graph.registry.listener import Listener
+    from petra_graph.spec.model import Spec
 
 __version__ = "0.1.0"
+__all__ = [
+    "DataFacts",
+    "Listener",
+    "PetraGraphError",
+    "PlanView",
+    "Run",
+    "Spec",
+    "SpecError",
+    "evaluate",
+    "export",
+    "load",
+    "load_spec",
+    "make_spec",
+    "plan",
+    "predict",
+    "train",
+]
+_ELSEWHERE = {
+    "DataFacts": "petra_graph.registry.contracts",
+    "Listener": "petra_graph.registry.listener",
+    "PetraGraphError": "petra_graph.errors",
+    "Spec": "petra_graph.spec.model",
+    "SpecError": "petra_graph.errors",
+}
+"""Modules of the names that are not in `petra_graph.api`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_ELSEWHERE.get(name, "petra_graph.api")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -14,6 +14,7 @@ import pathlib
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path as FilePath
 from typing import Any, ClassVar
 
 from attrs import field, frozen
@@ -120,6 +121,8 @@ class Interrupted(Exception):
 
     exit_code: ClassVar[int] = 130
     signal_name: str = field(default="SIGINT")
+    directory: FilePath | None = None
+    """Of the run, where other processes have created it."""
 
 
 @frozen

@@ -28,13 +28,13 @@ from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, Da
 from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.trust import missing_module, run_plugin_code
 from petra_graph.spec.limits import NODES
-from petra_graph.spec.load import LoadedSpec, load
+from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
 
 
 def check_spec(
-    path: str,
+    given: Given,
     overrides: Iterable[str] = (),
     *,
     registry: Registry | None = None,
@@ -44,7 +44,7 @@ def check_spec(
     """Check a specification.
 
     Args:
-        path: a TOML file, or "-" for the standard input.
+        given: a TOML file, or "-" for the standard input, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         import_local: import "module:Class" blocks, which usually imports torch.
@@ -54,7 +54,7 @@ def check_spec(
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
         PluginError: only plugins are at fault.
     """
-    loaded = load(path, overrides)
+    loaded = load(given, overrides)
     problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     registry = registry or discover()
     folders = dict.fromkeys((loaded.folder, *folders, *registry.folders))
@@ -124,7 +124,7 @@ class _Check:
                     meant = f"options.{key}"
                 case _:
                     continue
-            if not isinstance(name, str) or (group == BLOCKS and self.registry.is_local(name)):
+            if not isinstance(name, str) or self.registry.is_local(name, group):
                 continue
             try:
                 plugin = self.registry.resolve(group, name)
@@ -206,7 +206,7 @@ class _Check:
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None
-        if self.registry.is_local(node.block) and not self.import_local:
+        if self.registry.is_local(node.block, BLOCKS) and not self.import_local:
             missing = missing_module(node.block, self.registry.folders)
             if missing is not None:
                 self.problems.add([attrs.evolve(missing, path=(*path, "block"))])

@@ -15,17 +15,18 @@ from petra_graph.planning.predict import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import read_document
+from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 
 
 class Planner:
     """Plans of one specification and its variants: the network is checked and measured once."""
 
-    def __init__(self, path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
+    def __init__(self, given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
         """Check the specification.
 
         Args:
-            path: a TOML file, or "-" for the standard input.
+            given: a TOML file, or "-" for the standard input, or a specification made in code.
             overrides: `--set` assignments, KEY=VALUE.
             overlap: devices run forwards and backwards on two streams.
 
@@ -33,7 +34,7 @@ class Planner:
             SpecError: the specification is wrong; all problems, located.
             PluginError: only plugins are at fault.
         """
-        self.checked = check_spec(path, overrides, import_local=True)
+        self.checked = check_spec(given, overrides, import_local=True)
         self._overlap = overlap
 
     @property
@@ -60,9 +61,9 @@ class Planner:
         return measure(self.checked)
 
 
-def plan(path: str, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
+def plan(given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
     """Plan a specification; errors as `Planner`."""
-    return Planner(path, overrides, overlap=overlap).plan()
+    return Planner(given, overrides, overlap=overlap).plan()
 
 
 def saved_or_planned(source: str, *, overlap: bool = False) -> Document:

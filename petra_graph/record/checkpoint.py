@@ -232,6 +232,24 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
     return tensors, facts
 
 
+def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
+    """Return parameters and buffers of a checkpoint that is whole, by the names that they have in `weights.safetensors`.
+
+    Raises:
+        Damaged: it is not whole.
+    """
+    manifest = read_manifest(directory, at)
+    verify(directory, manifest)
+    weights = {}
+    for file in manifest.files:
+        if file.replica == 0:
+            for name, tensor in read_stage(directory, at, file)[0].items():
+                kind, _, key = name.partition("/")
+                if kind in {"parameters", "buffers"}:
+                    weights[key] = tensor
+    return weights
+
+
 def run_of(path: str) -> Path:
     """Return the directory of a run.
 

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from petra_graph.record.run_directory import write_whole
 
 SEPARATOR = "/"
+WEIGHTS = "weights.safetensors"
+"""The file in a run's directory."""
 
 
 def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:

@@ -125,6 +125,8 @@ class DataFacts:
     mean: tuple[float, ...] | None = None
     """Mean of each channel in [0, 1] (uint8 divided by 255); None: no normalisation."""
     std: tuple[float, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    """The names of the classes, by number; None where they have none."""
 
 
 @frozen(kw_only=True)
@@ -198,6 +200,9 @@ class DataSetDeclaration(Declaration):
 
     facts: Callable[[Any], DataFacts]
     """A torch-free function of the options alone; it opens no file."""
+    read: str | None = None
+    """The location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a file
+    becomes samples, where it is neither an image nor an array; None: images and arrays alone."""
 
 
 class Split(Protocol):

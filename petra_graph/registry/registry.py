@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.registry import contracts
-from petra_graph.registry.contracts import BLOCKS, Declaration
+from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.discovery import Entry, canonical, scan
-from petra_graph.registry.trust import checked_declaration, is_local, resolve_local_block
+from petra_graph.registry.trust import (
+    checked_declaration,
+    is_local,
+    resolve_local_block,
+    resolve_local_data_set,
+)
 
 
 @frozen
@@ -46,6 +51,13 @@ TABLE_GROUPS: Mapping[str, str] = {
 """The group of the plugin that each top-level table of a specification names."""
 LIST_GROUPS: Mapping[str, str] = {"logger": contracts.LOGGERS, "callback": contracts.CALLBACKS}
 """The group of the plugins that each top-level array of tables names."""
+
+
+LOCAL: Mapping[str, Callable[[str, Sequence[str]], Declaration]] = {
+    contracts.BLOCKS: resolve_local_block,
+    contracts.DATASETS: resolve_local_data_set,
+}
+"""The groups whose plugins may be classes without a declaration, as "module:Class"."""
 
 
 @frozen(kw_only=True)
@@ -84,23 +96,25 @@ class Registry:
         names = {canonical(name) for name in distributions}
         return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
-    def is_local(self, name: str) -> bool:
-        """Return whether a block's name is "module:Class" rather than `dist:name`."""
+    def is_local(self, name: str, group: str) -> bool:
+        """Return whether a block's or a data set's name is "module:Class" rather than `dist:name`."""
         distribution = canonical(name.partition(":")[0])
-        return is_local(name) and all(
-            entry.distribution != distribution for entry in self.entries if entry.group == BLOCKS
+        return (
+            group in LOCAL
+            and is_local(name)
+            and all(entry.distribution != distribution for entry in self.entries if entry.group == group)
         )
 
     def resolve(self, group: str, name: str) -> Plugin:
-        """Return the plugin of that name, loaded; a block may also be "module:Class", which imports the module.
+        """Return the plugin of that name, loaded; blocks and data sets may also be "module:Class", which imports the module.
 
         Raises:
             SpecError: there is no such plugin.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the
                 contract of its group.
         """
-        if group == BLOCKS and self.is_local(name):
-            return Plugin(group=group, name=name, distribution="", declaration=resolve_local_block(name, self.folders))
+        if self.is_local(name, group):
+            return Plugin(group=group, name=name, distribution="", declaration=LOCAL[group](name, self.folders))
         entry = self.find(group, name)
         declaration = checked_declaration(entry, GROUPS[group].noun, GROUPS[group].contract)
         return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)

@@ -48,7 +48,7 @@ class LiveProgress(Listener):
     """A bar for the epoch under way, and a line for each finished epoch."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = Console(file=stream)
+        self._console = Console(force_jupyter=False, file=stream)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),

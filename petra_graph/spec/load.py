@@ -21,7 +21,7 @@ from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
 from petra_graph.spec.schema import as_mapping
-from petra_graph.spec.source import STDIN, Source, read_source
+from petra_graph.spec.source import STDIN, Source, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
 
 
@@ -52,11 +52,17 @@ class LoadedSpec(Structured):
         return self.layers.in_order(problems)
 
 
-def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
+Given = str | Spec
+"""A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
+IN_CODE = "<spec>"
+"""The name in messages of a specification made in code."""
+
+
+def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
     """Load a specification.
 
     Args:
-        path: a TOML file, or "-" for the standard input.
+        given: a file's name, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
 
     Returns:
@@ -65,9 +71,29 @@ def load(path: str, overrides: Iterable[str] = ()) -> LoadedSpec:
     Raises:
         SpecError: a text cannot be read or is not TOML.
     """
-    layers, problems = apply_overrides(read_layers(path), overrides)
-    structured = structure({"name": default_name(path)} | dict(layers.values))
-    problems = layers.in_order(problems + structured.problems)
+    path = given if isinstance(given, str) else IN_CODE
+    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
+    return _structured(*apply_overrides(read, overrides), default_name(path))
+
+
+def load_values(values: Mapping[str, Any]) -> LoadedSpec:
+    """Load a specification from a mapping with the keys and values that a TOML file has.
+
+    Raises:
+        SpecError: a value is none that TOML has.
+    """
+    import tomli_w
+
+    try:
+        text = tomli_w.dumps(values)
+    except TypeError as error:
+        raise SpecError(f"{IN_CODE}: {error}", "values are texts, numbers, booleans, lists and mappings") from None
+    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
+
+
+def _structured(layers: Layers, problems: Iterable[Problem], name: str) -> LoadedSpec:
+    structured = structure({"name": name} | dict(layers.values))
+    problems = layers.in_order((*problems, *structured.problems))
     spec = None if problems else structured.spec
     return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)
 

@@ -220,7 +220,7 @@ class PrecisionSpec:
 class DataSpec(PluginSpec):
     """The data set and its batches."""
 
-    name: str = required("data set plugin")
+    name: str = required('data set plugin, or "module:Class"')
     batch: int = key(64, "samples in a micro-batch, of one replica", validator=[AtLeast(1), MOST_SAMPLES])
     evaluation_batch: int | None = key(
         None, "samples of an evaluation batch; default: batch", validator=[AtLeast(1), MOST_SAMPLES]
@@ -348,3 +348,21 @@ class Spec:
         None, "what observes the run or, where it says so, changes it; called in the order of the list"
     )
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")
+
+    def replace(self, changes: Mapping[str, Any]) -> Spec:
+        """Return the specification with some values changed, as `--set` changes them.
+
+        Args:
+            changes: values by key, as in {"run.epochs": 3, "graph.node.stem.options.channels": 8}.
+
+        Raises:
+            SpecError: keys or values are wrong; all problems.
+        """
+        from petra_graph.errors import SpecError
+        from petra_graph.spec.load import load  # which imports this module
+        from petra_graph.spec.overrides import assignments
+
+        loaded = load(self, assignments(changes))
+        if loaded.spec is None:
+            raise SpecError(loaded.problems)
+        return loaded.spec

@@ -70,6 +70,25 @@ def parse_override(text: str) -> Override:
     return Override(text=text, keys=keys, value=value)
 
 
+def assignments(changes: Mapping[str, Any]) -> list[str]:
+    """Return values by key as `--set` assignments.
+
+    Raises:
+        SpecError: a value is none that TOML has.
+    """
+    texts = []
+    for key, value in changes.items():
+        text = shown(value)
+        try:
+            tomllib.loads(f"value = {text}")
+        except ValueError:
+            raise SpecError(
+                f"{key} cannot be {text}", "values are texts, numbers, booleans, lists and mappings"
+            ) from None
+        texts.append(f"{key}={text}")
+    return texts
+
+
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:
     """Return the layers with the overrides assigned, and the problems of those that cannot be."""
     overrides: list[Override] = []

@@ -17,7 +17,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
-from petra_graph.record.weights import SEPARATOR
+from petra_graph.record.weights import SEPARATOR, WEIGHTS
 from petra_graph.spec.model import InitSpec
 
 _PATH = ("init", "weights")
@@ -31,7 +31,7 @@ def weights_file(weights: str) -> Path:
         SpecError: there is none.
     """
     path = Path(weights).expanduser()
-    file = path / "weights.safetensors" if path.is_dir() else path
+    file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)

@@ -31,8 +31,8 @@ def run_on_processes(
     *,
     resume: Path | None = None,
     max_restarts: int = 0,
-) -> None:
-    """Train a specification; the processes print and write everything.
+) -> Path | None:
+    """Train a specification; the processes print and write everything. Return the run's directory.
 
     Args:
         path: of the specification.
@@ -67,9 +67,9 @@ def run_on_processes(
     for restart in range(max_restarts + 1):
         what = [path, *options] if resume is None else ["--resume", str(resume), *([] if own else options)]
         ended = launch(["run", *what, *flags], processes, numbers_of(checked.spec.checkpoint.signal))
+        created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
-        created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
         if resume is None and created is not None and checkpoint.numbers(created):
             resume, own = created, True  # its resolved.toml has the options
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"
@@ -78,6 +78,7 @@ def run_on_processes(
         message, hint = f"the processes were killed: {ended.killed}", "see whether the system ran out of memory"
         raise RunFailed(message, hint)
     if ended.code == Interrupted.exit_code:
-        raise Interrupted
+        raise Interrupted(directory=resume or created)
     if ended.code:
         raise FailedOnAnotherProcess(ended.code)
+    return resume or created

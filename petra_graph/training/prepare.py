@@ -28,6 +28,7 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import build_plugin, load, missing_package
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
+from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
@@ -108,11 +109,11 @@ class Prepared:
         )
 
 
-def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1, resumed_in: str | None = None) -> Prepared:
+def prepare(given: Given, overrides: Iterable[str] = (), processes: int = 1, resumed_in: str | None = None) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
-        path: of the specification.
+        given: the specification.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
         resumed_in: the run goes on, and modules of blocks may also lie in this folder, where its first specification was.
@@ -123,7 +124,7 @@ def prepare(path: str, overrides: Iterable[str] = (), processes: int = 1, resume
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     folders = () if resumed_in is None else (resumed_in,)
-    checked = check_spec(path, overrides, import_local=True, folders=folders)
+    checked = check_spec(given, overrides, import_local=True, folders=folders)
     return prepare_checked(checked, processes, begins=resumed_in is None)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.record.metrics import Metrics
-from petra_graph.record.weights import weights_of
+from petra_graph.record.weights import WEIGHTS, weights_of
 from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
@@ -21,6 +21,7 @@ from petra_graph.runtime.control.signals import numbers_of, stop_requests
 from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.load import Given
 from petra_graph.training.callbacks import Callbacks, kept_by_companions
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
@@ -41,11 +42,11 @@ class RunResult:
     interrupted: Interrupted | None
 
 
-def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
+def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
     """Train a specification: all of it, or the stages of one of the processes that torchrun started.
 
     Args:
-        path: of the specification.
+        given: the specification.
         overrides: values set on the command line.
         listener: observes the run.
         resume: the directory of a run, which goes on there.
@@ -58,9 +59,9 @@ def run(path: str, overrides: Iterable[str], listener: Listener, resume: Path | 
     rank_info = rank_info_from(os.environ)
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
     with ExitStack() as written, process.control():
-        resumption = process.resumption(resume, path, overrides)
+        resumption = process.resumption(resume, given, overrides)
         resumed_in = None if resumption is None else resumption.manifest.folder
-        prepared = process.join(prepare(path, overrides, process.size, resumed_in))
+        prepared = process.join(prepare(given, overrides, process.size, resumed_in))
         if resumption is not None:
             resumption.check(prepared)
             if resume is None:
@@ -137,7 +138,7 @@ class OnlyProcess(Peers):
         """Return the run: this process reads all data."""
         return prepared
 
-    def resumption(self, directory: Path | None, path: str, overrides: Iterable[str]) -> Resumption | None:
+    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint that a run goes on from."""
         return None if directory is None else Resumption.find(directory)
 
@@ -191,7 +192,7 @@ def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trai
     weights = process.gather("weights", weights_of(pair for one in executors for pair in one.modules.items()))
     kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
     if record is not None:
-        record.write_weights({"weights.safetensors": weights, **callbacks.ended(weights, kept)})
+        record.write_weights({WEIGHTS: weights, **callbacks.ended(weights, kept)})
 
 
 def _stop_at_once() -> NoReturn:

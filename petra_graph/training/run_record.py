@@ -19,7 +19,7 @@ from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
-from petra_graph.record.weights import save_weights
+from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
@@ -115,7 +115,8 @@ class RunRecord:
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
-        write_json(self.directory / "env.json", environment())
+        write_json(self.directory / "env.json", {**environment(), "folder": prepared.checked.loaded.folder})
+        write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
@@ -166,7 +167,7 @@ class RunRecord:
             "resumed_from": self.trainer.resumed_from if self.trainer else [],
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
-            "weights": None if status == "failed" else "weights.safetensors",
+            "weights": None if status == "failed" else WEIGHTS,
             **({"trial": trial} if (trial := self._trial) else {}),
             **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
             **more,

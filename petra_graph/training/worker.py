@@ -30,7 +30,7 @@ from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.runtime.transport.gather import gathered
-from petra_graph.spec.load import load
+from petra_graph.spec.load import Given, load
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.data_loading import Part
 from petra_graph.training.failure_handling import FailureHandling
@@ -95,7 +95,7 @@ class Worker(Peers):
         batches = attrs.evolve(prepared.batches, part=self._part, replica=self.replica)
         return attrs.evolve(prepared, batches=batches)
 
-    def resumption(self, directory: Path | None, path: str, overrides: Iterable[str]) -> Resumption | None:
+    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint that a run goes on from: the one that rank 0 finds whole.
 
         Raises:
@@ -105,7 +105,7 @@ class Worker(Peers):
         if world.rank_info.restarts and world.all_attempts.get("interrupted"):
             raise Interrupted
         if directory is None and world.rank_info.restarts:
-            name, spec = world.all_attempts.get("directory"), load(path, overrides).spec
+            name, spec = world.all_attempts.get("directory"), load(given, overrides).spec
             directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
             there = directory is not None and checkpoint.numbers(directory)

@@ -16,6 +16,9 @@ VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
 profile SPEC --set --output --micro-batches --json
+evaluate RUN --set --checkpoint --split --device --json
+predict RUN FILES... --set --checkpoint --top --batch --device --output --json
+export RUN --format --checkpoint --output --json
 report RUN --figure --output --json
 validate SPECS... --set --json
 list [GROUP] --json
@@ -63,6 +66,9 @@ Verbs:
   run       Train a spec.
   plan      Show stages, memory, staleness and speed before anything runs.
   profile   Time a spec's nodes on the real device, for plans.
+  evaluate  Evaluate a run's network on data.
+  predict   Ask a run's network about files.
+  export    Write a run's network for other programs.
   report    Draw figures of a run.
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
@@ -81,7 +87,10 @@ def test_version(capsys):
     ("arguments", "error"),
     [
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
-        (["xyz"], "Error: No such verb 'xyz'. Verbs: run, plan, profile, report, validate, list, show, schema.\n"),
+        (
+            ["xyz"],
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, validate, list, show, schema.\n",
+        ),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),
         (["list", "blcks"], "Error: No such group 'blcks': did you mean 'blocks'? allowed: "),

@@ -60,8 +60,8 @@ def test_a_module_is_looked_for_on_the_path_and_then_in_the_folders(here, site):
 
 def test_a_distribution_of_the_same_name_wins(install, site):
     install("blocks_and_module", "[petra_graph.blocks]\nB = x:y\n", blocks_and_module="")
-    assert not discover([str(site)]).is_local("blocks_and_module:B")
-    assert discover([]).is_local("blocks_and_module:B")
+    assert not discover([str(site)]).is_local("blocks_and_module:B", BLOCKS)
+    assert discover([]).is_local("blocks_and_module:B", BLOCKS)
 
 
 def fault(name, kind):

@@ -50,7 +50,16 @@ MICRO_BATCHES = 11
 """In an epoch: digits has 1,438 samples to train with."""
 UPDATES = 4
 """In an epoch."""
-FILES = {"plan.json", "spec.toml", "resolved.toml", "env.json", "metrics.jsonl", "summary.json", "weights.safetensors"}
+FILES = {
+    "data.json",
+    "plan.json",
+    "spec.toml",
+    "resolved.toml",
+    "env.json",
+    "metrics.jsonl",
+    "summary.json",
+    "weights.safetensors",
+}
 
 
 def only_run(parent: Path | str = "runs") -> Path:

@@ -207,11 +207,19 @@ class _Images:
     channels: int
     size: int | None = None
     classes: int | None = None
+    names: str | None = None
+    """Of the classes."""
 
     def __call__(self, options: Any) -> DataFacts:
         size = self.size or options.size
         classes = self.classes or options.classes
-        return DataFacts(shape=(self.channels, size, size), classes=classes, mean=options.mean, std=options.std)
+        return DataFacts(
+            shape=(self.channels, size, size),
+            classes=classes,
+            mean=options.mean,
+            std=options.std,
+            class_names=None if self.names is None else tuple(self.names.split()),
+        )
 
 
 def _random_facts(options: RandomOptions) -> DataFacts:
@@ -224,7 +232,7 @@ CIFAR10 = DataSetDeclaration(
     summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
     options=Cifar10Options,
     build=f"{_HERE}.pickled_sets:cifar10",
-    facts=_Images(channels=3, size=32, classes=10),
+    facts=_Images(channels=3, size=32, classes=10, names="airplane automobile bird cat deer dog frog horse ship truck"),
 )
 CIFAR100 = DataSetDeclaration(
     summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
@@ -236,7 +244,12 @@ FASHION_MNIST = DataSetDeclaration(
     summary="Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.",
     options=FashionMnistOptions,
     build=f"{_HERE}.fashion_mnist:fashion_mnist",
-    facts=_Images(channels=1, size=28, classes=10),
+    facts=_Images(
+        channels=1,
+        size=28,
+        classes=10,
+        names="t-shirt/top trouser pullover dress coat sandal shirt sneaker bag ankle-boot",
+    ),
 )
 IMAGENET = DataSetDeclaration(
     summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",

@@ -52,7 +52,7 @@ def image_folder(options: ImageFolderOptions) -> DataSet:
     return image_data_set(
         (_store(train, options), train.targets),
         (_store(test, options), test.targets),
-        facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes)),
+        facts=evolve(IMAGE_FOLDER.facts(options), classes=len(train.classes), class_names=train.classes),
         crop_padding=options.crop_padding,
         flip=options.flip,
     )
@@ -139,5 +139,5 @@ def imagenet(options: ImageNetOptions) -> DataSet:
     return OpenedDataSet(
         train=RandomViews(files=train.files, targets=train.targets, options=options),
         test=ImageSplit(pixels=centres, targets=test.targets),
-        facts=IMAGENET.facts(options),
+        facts=evolve(IMAGENET.facts(options), class_names=train.classes),
     )

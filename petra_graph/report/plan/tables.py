@@ -170,6 +170,7 @@ def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
     """
     file = io.StringIO()
     console = Console(
+        force_jupyter=False,
         file=file,
         width=width,
         color_system="standard" if colour else None,

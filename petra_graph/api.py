@@ -1,0 +1,414 @@
+"""Everything that the command line does, for Python and notebooks; `import petra_graph` has these names.
+
+Decision: the functions take the way of the command line, from the same modules, so a run through either has the same
+bits. They put back what they set in the process: torch's number of threads, and handlers of signals.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import numpy as np
+    import torch
+
+    from petra_graph.inference.evaluate import Evaluation
+    from petra_graph.inference.export import Exported, Format
+    from petra_graph.inference.network import Network
+    from petra_graph.inference.predict import Prediction
+    from petra_graph.program.plan_document import Document
+    from petra_graph.registry.listener import Listener
+    from petra_graph.spec.model import Spec
+
+Changes = Mapping[str, Any]
+"""Values of a spec by key, as `--set` sets them: {"run.epochs": 3}."""
+
+
+def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
+    """Return a TOML file's specification, with all that it extends, checked.
+
+    Args:
+        path: of the file.
+        changes: values to set.
+
+    Raises:
+        SpecError: it is wrong; all problems, with file, line and what to do.
+        PluginError: only plugins are at fault.
+    """
+    from petra_graph.planning.check import check_spec
+    from petra_graph.spec.overrides import assignments
+
+    return check_spec(str(path), assignments(changes or {})).spec
+
+
+def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
+    """Return a specification made in code, with the keys and values of a TOML file.
+
+    A class may stand for the name of a block or of a data set. It is found again by its module and its name, so it must be
+    at the top level of a module or of a notebook.
+
+    Args:
+        nodes: the network, node by node: the tables `[[graph.node]]`. Without them, `architecture` names one.
+        tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
+
+    Raises:
+        SpecError: keys or values are wrong; all problems. Plugins are checked when the specification is planned or run.
+    """
+    from petra_graph.errors import SpecError
+    from petra_graph.spec.load import load_values
+
+    if nodes is not None:
+        tables = {**tables, "graph": {**tables.get("graph", {}), "node": list(nodes)}}
+    loaded = load_values(_named(tables))
+    if loaded.spec is None:
+        raise SpecError(loaded.problems)
+    return loaded.spec
+
+
+def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bool = False) -> PlanView:
+    """Plan a specification: stages, devices, memory, staleness, traffic and speed, before anything runs.
+
+    Args:
+        spec: or the name of its file.
+        changes: values to set.
+        overlap: devices run forwards and backwards at once.
+
+    Raises:
+        SpecError, PluginError: as `load_spec`.
+        NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
+    """
+    from petra_graph.planning.plan import Planner
+    from petra_graph.spec.overrides import assignments
+
+    planner = Planner(_given(spec), assignments(changes or {}), overlap=overlap)
+    return PlanView(planner.plan().document(with_timeline=True))
+
+
+def train(
+    spec: Spec | str | Path | None = None,
+    changes: Changes | None = None,
+    *,
+    resume: Run | str | Path | None = None,
+    processes: int = 1,
+    listener: Listener | None = None,
+) -> Run:
+    """Train a specification, as `petra-graph run` does, to the bit.
+
+    An interruption (Ctrl-C, or a notebook's stop button) ends the run between two micro-batches, with a checkpoint: the
+    status in its summary is "interrupted", and `resume` goes on with it.
+
+    Args:
+        spec: or the name of its file; None with `resume`.
+        changes: values to set.
+        resume: a run to go on with, or its directory, or "latest".
+        processes: how many share the stages; more than one are started anew, and import the specification's classes.
+        listener: observes the training, in place of the progress on stderr; of this process alone.
+
+    Raises:
+        SpecError, PluginError, NoFeasiblePlan: before anything is written.
+        RunFailed: afterwards; the run directory has the details.
+    """
+    from petra_graph.report.progress import progress
+    from petra_graph.spec.overrides import assignments
+    from petra_graph.training.resume import directory_of
+    from petra_graph.training.run import run
+
+    if (spec is None) == (resume is None):
+        raise TypeError("give a specification, or `resume`: a run that goes on has the specification that it had")
+    overrides = assignments(changes or {})
+    directory = None if resume is None else directory_of(str(getattr(resume, "directory", resume)), overrides)
+    given = str(directory / "resolved.toml") if directory is not None else _given(spec)
+    if processes > 1:
+        return Run(_on_processes(given, overrides, processes, directory))
+    with _threads_as_before():
+        result = run(given, overrides, listener or progress(), directory)
+    assert result.summary is not None, "this process records"
+    return Run(result.summary["directory"])
+
+
+def load(run: Run | str | Path, *, checkpoint: str | None = None) -> Network:
+    """Return a run's network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
+
+    It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
+
+    Args:
+        run: or its directory, or "latest".
+        checkpoint: weights of a checkpoint, "latest", "best" or the forward behind it; None: those at the run's end.
+
+    Raises:
+        SpecError: there is no such run, or it has no such weights.
+        PluginError: a block of the run is not here.
+    """
+    from petra_graph.inference.saved_run import SavedRun
+
+    return SavedRun.open(_directory(run)).load(checkpoint)[0]
+
+
+def evaluate(
+    run: Run | str | Path,
+    changes: Changes | None = None,
+    *,
+    checkpoint: str | None = None,
+    split: Literal["test", "train"] = "test",
+    device: str = "cpu",
+) -> Evaluation:
+    """Evaluate a run's network on its data, or on other data that `changes` name.
+
+    Args:
+        run: or its directory, or "latest".
+        changes: values to set, as in {"data.options.root": "other/images"}.
+        checkpoint: as for `load`.
+        split: of the data.
+        device: where to compute.
+
+    Raises:
+        SpecError: there is no such run, data or device.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    from petra_graph.inference.evaluate import evaluate as evaluated
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.spec.overrides import assignments
+
+    with _threads_as_before():
+        opened = SavedRun.open(_directory(run), assignments(changes or {}))
+        return evaluated(opened, which=checkpoint, split=split, device=device)
+
+
+def predict(
+    run: Run | str | Path,
+    samples: Sequence[str | Path] | np.ndarray | torch.Tensor,
+    *,
+    top: int = 3,
+    checkpoint: str | None = None,
+    device: str = "cpu",
+) -> list[Prediction]:
+    """Ask a run's network about samples.
+
+    Args:
+        run: or its directory, or "latest".
+        samples: files (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
+        top: how many classes of each.
+        checkpoint: as for `load`.
+        device: where to compute.
+
+    Raises:
+        SpecError: there is no such run or device, or files or arrays are no samples; all of them.
+    """
+    from petra_graph.inference.predict import predict as predicted
+    from petra_graph.inference.samples import read_samples, samples_of
+    from petra_graph.inference.saved_run import SavedRun
+
+    opened = SavedRun.open(_directory(run))
+    if isinstance(samples, Sequence):
+        found = read_samples([str(file) for file in samples], opened.checked.data, opened.facts)
+    else:
+        found = [samples_of(samples, opened.facts)]
+    return predicted(opened, opened.load(checkpoint)[0], found, top=top, device=device)
+
+
+def export(
+    run: Run | str | Path, form: Format, file: str | Path | None = None, *, checkpoint: str | None = None
+) -> Exported:
+    """Write a run's network for other programs, and compare what was written with the network.
+
+    Args:
+        run: or its directory, or "latest".
+        form: "safetensors", "torch-export" or "onnx".
+        file: to write; None: `network` in the run's directory, with the form's suffix.
+        checkpoint: as for `load`.
+
+    Raises:
+        SpecError: there is no such run, or a package is not installed.
+        RunFailed: the network cannot be written so, or what was written has other outputs.
+    """
+    from petra_graph.inference.evaluate import samples_to_compare
+    from petra_graph.inference.export import SUFFIXES
+    from petra_graph.inference.export import export as exported
+    from petra_graph.inference.saved_run import SavedRun
+
+    opened = SavedRun.open(_directory(run))
+    target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
+    return exported(opened, opened.load(checkpoint)[0], form, target, samples_to_compare(opened))
+
+
+class PlanView:
+    """A plan, which a notebook shows as the page of `petra-graph plan --format html`."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        """The plan as `petra-graph plan --json` prints it."""
+
+    def text(self, width: int = 120) -> str:
+        """Return the plan as a terminal shows it."""
+        from petra_graph.report.plan.terminal import plan_text
+
+        return plan_text(self.document, width=width, colour=False)
+
+    def html(self) -> str:
+        """Return the plan as one page that needs no other file."""
+        from petra_graph.report.plan.html import html as page
+
+        return page(self.document)
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Return a figure: memory and busy time of every stage. It needs matplotlib."""
+        from petra_graph.report.figures import plan_figure
+
+        return plan_figure(self.document)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return _frame(self.html())
+
+
+class Run:
+    """A run's directory, whatever became of the run."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """How the run ended: its status, its latest means, its throughput; empty while it goes on."""
+        import json
+
+        try:
+            found: Mapping[str, Any] = json.loads((self.directory / "summary.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return found
+
+    @property
+    def status(self) -> str:
+        """How the run ended: "done", "interrupted" or "failed"; "under way" without a summary."""
+        return str(self.summary.get("status", "under way"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all metrics that were recorded."""
+        from petra_graph.record.metrics import read_events
+
+        return sorted({event["name"] for event in read_events(self.directory)})
+
+    def metrics(self, name: str) -> list[tuple[int, float]]:
+        """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""
+        from petra_graph.record.metrics import read_events
+
+        return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
+
+    def load(self, *, checkpoint: str | None = None) -> Network:
+        """Return the network as an ordinary module, as `petra_graph.load`."""
+        return load(self, checkpoint=checkpoint)
+
+    def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
+        """Evaluate the network, as `petra_graph.evaluate`."""
+        return evaluate(self, changes, **options)
+
+    def predict(self, samples: Sequence[str | Path] | np.ndarray | torch.Tensor, **options: Any) -> list[Prediction]:
+        """Ask the network about samples, as `petra_graph.predict`."""
+        return predict(self, samples, **options)
+
+    def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
+        """Write the network for other programs, as `petra_graph.export`."""
+        return export(self, form, file, **options)
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Return a figure: loss and share of correct samples over training. It needs matplotlib."""
+        from petra_graph.report.figures import run_figure
+
+        return run_figure(self.directory)
+
+    def __repr__(self) -> str:
+        from petra_graph.report.progress import summary_lines
+
+        summary = self.summary
+        return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
+
+    def _repr_html_(self) -> str:
+        from petra_graph.report.figures import run_table
+
+        return run_table(self.summary) if self.summary else f"<p>{html.escape(repr(self))}</p>"
+
+
+def _named(value: Any) -> Any:
+    """Return values as TOML has them: classes by their names, without what is None."""
+    if isinstance(value, type):
+        return _location(value)
+    if isinstance(value, Mapping):
+        return {key: _named(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _location(cls: type) -> str:
+    from petra_graph.errors import SpecError
+
+    if "<locals>" in cls.__qualname__:
+        raise SpecError(
+            f"{cls.__qualname__} is defined within a function, where a run cannot find it again",
+            "define the class at the top level of a module or notebook",
+        )
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _given(spec: Spec | str | Path | None) -> Spec | str:
+    assert spec is not None
+    return str(spec) if isinstance(spec, Path) else spec
+
+
+def _directory(run: Run | str | Path) -> str | Path:
+    return run.directory if isinstance(run, Run) else run
+
+
+def _on_processes(given: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
+    import os
+    import tempfile
+
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
+    from petra_graph.spec.load import dump
+    from petra_graph.training.launch import run_on_processes
+
+    with tempfile.TemporaryDirectory() as folder:
+        if not isinstance(given, str):
+            if '"__main__:' in (text := dump(given)):
+                raise SpecError(
+                    "a class of this notebook or script cannot be found by other processes",
+                    "put it into a module, or train in one process",
+                )
+            path = Path(folder) / f"{given.name}.toml"
+            path.write_text(text, encoding="utf-8")
+            given = str(path)
+        try:
+            found = run_on_processes(given, overrides, processes, [], dict(os.environ), resume=directory)
+        except Interrupted as request:
+            found = request.directory
+        except FailedOnAnotherProcess:
+            raise RunFailed("the run has failed; one of its processes has said why, above") from None
+    if found is None:
+        raise RunFailed("the processes have left no run directory")
+    return found
+
+
+@contextmanager
+def _threads_as_before() -> Iterator[None]:
+    """Let the process have its number of threads again, which the bits of a run depend on."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _frame(page: str) -> str:
+    """Return a page in a frame of its own, so that its style stays there."""
+    return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 40em; border: 0" title="plan"></iframe>'

@@ -1,0 +1,49 @@
+"""`petra-graph evaluate`: a run's network on data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from petra_graph.cli.common import checkpoint_option, device_option, json_option, print_json, set_option
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@set_option
+@checkpoint_option
+@click.option(
+    "--split",
+    type=click.Choice(["test", "train"]),
+    default="test",
+    show_default=True,
+    help="The samples; those of training as its first epoch augments them.",
+)
+@device_option
+@json_option
+def evaluate(
+    *,
+    run: str,
+    overrides: tuple[str, ...],
+    checkpoint: str | None,
+    split: Literal["test", "train"],
+    device: str,
+    as_json: bool,
+) -> None:
+    """Print loss and metrics of RUN's network on its data.
+
+    RUN is a run's directory, or `latest`. Other data: --set data.options.root=FOLDER, or --set data.name=NAME.
+    """
+    import attrs
+
+    from petra_graph.inference.evaluate import evaluate as evaluated
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.report.progress import numbers
+
+    opened = SavedRun.open(run, overrides)
+    found = evaluated(opened, which=checkpoint, split=split, device=device)
+    if as_json:
+        print_json({"run": str(opened.directory), **attrs.asdict(found)})
+    else:
+        click.echo(f"{split} {numbers(found.means)}   {found.samples:,} samples, weights of {found.weights}")

@@ -1,0 +1,62 @@
+"""`petra-graph export`: a run's network for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from petra_graph.cli.common import checkpoint_option, json_option, print_json
+
+if TYPE_CHECKING:
+    from petra_graph.inference.export import Format
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["safetensors", "torch-export", "onnx"]),
+    required=True,
+    help="Tensors alone, or a program for torch or ONNX.",
+)
+@checkpoint_option
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Default: RUN/network, with a suffix.",
+)
+@json_option
+def export(*, run: str, form: str, checkpoint: str | None, output: Path | None, as_json: bool) -> None:
+    """Write RUN's network: RUN is a run's directory, or `latest`.
+
+    A program reads samples as they are in the data set, normalises them itself, and takes batches of any size. It is
+    compared with the network on the first 1,000 test samples; where the data is not here, on random ones.
+    """
+    import attrs
+
+    from petra_graph.inference.evaluate import samples_to_compare
+    from petra_graph.inference.export import SUFFIXES
+    from petra_graph.inference.export import export as exported
+    from petra_graph.inference.saved_run import SavedRun
+
+    chosen = cast("Format", form)
+    opened = SavedRun.open(run)
+    network, _ = opened.load(checkpoint)
+    samples = None if form == "safetensors" else samples_to_compare(opened)
+    found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}", samples)
+    if as_json:
+        record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
+        print_json(record)
+        return
+    click.echo(str(found.file))
+    if found.difference is not None:
+        click.echo(
+            f"outputs differ from the network's by at most {found.difference:.2g} on {found.samples:,} samples "
+            f"(tolerance {found.tolerance:.2g})"
+        )
+    if found.note:
+        click.echo(found.note)

@@ -1,0 +1,80 @@
+"""`petra-graph predict`: a run's network asked about files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from petra_graph.cli.common import (
+    checkpoint_option,
+    device_option,
+    json_option,
+    json_text,
+    print_json,
+    print_table,
+    set_option,
+)
+
+if TYPE_CHECKING:
+    from petra_graph.inference.predict import Prediction
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@set_option
+@checkpoint_option
+@click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Classes a sample.")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
+@device_option
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON to a file.")
+@json_option
+def predict(
+    *,
+    run: str,
+    files: tuple[str, ...],
+    overrides: tuple[str, ...],
+    checkpoint: str | None,
+    top: int,
+    batch: int | None,
+    device: str,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
+
+    RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array is a sample, or
+    several. Samples are as in the data set: the network normalises them.
+    """
+    from petra_graph.inference.predict import predict as predicted
+    from petra_graph.inference.samples import read_samples
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.record.run_directory import write_output
+
+    if batch is not None:
+        overrides = (*overrides, f"data.evaluation_batch={batch}")
+    opened = SavedRun.open(run, overrides)
+    samples = read_samples(list(files), opened.checked.data, opened.facts)
+    network, _ = opened.load(checkpoint)
+    found = predicted(opened, network, samples, top=top, device=device)
+    records = [prediction.record() for prediction in found]
+    if output is not None:
+        write_output(output, json_text(records) + "\n")
+        click.echo(str(output))
+    elif as_json:
+        print_json(records)
+    else:
+        print_table([_row(prediction, probable=opened.classes_are_probable) for prediction in found])
+
+
+def _row(prediction: Prediction, *, probable: bool) -> list[str]:
+    many = f" [{prediction.index}]" if prediction.index else ""
+    scores = [
+        f"{one.number if one.name is None else one.name} "
+        + (f"{100 * one.score:.2f} %" if probable else f"{one.score:.4g}")
+        for one in prediction.best
+    ]
+    values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in prediction.output)
+    return [f"{prediction.file}{many}", values, prediction.note]

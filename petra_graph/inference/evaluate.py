@@ -1,0 +1,138 @@
+"""A saved run on data: the loss and the metrics, as an evaluation of the run would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.inference.network import Network
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.registry.building import build_plugin
+from petra_graph.registry.contracts import DataSet
+from petra_graph.registry.trust import run_plugin_code
+from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.meters import Meters
+
+
+@frozen(kw_only=True)
+class Evaluation:
+    """Means over the samples of a split."""
+
+    samples: int
+    means: Mapping[str, float]
+    """The loss, and each metric as a share of the samples."""
+    weights: str
+    """The file that the weights are from."""
+    split: str
+
+
+def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
+    """Evaluate a run's network on its data, or on that which an override names.
+
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit.
+
+    Args:
+        run: opened, with overrides of `data` where other data is meant.
+        which: the weights, as for `SavedRun.load`.
+        split: "test", or "train": the training samples in their order, augmented as in the first epoch.
+        device: where to compute, as torch names it.
+
+    Raises:
+        SpecError: the data is not there, or its samples are not the network's.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    network, source = run.load(which)
+    data = opened(run)
+    spec, meters = run.spec, Meters()
+    loss = build_plugin(run.checked.loss.plugin, run.checked.loss.options)
+    batches = MicroBatches(
+        split=data.test if split == "test" else data.train,
+        batch=spec.data.evaluation_batch or spec.data.batch,
+        seed=spec.run.seed,
+        epoch=0,
+        workers=spec.data.workers,
+        shuffle=False,
+        drop_last=False,
+    )
+    torch.set_num_threads(spec.run.threads)
+    with on(network, device), closing(iter(batches)) as source_of_batches:
+        for samples, targets in source_of_batches:
+            target = targets.to(device)
+            output = network(samples.to(device))
+            value = run_plugin_code(lambda: loss(output, target), "the loss cannot be computed")  # noqa: B023  called at once
+            metrics = run_plugin_code(lambda: loss.metrics(output, target), "the loss has no metrics")  # noqa: B023
+            meters.add(HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(targets)))
+    return Evaluation(samples=meters.samples, means=meters.means(), weights=source, split=split)
+
+
+def opened(run: SavedRun) -> DataSet:
+    """Open a run's data set.
+
+    Raises:
+        SpecError: it is not there, or its samples are not those that the network reads.
+    """
+    data: DataSet = build_plugin(run.checked.data.plugin, run.checked.data.options)
+    here, there = data.facts, run.facts
+    if (here.shape, here.dtype) != (there.shape, there.dtype):
+        raise SpecError(
+            f"the run's network reads samples {_sample(there.shape, there.dtype)}, and the data has "
+            f"{_sample(here.shape, here.dtype)}",
+            "name the data that the run was trained on, or other data of that shape, with --set data...",
+        )
+    return data
+
+
+COMPARED = 1000
+"""Test samples with which exported programs are compared."""
+
+
+def samples_to_compare(run: SavedRun) -> Tensor | None:
+    """Return the first test samples of a run's data; None where they are not here."""
+    try:
+        return first_samples(run, COMPARED)
+    except PetraGraphError:
+        return None
+
+
+def first_samples(run: SavedRun, most: int) -> Tensor:
+    """Return the first test samples of a run's data, [n, *shape].
+
+    Raises:
+        SpecError: the data is not here.
+        RunFailed: a sample cannot be read.
+    """
+    split = opened(run).test
+    samples, _ = split.fetch(np.arange(min(most, len(split))), seed=run.spec.run.seed, epoch=0)
+    return samples
+
+
+@contextmanager
+def on(network: Network, device: str) -> Iterator[None]:
+    """Compute on a device, without gradients; what torch refuses is a failed run.
+
+    Raises:
+        SpecError: there is no such device.
+        RunFailed: torch refuses an operation.
+    """
+    try:
+        network.to(device)
+    except RuntimeError as error:
+        raise SpecError(
+            f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}", "use --device cpu"
+        ) from None
+    try:
+        with torch.no_grad():
+            yield
+    except RuntimeError as error:
+        raise RunFailed(f"the network cannot be run: {error}") from error
+
+
+def _sample(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dtype} [{', '.join(map(str, shape))}]"

@@ -1,0 +1,156 @@
+"""Files as samples of a network: images, arrays, or whatever the data set itself reads.
+
+.png .jpg ...   decoded to the network's channels; resized by the shorter side, and cropped at the centre
+.npy            one sample [*shape], or several [n, *shape], in the data set's own type
+others          where the data set's declaration has `read`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+from torch import Tensor
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.registry.contracts import DataFacts, DataSetDeclaration
+from petra_graph.registry.trust import resolve_location, run_plugin_code
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+"""PIL's modes by channels."""
+_LONGEST = 100
+"""Of an image's sides, the longer by the shorter one."""
+
+
+@frozen(kw_only=True)
+class Samples:
+    """The samples of one file."""
+
+    name: str
+    """The file, as the user gave it."""
+    values: Tensor
+    """[n, *shape], in the data set's type."""
+    note: str = ""
+    """What was done to them."""
+
+
+def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> list[Samples]:
+    """Read files.
+
+    Args:
+        files: images, arrays, or what the data set reads.
+        data: the data set, whose declaration may read files.
+        facts: of the samples that the network reads.
+
+    Raises:
+        SpecError: files cannot be read as samples; all of them.
+    """
+    found, problems = [], list[Problem]()
+    for file in files:
+        try:
+            found.append(_read(file, data, facts))
+        except SpecError as error:
+            problems += error.problems
+        except (OSError, ValueError, SyntaxError, MemoryError) as error:
+            problems.append(Problem(message=f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"))
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
+def samples_of(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Samples:
+    """Return an array's samples.
+
+    Raises:
+        SpecError: they are none that the network reads.
+    """
+    name = "the array"
+    return Samples(name=name, values=_array(np.asarray(values), name, facts))
+
+
+def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
+    """Yield all samples in order, so many at a time."""
+    values = torch.cat([one.values for one in samples])
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
+    declaration, path = data.plugin.declaration, Path(file).expanduser()
+    assert isinstance(declaration, DataSetDeclaration)
+    if not path.is_file():
+        raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
+    if declaration.read is not None:
+        read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
+        values = run_plugin_code(lambda: read(data.options, path), f"{data.plugin} cannot read {file}")
+        return Samples(name=file, values=_checked(values, file, facts))
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return _image(path, file, facts)
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as opened:
+            array = np.lib.format.read_array(opened, allow_pickle=False)
+        return Samples(name=file, values=_array(array, file, facts))
+    raise SpecError(
+        f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
+        "its declaration may name a function with `read`",
+    )
+
+
+def _image(path: Path, file: str, facts: DataFacts) -> Samples:
+    from PIL import Image
+    from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
+
+    if len(facts.shape) != 3 or facts.dtype != "uint8" or facts.shape[0] not in _MODES:  # noqa: PLR2004
+        raise SpecError(
+            f"{file} is an image, and the network reads {facts.dtype} {list(facts.shape)}", "give arrays (.npy)"
+        )
+    channels, height, width = facts.shape
+    with Image.open(path) as image:
+        if max(image.size) > _LONGEST * min(image.size):
+            raise SpecError(
+                f"{file} has {image.width} x {image.height} pixels, and {_LONGEST} : 1 is the longest shape"
+            )
+        picture = image.convert(_MODES[channels])
+    note = ""
+    if picture.size != (width, height):
+        note = f"resized and cropped from {picture.width} x {picture.height}"
+        scale = max(height / picture.height, width / picture.width)
+        picture = resize(
+            picture, [max(height, round(picture.height * scale)), max(width, round(picture.width * scale))]
+        )
+        picture = center_crop(picture, [height, width])
+    return Samples(name=file, values=pil_to_tensor(picture).unsqueeze(0), note=note)
+
+
+def _array(array: NDArray[np.generic], file: str, facts: DataFacts) -> Tensor:
+    wanted = np.dtype(facts.dtype)
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        # Integers of a wider type, as most programs write them, may well be in the range.
+        info = np.iinfo(wanted) if wanted.kind in "iu" and array.dtype.kind in "iu" else None
+        if info is None or (array.size and (array.min() < info.min or array.max() > info.max)):
+            raise SpecError(
+                f"{file} has values of type {array.dtype}, and the network reads {facts.dtype}",
+                "images are uint8 from 0 to 255: the network itself normalises them" if facts.dtype == "uint8" else "",
+            )
+    return _checked(torch.from_numpy(np.ascontiguousarray(array, dtype=wanted)), file, facts)
+
+
+def _checked(values: object, file: str, facts: DataFacts) -> Tensor:
+    """Return samples [n, *shape] of the type that the network reads."""
+    if isinstance(values, Tensor) and str(values.dtype) == f"torch.{facts.dtype}":
+        if tuple(values.shape) == facts.shape:
+            return values.unsqueeze(0)
+        if tuple(values.shape[1:]) == facts.shape and len(values):
+            return values
+    shape = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    kind = f"{values.dtype} ".removeprefix("torch.") if isinstance(values, Tensor) else ""
+    raise SpecError(
+        f"{file} has {kind}{shape}, and the network reads {facts.dtype} {list(facts.shape)}",
+        "give one sample, or several with their number before the shape",
+    )

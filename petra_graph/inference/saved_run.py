@@ -1,0 +1,167 @@
+"""A run's directory, opened: the network that it trained, its weights, and what its samples look like.
+
+resolved.toml   the network and the data set
+data.json       the samples' shape, type, normalisation and classes, as the opened data set stated them
+weights         weights.safetensors; of a run that was killed, its latest checkpoint that is whole
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from petra_graph.errors import SpecError
+from petra_graph.inference.network import Network
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import Damaged
+from petra_graph.record.weights import WEIGHTS
+from petra_graph.registry.contracts import DataFacts
+from petra_graph.spec.model import Spec
+from petra_graph.training.checkpointing import best
+
+LATEST, BEST = "latest", "best"
+
+
+@frozen(kw_only=True)
+class SavedRun:
+    """A run whose network can be built."""
+
+    directory: Path
+    checked: CheckedSpec
+    network: MeasuredNetwork
+    facts: DataFacts
+
+    @classmethod
+    def open(cls, run: str | Path, overrides: Iterable[str] = ()) -> SavedRun:
+        """Open a run.
+
+        Args:
+            run: its directory, or "latest": the latest one below `run.directory`, as set or "runs".
+            overrides: `--set` assignments, over what the run was resolved to.
+
+        Raises:
+            SpecError: there is no such run, or it or an override is wrong.
+            PluginError: a plugin of the run is not here any more, or is at fault.
+        """
+        directory = run_directory_of(run)
+        resolved = directory / "resolved.toml"
+        if not resolved.is_file():
+            raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
+        checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory))
+        return cls(
+            directory=directory, checked=checked, network=measure(checked), facts=_facts(directory, checked.facts)
+        )
+
+    @property
+    def spec(self) -> Spec:
+        """The run's resolved specification, with the overrides."""
+        return self.checked.spec
+
+    @property
+    def classes_are_probable(self) -> bool:
+        """Whether the network's outputs are logits of classes, whose softmax is a probability."""
+        return self.facts.classes is not None and self.spec.loss.name == "cross-entropy"
+
+    def load(self, which: str | None = None) -> tuple[Network, str]:
+        """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
+
+        Args:
+            which: None: those that the run ended with; else a checkpoint's: "latest", "best", or the forward behind it.
+
+        Raises:
+            SpecError: there are none, they are damaged, or they are of another network.
+        """
+        weights, source = self._weights(which)
+        network = Network.of(self.network, self.facts)
+        network.load_weights(weights, source)
+        return network.eval(), source
+
+    def _weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
+        file = self.directory / WEIGHTS
+        if which is None and file.is_file():
+            try:
+                return load_file(file), str(file)
+            except (OSError, SafetensorError) as error:
+                raise SpecError(f"{file} cannot be read: {error}", "use a checkpoint's: --checkpoint latest") from None
+        for at in self._cuts(which):
+            try:
+                return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
+            except Damaged as damage:
+                if which not in {None, LATEST}:
+                    raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
+        raise SpecError(
+            f"{self.directory} has no weights{'' if which is None else f' of a checkpoint {which!r}'}",
+            "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
+        )
+
+    def _cuts(self, which: str | None) -> list[int]:
+        found = checkpoint.numbers(self.directory)
+        if which in {None, LATEST}:
+            return found
+        if which == BEST:
+            return best(self.directory, self.spec.checkpoint)
+        return [at for at in found if str(at) == which]
+
+
+def run_directory_of(run: str | Path) -> Path:
+    """Return the directory of a run.
+
+    Args:
+        run: the directory, or "latest": the latest one in `runs`.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if str(run) == LATEST:
+        found = sorted(path.parent for path in Path("runs").glob("*/resolved.toml"))
+        if not found:
+            raise SpecError("there is no run in the folder runs", "give the directory of a run")
+        return found[-1]
+    directory = Path(run).expanduser()
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
+    return directory
+
+
+def _folders(directory: Path) -> list[str]:
+    """Return where modules of the run's own blocks may lie: the folder of its specification."""
+    folder = _read(directory / "env.json").get("folder")
+    return [folder] if isinstance(folder, str) else []
+
+
+def _facts(directory: Path, declared: DataFacts) -> DataFacts:
+    """Return the facts of the data that the run was trained on; those declared, where it wrote none."""
+    stored = _read(directory / "data.json")
+    try:
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
+        }
+        return attrs.evolve(declared, **values)
+    except TypeError:
+        raise SpecError(f"{directory / 'data.json'} has other keys than this version: {', '.join(stored)}") from None
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    """Return a file of the run; nothing where it is not there.
+
+    Raises:
+        SpecError: it is damaged.
+    """
+    try:
+        found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{file} cannot be read: {error}") from None
+    return found

@@ -1,0 +1,53 @@
+"""Evaluations of saved runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from petra_graph.inference.evaluate import evaluate
+from petra_graph.inference.saved_run import SavedRun
+from tests.support.runs import SPEC, only_run, summary_of
+
+
+def test_it_gives_the_run_s_own_numbers(trained, opened):
+    found = evaluate(opened)
+    assert found.samples == 40
+    assert found.means == summary_of(trained)["test"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["compute=bfloat16", "compute=float64", "streams=grid", "memory_format=contiguous", "buffer_dtype=int8"],
+)
+def test_in_every_precision(write, setting):
+    assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0
+    assert evaluate(SavedRun.open("latest")).means == summary_of(only_run())["test"]
+
+
+def test_other_data(trained):
+    other = evaluate(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
+    assert other.samples == 7
+    with pytest.raises(SpecError, match=r"has shape \[3, 8, 6\], but the data set's samples have \[3, 8, 8\]"):
+        SavedRun.open(trained, ["data.options.shape=[3,8,8]"])
+
+
+def test_the_training_samples(opened):
+    assert evaluate(opened, split="train").samples == 64
+
+
+def test_a_device_that_is_not_here(opened):
+    with pytest.raises(SpecError, match="cannot compute on 'nothing'"):
+        evaluate(opened, device="nothing")
+
+
+def test_the_command(trained, capsys):
+    assert main(["evaluate", str(trained), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["means"] == summary_of(trained)["test"]
+    assert main(["evaluate", str(trained), "--checkpoint", "latest"]) == 0
+    assert "   40 samples, weights of " in capsys.readouterr().out
+    assert main(["evaluate", str(trained), "--set", "data.batchh=3"]) == 2
+    assert "did you mean 'batch'?" in capsys.readouterr().err

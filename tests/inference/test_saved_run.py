@@ -1,0 +1,112 @@
+"""Runs that can be opened, and the weights that they have."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+
+from petra_graph.cli.main import main
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.record import checkpoint
+from tests.support.runs import SPEC, only_run
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+def weights(run: SavedRun, which: str | None = None):
+    network, source = run.load(which)
+    return network.state_dict(), source
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_killed_run_has_the_weights_of_its_latest_checkpoint(trained, copy):
+    (copy / "weights.safetensors").unlink()
+    found, source = weights(SavedRun.open(copy))
+    assert source.endswith(f"checkpoints/{max(checkpoint.numbers(copy)):012d}")
+    assert equal(found, weights(SavedRun.open(trained))[0])
+
+
+def test_the_best_and_any_checkpoint(copy):
+    run = SavedRun.open(copy)
+    first, last = sorted(checkpoint.numbers(copy))
+    assert not equal(weights(run, str(first))[0], weights(run, str(last))[0])
+    losses = {at: checkpoint.read_manifest(copy, at).metrics["test/loss"] for at in (first, last)}
+    assert weights(run, "best")[1].endswith(str(min(losses, key=losses.__getitem__)))
+
+
+def test_a_damaged_checkpoint_is_passed_over(copy):
+    (copy / "weights.safetensors").unlink()
+    first, last = sorted(checkpoint.numbers(copy))
+    next(checkpoint.folder_of(copy, last).glob("stage-*")).write_bytes(b"damaged")
+    assert weights(SavedRun.open(copy))[1].endswith(str(first))
+    with pytest.raises(SpecError, match=f"the checkpoint before forward {last} is not used"):
+        SavedRun.open(copy).load(str(last))
+
+
+@pytest.mark.parametrize(
+    ("which", "reason"),
+    [("7", "has no weights of a checkpoint '7'"), ("worst", "has no weights of a checkpoint 'worst'")],
+)
+def test_a_checkpoint_that_is_not_there(copy, which, reason):
+    with pytest.raises(SpecError, match=reason):
+        SavedRun.open(copy).load(which)
+
+
+def test_no_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match="there is no run directory nowhere"):
+        SavedRun.open("nowhere")
+    with pytest.raises(SpecError, match="there is no run in"):
+        SavedRun.open("latest")
+    with pytest.raises(SpecError, match="has no resolved"):
+        SavedRun.open(tmp_path)
+
+
+def test_facts_are_those_of_the_opened_data(copy):
+    facts = json.loads((copy / "data.json").read_text())
+    facts["class_names"] = [f"class {number}" for number in range(10)]
+    (copy / "data.json").write_text(json.dumps(facts))
+    assert SavedRun.open(copy).facts.class_names == tuple(facts["class_names"])
+    (copy / "data.json").write_text("{")
+    with pytest.raises(SpecError, match=r"data\.json cannot be read"):
+        SavedRun.open(copy)
+
+
+BLOCK = """\
+from petra_graph.blocks import AdditiveCoupling
+
+class Beside(AdditiveCoupling):
+    def residual(self, x):
+        return x.tanh()
+"""
+
+
+def test_a_block_beside_the_specification_is_found_from_elsewhere(write, monkeypatch, tmp_path_factory):
+    write("specs/block_beside_saved.py", BLOCK)
+    text = SPEC.replace('"rev-mlp"', '"block_beside_saved:Beside"').replace(
+        "options = { hidden = 12, dropout = 0.1 }", ""
+    )
+    assert main(["run", write("specs/small.toml", text), "--set", "run.epochs=1"]) == 0
+    directory = only_run().resolve()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.endswith("/specs")])
+    monkeypatch.delitem(sys.modules, "block_beside_saved")
+    assert SavedRun.open(directory).load()[0].block("rev.0").kind == "reversible"
+
+
+def test_a_class_of_a_notebook_that_has_ended(copy):
+    resolved = (copy / "resolved.toml").read_text().replace('"rev-basic"', '"__main__:Mine"')
+    (copy / "resolved.toml").write_text(resolved)
+    with pytest.raises(PluginError, match="defined in a notebook or script: put it into a module to use it elsewhere"):
+        SavedRun.open(copy)

@@ -1,0 +1,190 @@
+"""The Python API: what the command line does, to the bit, with a network that no file describes."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pydoc
+import subprocess
+import sys
+from contextlib import redirect_stdout
+
+import numpy as np
+import pytest
+import torch
+
+import petra_graph as pg
+from petra_graph.blocks import AdditiveCoupling
+from petra_graph.cli.main import main
+from petra_graph.errors import PluginError, SpecError
+from tests.support.runs import SPEC, only_run, weights_bytes, without_times
+
+
+class Mine(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = torch.nn.Linear(inputs[0][0], inputs[0][0])
+
+    def residual(self, x):
+        return self.linear(x).tanh()
+
+
+class Rows:
+    def __init__(self, samples):
+        generator = np.random.default_rng(samples)
+        self.values = torch.from_numpy(generator.normal(size=(samples, 2)).astype(np.float32))
+
+    def __len__(self):
+        return len(self.values)
+
+    def fetch(self, indices, *, seed, epoch):
+        rows = self.values[indices]
+        return rows, (rows[:, 0] > 0).long()
+
+
+class HalfPlane:
+    """Points on two sides of a line."""
+
+    facts = pg.DataFacts(shape=(2,), dtype="float32", classes=2, class_names=("left", "right"))
+
+    def __init__(self, options):
+        self.train, self.test = Rows(256), Rows(64)
+
+
+def of_own_classes(**more):
+    return pg.make_spec(
+        nodes=[
+            {"name": "stem", "block": "linear-stem", "options": {"features": 8}},
+            {"name": "mine", "block": Mine, "repeat": 2},
+            {"name": "head", "block": "pool-linear", "options": {"outputs": 2}},
+        ],
+        data={"name": HalfPlane, "batch": 16},
+        run={"epochs": 2},
+        **more,
+    )
+
+
+@pytest.fixture
+def file(write):
+    return write("small.toml", SPEC)
+
+
+# --- specifications ---------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_spec_can_be_changed(file):
+    spec = pg.load_spec(file, {"run.epochs": 3}).replace({"method.name": "backprop", "graph.node.rev.repeat": 4})
+    assert (spec.run.epochs, spec.method.name, spec.graph.node[1].repeat) == (3, "backprop", 4)
+    assert spec.method.schedule is None, "a schedule belongs to its method"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"run.epoch": 3}, "did you mean 'epochs'"),
+        ({"run.epochs": "many"}, r"epochs in \[run\] must be an integer"),
+        ({"run.epochs": object()}, "run.epochs cannot be <object"),
+    ],
+)
+def test_changes_that_are_wrong(file, changes, reason):
+    with pytest.raises(SpecError, match=reason):
+        pg.load_spec(file).replace(changes)
+
+
+def test_problems_of_a_spec_made_in_code_are_all_told():
+    with pytest.raises(SpecError) as caught:
+        pg.make_spec(nodes=[{"name": "a", "blok": "x"}], data={"name": "digits", "batch": 0}, rum={})
+    assert len(caught.value.problems) >= 3
+    assert all("<spec>" in str(problem) for problem in caught.value.problems)
+
+
+def test_a_class_within_a_function_is_refused():
+    class Hidden(Mine):
+        pass
+
+    with pytest.raises(SpecError, match="defined within a function, where a run cannot find it again"):
+        pg.make_spec(nodes=[{"name": "a", "block": Hidden}], data={"name": "digits"})
+
+
+@pytest.mark.parametrize("name", ["tests.test_api:Rows", "tests.test_api:Mine"])
+def test_a_class_that_is_no_data_set(name):
+    spec = of_own_classes().replace({"data.name": name})
+    with pytest.raises(PluginError, match=r"is not a class with `facts`, a DataFacts of its samples"):
+        pg.plan(spec)
+
+
+# --- plans and runs ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_the_command_line_s_bits(file, capsys):
+    run = pg.train(pg.load_spec(file))
+    assert main(["run", file, "--set", "run.directory=other"]) == 0
+    assert weights_bytes(run.directory) == weights_bytes(only_run("other"))
+    assert without_times(run.directory) == without_times(only_run("other"))
+    assert (run.status, run.metrics("test/loss")[-1][1]) == ("done", run.summary["test"]["loss"])
+    assert "train/micro_batch_loss" in run.names
+
+
+def test_threads_are_as_before(file):
+    torch.set_num_threads(2)
+    try:
+        pg.train(file, {"run.epochs": 1}).evaluate()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_network_and_data_of_own_classes(here):
+    run = pg.train(of_own_classes())
+    assert run.evaluate().means == run.summary["test"]
+    left, right = run.predict(np.array([[-3, 0], [3, 0]], np.float32), top=1)
+    assert [left.best[0].name, right.best[0].name] == ["left", "right"]
+    again = pg.train(of_own_classes(), {"run.epochs": 1, "checkpoint.every": "1 epoch"})
+    assert weights_bytes(pg.train(resume=again, changes={"run.epochs": 2}).directory) == weights_bytes(run.directory)
+
+
+@pytest.mark.processes
+def test_several_processes(file):
+    alone, shared = pg.train(file), pg.train(pg.load_spec(file), processes=2)
+    assert weights_bytes(alone.directory) == weights_bytes(shared.directory)
+    with pytest.raises(SpecError, match="cannot be found by other processes"):
+        pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)
+
+
+def test_what_a_notebook_shows(file):
+    plan, run = pg.plan(file), pg.train(file)
+    assert plan.text().lstrip().startswith("small: 4 nodes")
+    assert plan._repr_html_().startswith("<iframe srcdoc=")
+    assert "<th" in run._repr_html_()
+    assert repr(run).startswith("small: done")
+    assert [len(figure.axes) for figure in (plan.plot(), run.plot())] == [2, 2]
+    assert len(run.plot().axes[0].lines) == 2
+
+
+def test_a_run_s_module(file):
+    module = pg.train(file).load()
+    assert isinstance(module, torch.nn.Module)
+    assert module(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
+
+
+# --- the module -------------------------------------------------------------------------------------------------------
+
+
+def test_importing_it_imports_neither_torch_nor_numpy():
+    code = (
+        "import sys, petra_graph; dir(petra_graph); print([m for m in ('torch', 'numpy', 'attrs') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_help_reads_as_a_page():
+    with redirect_stdout(io.StringIO()) as said:
+        pydoc.Helper(output=said).help(pg)
+    page = said.getvalue()
+    assert "run = pg.train(spec)          # as `petra-graph run` does it, to the bit" in page
+    for name in pg.__all__:
+        assert name in page
+        assert inspect.getdoc(getattr(pg, name))
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        pg.trian  # noqa: B018
