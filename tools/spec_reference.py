@@ -21,7 +21,7 @@ from petra_graph.planning.check import check_spec
 from petra_graph.planning.measure import measure
 from petra_graph.planning.schema import spec_schema
 from petra_graph.program.schedule import schedule_text
-from petra_graph.registry.contracts import BlockDeclaration, NoOptions
+from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
 from petra_graph.registry.registry import Plugin, Registry, discover
 from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema
@@ -108,6 +108,8 @@ def options(registry: Registry) -> Iterator[str]:
 def _plugin(plugin: Plugin) -> Iterator[str]:
     declaration = plugin.declaration
     kind = f" ({declaration.kind})" if isinstance(declaration, BlockDeclaration) else ""
+    if isinstance(declaration, CallbackDeclaration):
+        kind = f" ({declaration.effect})"
     none = " It has no options." if declaration.options is NoOptions else ""
     yield f"**`{plugin.name}`**{kind}: {declaration.summary}{none}"
     yield ""

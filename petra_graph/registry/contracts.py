@@ -255,3 +255,8 @@ class CallbackDeclaration(Declaration):
 
     changes: Changes = "nothing"
     """The most that it may change of a run: nothing that the run computes, its number of epochs, or its weights."""
+
+    @property
+    def effect(self) -> str:
+        """What it may change, in words."""
+        return "changes nothing" if self.changes == "nothing" else f"may change the run's {self.changes}"

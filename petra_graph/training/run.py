@@ -192,7 +192,7 @@ def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trai
     weights = process.gather("weights", weights_of(pair for one in executors for pair in one.modules.items()))
     kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
     if record is not None:
-        record.write_weights({WEIGHTS: weights, **callbacks.ended(weights, kept)})
+        record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
 
 
 def _stop_at_once() -> NoReturn:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
 
+from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.spec.load import dump
@@ -72,3 +74,16 @@ def test_the_resolved_specification_has_their_options(write):
     listed = resolved(prepare(write("a.toml", SPEC + named("logger", "csv", "tensorboard"))))
     assert [logger.name for logger in listed.logger] == ["csv", "tensorboard"]
     assert "logger" not in dump(resolved(prepare(write("a.toml", SPEC)))), "what is installed elsewhere decides there"
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "effect"),
+    [("early-stopping", "length", "may change the run's length"), ("ema", "nothing", "changes nothing")],
+)
+def test_what_a_callback_may_change_is_shown(capsys, name, changes, effect):
+    assert main(["show", f"callbacks/{name}"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"callbacks/{name} (petra-graph, {effect})\n")
+    assert f'    [[callback]]\n    name = "{name}"\n' in shown
+    assert main(["show", f"callbacks/{name}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"] == changes
