@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
     from petra_graph.errors import PetraGraphError, SpecError
-    from petra_graph.record.listener import Listener
     from petra_graph.registry.contracts import DataFacts
+    from petra_graph.registry.listener import Listener
     from petra_graph.spec.model import Spec
 
 __version__ = "0.1.0"
@@ -66,7 +66,7 @@ __all__ = [
 ]
 _ELSEWHERE = {
     "DataFacts": "petra_graph.registry.contracts",
-    "Listener": "petra_graph.record.listener",
+    "Listener": "petra_graph.registry.listener",
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",
     "SpecError": "petra_graph.errors",

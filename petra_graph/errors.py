@@ -10,6 +10,7 @@ Exit codes: 0 done, 1 run failed, 2 bad usage or spec, 3 no feasible plan, 4 plu
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -105,6 +106,13 @@ class PluginError(PetraGraphError):
     """A plugin cannot be found, loaded or trusted."""
 
     exit_code = 4
+
+
+def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
+    """Return the failure of a run that cannot write a file."""
+    if isinstance(error, FileNotFoundError) and not path.parent.exists():
+        hint = f"{path.parent} has been removed since"
+    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 @frozen

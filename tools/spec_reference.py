@@ -21,7 +21,7 @@ from petra_graph.planning.check import check_spec
 from petra_graph.planning.measure import measure
 from petra_graph.planning.schema import spec_schema
 from petra_graph.program.schedule import schedule_text
-from petra_graph.registry.contracts import BlockDeclaration, NoOptions
+from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
 from petra_graph.registry.registry import Plugin, Registry, discover
 from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema
@@ -35,6 +35,8 @@ GROUPS = {
     "lr_schedules": "Options of learning-rate schedules",
     "losses": "Options of losses",
     "datasets": "Options of data sets",
+    "loggers": "Options of loggers",
+    "callbacks": "Options of callbacks",
 }
 BOUNDS = {
     "minimum": "≥ {}",
@@ -106,6 +108,8 @@ def options(registry: Registry) -> Iterator[str]:
 def _plugin(plugin: Plugin) -> Iterator[str]:
     declaration = plugin.declaration
     kind = f" ({declaration.kind})" if isinstance(declaration, BlockDeclaration) else ""
+    if isinstance(declaration, CallbackDeclaration):
+        kind = f" ({declaration.effect})"
     none = " It has no options." if declaration.options is NoOptions else ""
     yield f"**`{plugin.name}`**{kind}: {declaration.summary}{none}"
     yield ""
@@ -122,7 +126,7 @@ def _tables_of(properties: Schema, complete: Schema, above: tuple[str, ...]) -> 
         full = complete["properties"][name]
         full = full.get("items", full)
         title = f"`[[{dotted}]]`" if is_list else f"`[{dotted}]`"
-        yield from _section(title, schema["properties"], full, schema.get("description", ""))
+        yield from _section(title, schema["properties"], full, properties[name].get("description", ""))
         yield from _tables_of(schema["properties"], full, path)
 
 

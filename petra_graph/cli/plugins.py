@@ -12,7 +12,7 @@ import click
 
 from petra_graph.cli.common import full_group, json_option, print_json, print_table
 from petra_graph.errors import shown
-from petra_graph.registry.contracts import BlockDeclaration, NoOptions
+from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
 from petra_graph.registry.listing import Option, list_options, snippet
 from petra_graph.registry.registry import SHORT_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.survey import PluginSummary, list_groups
@@ -24,7 +24,8 @@ from petra_graph.registry.survey import PluginSummary, list_groups
 def list_plugins(group: str | None, as_json: bool) -> None:
     """List the installed plugins: name, distribution, kind and summary.
 
-    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses and datasets; without it, all are listed.
+    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers and callbacks; without it,
+    all are listed.
     """
     if group:
         full_group(group)
@@ -91,6 +92,8 @@ def _option_row(option: Option) -> tuple[str, ...]:
 
 def _abilities(plugin: Plugin) -> list[str]:
     declaration = plugin.declaration
+    if isinstance(declaration, CallbackDeclaration):
+        return [declaration.effect]
     if not isinstance(declaration, BlockDeclaration):
         return []
     streams = "any number of" if declaration.streams is None else str(declaration.streams)
@@ -115,6 +118,8 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
     }
     if isinstance(declaration, BlockDeclaration):
         record |= {"kind": declaration.kind, "streams": declaration.streams}
+    if isinstance(declaration, CallbackDeclaration):
+        record["changes"] = declaration.changes
     return record
 
 

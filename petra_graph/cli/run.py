@@ -30,6 +30,17 @@ from petra_graph.errors import RunFailed
     metavar="N",
     help="With --processes: where a process dies or fails, start all again from the latest checkpoint, N times at most.",
 )
+@click.option(
+    "--fast-dev-run",
+    is_flag=True,
+    help="One epoch of two micro-batches, and two batches of evaluation: finds mistakes.",
+)
+@click.option(
+    "--overfit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Every epoch has the same N micro-batches, and evaluations read their samples.",
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, data included, and stop before training.")
 @json_option
 def run(
@@ -39,6 +50,8 @@ def run(
     resume: str | None,
     processes: int,
     max_restarts: int,
+    fast_dev_run: bool,
+    overfit: int | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -52,6 +65,7 @@ def run(
         raise click.UsageError("Give SPEC, or --resume RUN: a run that goes on has the specification that it had.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
+    overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -73,6 +87,19 @@ def run(
         )
     else:
         _train(spec, overrides, directory, as_json=as_json)
+
+
+def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tuple[str, ...]:
+    """Return the keys that the flags of a trial set; those of `--set` come after them, and win."""
+    if fast_dev_run and overfit is not None:
+        raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
+    if resume is not None and (fast_dev_run or overfit is not None):
+        raise click.UsageError(
+            "--fast-dev-run and --overfit begin a run: a run that goes on has the keys that they set."
+        )
+    if fast_dev_run:
+        return ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2")
+    return () if overfit is None else (f"run.micro_batches={overfit}", "run.overfit=true")
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:

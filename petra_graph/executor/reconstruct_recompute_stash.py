@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 from torch import Tensor
 from torch.func import functional_call
 
@@ -218,6 +218,14 @@ class _Graph:
 
 
 @frozen(kw_only=True)
+class Evaluated:
+    """What the loss of an evaluation batch compares."""
+
+    outputs: Tensor
+    targets: Tensor
+
+
+@frozen(kw_only=True)
 class HeadResult:
     """Loss and metrics of one micro-batch or evaluation batch."""
 
@@ -227,6 +235,8 @@ class HeadResult:
     """Mean over the samples, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
     """Sums over the samples, scalars."""
+    evaluated: Evaluated | None = None
+    """Of an evaluation batch."""
 
 
 @define(eq=False, slots=False)
@@ -252,7 +262,8 @@ class HeadRunner(SegmentRunner):
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
         (output,) = self.run(None, inputs)
-        return self._result(-1, output, self.loss(output, target), target)
+        result = self._result(-1, output, self.loss(output, target), target)
+        return evolve(result, evaluated=Evaluated(outputs=output, targets=target))
 
     def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
         with torch.no_grad():

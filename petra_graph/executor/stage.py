@@ -41,6 +41,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.registry.callback import Companion
 from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import StoredDtype
 
@@ -95,6 +96,8 @@ class StageExecutor:
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
         self._observer = StageObserver()
+        self.companions: dict[str, Companion] = {}
+        """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
         """Report all operations to `observer` from now on, in place of an observer before."""
@@ -176,6 +179,8 @@ class StageExecutor:
             if self.versions is not None:
                 self.versions.before_step()
             self.updater.step(norm)
+        for companion in self.companions.values():
+            companion.updated(self.updater.updates)
 
     def replay(
         self,

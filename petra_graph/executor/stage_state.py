@@ -5,6 +5,7 @@
     versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
     inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
     sent/M/I                       sums of what the forward of M sent, for a diagnosis
+    callbacks/CALLBACK/NODE/NAME   what a callback keeps beside a parameter
 
 Everything is keyed by node, never by stage, so parameters and optimizer state load under any partition. Tensors are
 copied to the host, and noted with their strides: kernels are chosen by strides, and bits by kernels.
@@ -29,6 +30,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompu
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.stashed_inputs import HostCopy
 
+_CALLBACKS = "callbacks"
 Facts = dict[str, Any]
 """JSON."""
 
@@ -109,6 +111,9 @@ def capture(executor: StageExecutor) -> SavedTensors:
     if updater.optimizer is not None:
         _capture_optimizer(saved, executor, updater.optimizer)
     _capture_in_flight(saved, executor)
+    for callback, companion in executor.companions.items():
+        for name, tensor in companion.state().items():
+            saved.put(f"{_CALLBACKS}/{callback}/{name}", tensor)
     return saved
 
 
@@ -158,6 +163,7 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
     device = torch.device(executor.program.device)
     for name, tensor in _network(executor.modules):
         tensor.copy_(saved.tensors[name])
+    _restore_companions(executor, saved)
     optimizer = executor.updater.optimizer
     if optimizer is None:
         return
@@ -173,6 +179,17 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
                 continue
             state[key] = saved.get(f"optimizer/{name}/{key}", device if value == _TENSOR_HERE else torch.device("cpu"))
         optimizer.state[parameter] = state
+
+
+def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:
+    device = torch.device(executor.program.device)
+    for callback, companion in executor.companions.items():
+        prefix = f"{_CALLBACKS}/{callback}/"
+        names = [name.removeprefix(prefix) for name in saved.tensors if name.startswith(prefix)]
+        own = [name for name in names if name.partition("/")[0] in executor.modules]
+        found = {name: saved.get(prefix + name, device) for name in own}
+        if found:
+            companion.restore({name: tensor for name, tensor in found.items() if isinstance(tensor, Tensor)})
 
 
 def restore_groups(executor: StageExecutor, groups: Sequence[Facts], *, other_options: bool) -> None:

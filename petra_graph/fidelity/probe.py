@@ -171,8 +171,9 @@ def _norm(gradient: Gradient) -> float:
 
 
 def spread(micro_batches: range, times: int) -> list[int]:
-    """Return so many of the micro-batches, the middles of equal parts."""
+    """Return so many of the micro-batches, the middles of equal parts; all, where there are fewer."""
     count = len(micro_batches)
+    times = min(times, count)
     return [micro_batches[(2 * part + 1) * count // (2 * times)] for part in range(times)]
 
 

@@ -23,14 +23,14 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, giv
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.building import expand, read_options
-from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, DataFacts, DataSetDeclaration
-from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry, discover
+from petra_graph.registry.building import expand, missing_package, read_options
+from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts, DataSetDeclaration
+from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.trust import missing_module, run_plugin_code
 from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
-from petra_graph.spec.model import InputSpec, NodeSpec, RequestedSchedule
+from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
 
 
 def check_spec(
@@ -67,6 +67,7 @@ def check_spec(
     )
     check.hint_at_misplaced_options()
     plugins = {table: check.plugin_of(table) for table in PLUGIN_TABLES}
+    lists = {table: check.plugins_of(table) for table in LIST_GROUPS}
     facts = check.facts(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts)
     graph = check.graph(nodes)
@@ -88,6 +89,8 @@ def check_spec(
         stages=stages,
         loaded=loaded,
         facts=facts,
+        loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
+        callbacks=lists["callback"],
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -113,6 +116,9 @@ class _Check:
                 case (str(table), str(key)) if table in PLUGIN_TABLES:
                     group, name = TABLE_GROUPS[table], plugin_name(table, self.loaded.values[table])
                     meant = f"{table}.options.{key}"
+                case (str(table), int(number), str(key)) if table in LIST_GROUPS:
+                    group, name = LIST_GROUPS[table], self.loaded.values[table][number].get("name")
+                    meant = f"options.{key}"
                 case ("graph", "node", int(number), str(key)):
                     group, name = BLOCKS, self.loaded.values["graph"]["node"][number].get("block")
                     meant = f"options.{key}"
@@ -138,6 +144,33 @@ class _Check:
             return None
         options = self.options(plugin, part.options, (table, "options"))
         return None if options is None else ConfiguredPlugin(plugin=plugin, options=options)
+
+    def plugins_of(self, table: str) -> tuple[ConfiguredPlugin, ...]:
+        """Resolve the plugins of a top-level array of tables, each of which may be there once."""
+        found: dict[tuple[str, str], ConfiguredPlugin] = {}
+        for path, part in self.loaded.parts.items():
+            if path[0] != table or not isinstance(part, PluginSpec):
+                continue
+            plugin = self.resolve(LIST_GROUPS[table], part.name, (*path, "name"))
+            if plugin is None:
+                continue
+            key = (plugin.distribution, plugin.name.rpartition(":")[2])
+            if key in found:
+                self.problems.add([Problem(message=f"{plugin} is there twice", path=(*path, "name"))])
+                continue
+            options = self.options(plugin, part.options, (*path, "options"))
+            if options is not None:
+                found[key] = ConfiguredPlugin(plugin=plugin, options=options)
+        return tuple(found.values())
+
+    def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
+        """Return the loggers of a specification that names none: TensorBoard, where it is installed."""
+        try:
+            plugin = self.registry.resolve(LOGGERS, "tensorboard")
+        except PetraGraphError:
+            return ()
+        options, _ = read_options(plugin, {}, ())
+        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options),)
 
     def resolve(self, group: str, name: str, path: Path) -> Plugin | None:
         """Resolve a plugin."""

@@ -60,6 +60,10 @@ class CheckedSpec(CheckedNetwork):
     lr_schedule: ConfiguredPlugin
     data: ConfiguredPlugin
     facts: DataFacts
+    loggers: tuple[ConfiguredPlugin, ...]
+    """Beside `metrics.jsonl`, as listed, or the default."""
+    callbacks: tuple[ConfiguredPlugin, ...]
+    """In the order in which they are called."""
     unchecked_blocks: tuple[str, ...]
     """The "module:Class" blocks that were not imported, and so not checked."""
 

@@ -12,7 +12,7 @@ from typing import Any
 from petra_graph.errors import PetraGraphError
 from petra_graph.program.method import METHODS
 from petra_graph.registry.contracts import BLOCKS, NoOptions
-from petra_graph.registry.registry import TABLE_GROUPS, Plugin, Registry
+from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry
 from petra_graph.spec.bound import Schema
 from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.model import Spec
@@ -27,6 +27,8 @@ def spec_schema(registry: Registry) -> Schema:
     tables = schema["properties"]
     for table, group in TABLE_GROUPS.items():
         _name_plugins(tables[table], "name", registry, group, complete=False)
+    for table, group in LIST_GROUPS.items():
+        _name_plugins(tables[table]["items"], "name", registry, group, complete=True)
     _name_plugins(tables["graph"]["properties"]["node"]["items"], "block", registry, BLOCKS, complete=True)
     tables["method"]["properties"]["name"]["enum"] = sorted(METHODS)
     names = {"type": "string", "minLength": 1}

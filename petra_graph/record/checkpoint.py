@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import SpecError
-from petra_graph.record.run_directory import cannot_write
+from petra_graph.errors import SpecError, cannot_write
 
 if TYPE_CHECKING:
     from torch import Tensor

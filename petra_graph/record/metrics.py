@@ -22,19 +22,22 @@ import json
 import math
 import os
 import re
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from attrs import frozen
 
-from petra_graph.errors import RunFailed, SpecError
-from petra_graph.record.run_directory import cannot_write
+from petra_graph.errors import PluginError, RunFailed, SpecError, cannot_write
+from petra_graph.registry.logger import Logger
+from petra_graph.registry.trust import run_plugin_code
 
+LINES = "petra_graph.record.metrics:JsonLines"
+"""What the logger "jsonl" names as its code: these lines, which every run has."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN = 60
 """Characters of a line that is no event."""
@@ -81,42 +84,6 @@ class JsonLines:
         self._file.close()
 
 
-class TensorBoard:
-    """Events for TensorBoard, which groups names by their first part."""
-
-    def __init__(self, writer: Any, path: Path) -> None:
-        self._writer = writer
-        self._path = path
-        self._hook = threading.excepthook
-        threading.excepthook = self._thread_failed
-
-    def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
-        """Write one scalar.
-
-        Raises:
-            RunFailed: the disk refused this event or an earlier one.
-        """
-        with _writing(self._path):
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Flush and close.
-
-        Raises:
-            RunFailed: the disk refuses.
-        """
-        try:
-            with _writing(self._path):
-                self._writer.close()
-        finally:
-            threading.excepthook = self._hook
-
-    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        """Print no traceback of the writer's own thread: what it raised comes again from the next call."""
-        if not (isinstance(failure.exc_value, OSError) and type(failure.thread).__module__.startswith("tensorboard.")):
-            self._hook(failure)
-
-
 @frozen(kw_only=True)
 class Position:
     """The end of a run's events at some moment."""
@@ -128,7 +95,7 @@ class Position:
 
 
 class Metrics:
-    """A run's events, as lines and, where it is installed, for TensorBoard."""
+    """A run's events, as lines and in its loggers."""
 
     def __init__(self, directory: Path, since: Position | None = None) -> None:
         """Open a run's events.
@@ -140,18 +107,16 @@ class Metrics:
         Raises:
             RunFailed: the disk refuses.
         """
+        self.directory = directory
         path = directory / "metrics.jsonl"
         if since is not None:
             _cut_back(path, since)
         self._lines = JsonLines(path)
-        self._sinks: list[JsonLines | TensorBoard] = [self._lines]
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:  # an extra that is not installed
-            return
-        folder = directory / "tensorboard"
-        purge = {} if since is None else {"purge_step": since.step + 1}
-        self._sinks.append(TensorBoard(SummaryWriter(log_dir=str(folder), **purge), folder))
+        self._loggers: list[tuple[str, Logger]] = []
+
+    def add(self, name: str, logger: Logger) -> None:
+        """Hand every event on to a logger, too; `name` is its name in messages."""
+        self._loggers.append((name, logger))
 
     @property
     def bytes(self) -> int:
@@ -159,21 +124,28 @@ class Metrics:
         return self._lines.bytes
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Record values by name, such as "train/loss"."""
-        for name, value in values.items():
-            for sink in self._sinks:
-                sink.record(epoch=epoch, step=step, name=name, value=float(value))
-
-    def close(self) -> None:
-        """Close all sinks; a second time does nothing.
+        """Record values by name, such as "train/loss".
 
         Raises:
-            RunFailed: the disk refuses the events that a sink held back.
+            RunFailed: the disk refuses, or a logger fails.
         """
-        sinks, self._sinks = self._sinks, []
+        values = {name: float(value) for name, value in values.items()}
+        for name, value in values.items():
+            self._lines.record(epoch=epoch, step=step, name=name, value=value)
+        for name, logger in self._loggers:
+            _run(name, partial(logger.record, epoch=epoch, step=step, values=values))
+
+    def close(self) -> None:
+        """Close the file and the loggers; a second time does nothing.
+
+        Raises:
+            RunFailed: the disk refuses the events that a logger held back.
+        """
+        loggers, self._loggers = self._loggers, []
         with ExitStack() as closing:
-            for sink in sinks:
-                closing.callback(sink.close)
+            for name, logger in loggers:
+                closing.callback(_run, name, logger.close)
+            closing.callback(self._lines.close)
 
     def __enter__(self) -> Self:
         return self
@@ -241,9 +213,13 @@ def quantity_and_stage(name: str) -> tuple[str, int] | None:
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _run(name: str, action: Callable[[], None]) -> None:
+    """Run a logger's code.
+
+    Raises:
+        RunFailed: it failed.
+    """
     try:
-        yield
-    except OSError as error:
-        raise cannot_write(path, error) from error
+        run_plugin_code(action, f"{name} failed")
+    except PluginError as error:
+        raise RunFailed(error.problems) from error

@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from petra_graph.errors import RunFailed
+from petra_graph.errors import RunFailed, cannot_write
 
 TIMELINE = "timeline.json"
 _MOMENT_SECONDS = 0.02
@@ -116,13 +116,6 @@ def _folder(parent: str) -> Path:
             f"cannot create a run directory: no home directory is known for {parent!r}",
             hint="set run.directory to another folder, or set HOME",
         ) from error
-
-
-def cannot_write(path: Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
-    """Return the failure of a run that cannot write a file."""
-    if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        hint = f"{path.parent} has been removed since"
-    return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from petra_graph.errors import Path, Problem
-from petra_graph.registry.contracts import DataFacts
+from petra_graph.registry.contracts import DataFacts, LoggerDeclaration
 from petra_graph.registry.registry import Plugin
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.spec.model import NodeSpec
@@ -17,6 +18,17 @@ from petra_graph.spec.structure import structure_as
 def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
     """Return the plugin's `options` table at `path` as the plugin's own class, or None and the table's problems."""
     return structure_as(plugin.declaration.options, mapping, path, names={path: f"the options of {plugin}"})
+
+
+def missing_package(plugin: Plugin) -> Problem | None:
+    """Return the problem of a logger whose package is not installed; this imports nothing."""
+    declaration = plugin.declaration
+    if not isinstance(declaration, LoggerDeclaration) or not declaration.requires:
+        return None
+    if find_spec(declaration.requires) is not None:
+        return None
+    hint = declaration.install or f"install the package that has {declaration.requires!r}"
+    return Problem(message=f"{plugin} needs the module {declaration.requires!r}, which is not installed", hint=hint)
 
 
 def load(plugin: Plugin) -> Any:

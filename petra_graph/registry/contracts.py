@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ARCHITECTURES",
     "BLOCKS",
+    "CALLBACKS",
     "DATASETS",
+    "LOGGERS",
     "LOSSES",
     "LR_SCHEDULES",
     "OPTIMIZERS",
@@ -35,6 +37,8 @@ __all__ = [
     "BlockDeclaration",
     "Bound",
     "BuildOptimizer",
+    "CallbackDeclaration",
+    "Changes",
     "DataFacts",
     "DataSet",
     "DataSetDeclaration",
@@ -44,6 +48,7 @@ __all__ = [
     "Horizon",
     "Length",
     "LessThan",
+    "LoggerDeclaration",
     "Loss",
     "LossDeclaration",
     "LrScheduleDeclaration",
@@ -61,6 +66,10 @@ OPTIMIZERS = "petra_graph.optimizers"
 LR_SCHEDULES = "petra_graph.lr_schedules"
 LOSSES = "petra_graph.losses"
 DATASETS = "petra_graph.datasets"
+LOGGERS = "petra_graph.loggers"
+CALLBACKS = "petra_graph.callbacks"
+
+Changes = Literal["nothing", "length", "weights"]
 
 
 @frozen(kw_only=True)
@@ -228,3 +237,26 @@ class DataSet(Protocol):
     @property
     def facts(self) -> DataFacts:
         """The declaration's facts, completed from the files."""
+
+
+@frozen(kw_only=True)
+class LoggerDeclaration(Declaration):
+    """A logger; `build` names a function (options, RunInfo) -> Logger, both of `petra_graph.registry.logger`."""
+
+    requires: str = ""
+    """The module of another package, without which the logger cannot work; "": it needs none."""
+    install: str = ""
+    """The command that installs that package."""
+
+
+@frozen(kw_only=True)
+class CallbackDeclaration(Declaration):
+    """A callback; `build` names a function (options) -> Callback, of `petra_graph.registry.callback`."""
+
+    changes: Changes = "nothing"
+    """The most that it may change of a run: nothing that the run computes, its number of epochs, or its weights."""
+
+    @property
+    def effect(self) -> str:
+        """What it may change, in words."""
+        return "changes nothing" if self.changes == "nothing" else f"may change the run's {self.changes}"

@@ -11,7 +11,7 @@ from attrs import frozen
 from petra_graph.errors import shown
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.registry import TABLE_GROUPS, Plugin
+from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin
 from petra_graph.spec.bound import Bound
 from petra_graph.spec.schema import (
     as_mapping,
@@ -99,6 +99,9 @@ def _head(plugin: Plugin) -> tuple[str, list[str]]:
     if plugin.group == BLOCKS:
         plain = plugin.name.rpartition(":")[2]
         return "graph.node", ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
+    for table, group in LIST_GROUPS.items():
+        if group == plugin.group:
+            return table, [f"[[{table}]]", f"name = {shown(plugin.name)}"]
     table = next(table for table, group in TABLE_GROUPS.items() if group == plugin.group)
     return table, [f"[{table}]", f"name = {shown(plugin.name)}"]
 

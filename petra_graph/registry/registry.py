@@ -36,6 +36,8 @@ GROUPS: Mapping[str, Group] = {
     contracts.LR_SCHEDULES: Group("learning-rate schedule", contracts.LrScheduleDeclaration),
     contracts.LOSSES: Group("loss", contracts.LossDeclaration),
     contracts.DATASETS: Group("data set", contracts.DataSetDeclaration),
+    contracts.LOGGERS: Group("logger", contracts.LoggerDeclaration),
+    contracts.CALLBACKS: Group("callback", contracts.CallbackDeclaration),
 }
 SHORT_GROUPS: Mapping[str, str] = {group.removeprefix("petra_graph."): group for group in GROUPS}
 """Groups by their names on the command line."""
@@ -47,6 +49,8 @@ TABLE_GROUPS: Mapping[str, str] = {
     "data": contracts.DATASETS,
 }
 """The group of the plugin that each top-level table of a specification names."""
+LIST_GROUPS: Mapping[str, str] = {"logger": contracts.LOGGERS, "callback": contracts.CALLBACKS}
+"""The group of the plugins that each top-level array of tables names."""
 
 
 LOCAL: Mapping[str, Callable[[str, Sequence[str]], Declaration]] = {

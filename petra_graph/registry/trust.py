@@ -24,7 +24,14 @@ import attrs
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.registry import contracts
-from petra_graph.registry.contracts import BlockDeclaration, DataFacts, DataSetDeclaration, Declaration, NoOptions
+from petra_graph.registry.contracts import (
+    BlockDeclaration,
+    Changes,
+    DataFacts,
+    DataSetDeclaration,
+    Declaration,
+    NoOptions,
+)
 from petra_graph.registry.discovery import Entry
 from petra_graph.spec.model import Kind
 from petra_graph.spec.schema import class_schema
@@ -101,6 +108,8 @@ def _faults(declaration: Any) -> Iterator[str]:
         yield f"has options without `lr` ({declaration.options.__name__})"
     if isinstance(declaration, contracts.DataSetDeclaration) and not callable(getattr(declaration, "facts", None)):
         yield "has `facts` that cannot be called"
+    if isinstance(declaration, contracts.CallbackDeclaration) and declaration.changes not in get_args(Changes):
+        yield f"has changes = {declaration.changes!r}, not one of {', '.join(get_args(Changes))}"
 
 
 def _option_faults(options: object) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from petra_graph.record.listener import EpochEnded, Listener, Started
+from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.report.plan.units import plural
 
 _REFRESH_SECONDS = 0.2
@@ -144,6 +144,8 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Describe a run's summary in a few lines."""
     done = f"epochs: {summary['epochs']}, micro-batches: {summary['micro_batches']:,}"
     lines = [f"{summary['name']}: {summary['status']} ({done})"]
+    if "stopped_early" in summary:
+        lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
         lines.append(f"test {numbers(summary['test'])}")
     predicted = summary.get("predicted") or {}

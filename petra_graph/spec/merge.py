@@ -32,6 +32,8 @@ PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
     "data": DataSpec,
 }
 """The tables that name a plugin."""
+PLUGIN_LISTS = ("logger", "callback")
+"""The arrays of tables each of which names a plugin."""
 NAMED_TABLES: Mapping[str, type] = {**PLUGIN_TABLES, "method": MethodSpec}
 """The tables with a `name` that some of their other keys belong to."""
 OWNED: Mapping[str, tuple[str, ...]] = {

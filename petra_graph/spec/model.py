@@ -247,6 +247,18 @@ class RunSpec:
     log_every: int = key(
         50, "record the training loss every n micro-batches", validator=[AtLeast(1), MOST_MICRO_BATCHES]
     )
+    micro_batches: int | None = key(
+        None,
+        "most micro-batches of an epoch, the first of its order; default: all",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
+    )
+    evaluation_batches: int | None = key(
+        None, "most batches of an evaluation, the first ones; default: all", validator=[AtLeast(1), MOST_MICRO_BATCHES]
+    )
+    overfit: bool = key(
+        False,
+        "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
+    )
     directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(
         300.0,
@@ -327,6 +339,14 @@ class Spec:
     run: RunSpec = table(RunSpec)
     init: InitSpec = table(InitSpec)
     checkpoint: CheckpointSpec = table(CheckpointSpec)
+    logger: tuple[PluginSpec, ...] | None = key(
+        None,
+        "where the values of `metrics.jsonl`, which is always written, go beside it; default: TensorBoard, where it is "
+        "installed",
+    )
+    callback: tuple[PluginSpec, ...] | None = key(
+        None, "what observes the run or, where it says so, changes it; called in the order of the list"
+    )
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:

@@ -15,8 +15,8 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
-from petra_graph.spec.merge import NAMED_TABLES, plugin_name
-from petra_graph.spec.model import InputSpec, NodeSpec, PrecisionSpec, Spec
+from petra_graph.spec.merge import NAMED_TABLES, PLUGIN_LISTS, plugin_name
+from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, PrecisionSpec, Spec
 from petra_graph.spec.strict import Unreadable, read
 
 T = TypeVar("T")
@@ -38,11 +38,12 @@ class Structured:
 
 def structure(values: Mapping[str, Any]) -> Structured:
     """Return the specification that merged values describe."""
-    names = node_names(values)
+    names = node_names(values) | _list_names(values)
     spec, problems = structure_as(Spec, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
     tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec} | dict.fromkeys(_nodes(values), NodeSpec)
+    tables |= {path: PluginSpec for name in PLUGIN_LISTS for path in _tables(values, (name,))}
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     # A table with a default name chooses a plugin or a method even where it is left out.
     absent = [name for name in NAMED_TABLES if name not in values and plugin_name(name, {}) is not None]
@@ -73,12 +74,18 @@ def structure_as(
 
 def node_names(values: Mapping[str, Any]) -> dict[Path, str]:
     """Return the name of each node in messages: its own name where it has one, else its index."""
-    names = {}
-    for path in _nodes(values):
-        node = _at(values, path)
-        name = node.get("name") if isinstance(node, Mapping) else None
-        names[path] = f"node {shown(name)}" if isinstance(name, str) and name else f"the node at index {path[-1]}"
-    return names
+    return {path: _name_of(values, path, "node") for path in _nodes(values)}
+
+
+def _list_names(values: Mapping[str, Any]) -> dict[Path, str]:
+    """Return the name of each logger and callback in messages."""
+    return {path: _name_of(values, path, noun) for noun in PLUGIN_LISTS for path in _tables(values, (noun,))}
+
+
+def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:
+    item = _at(values, path)
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return f"{noun} {shown(name)}" if isinstance(name, str) and name else f"the {noun} at index {path[-1]}"
 
 
 def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
@@ -100,8 +107,13 @@ def _misspelt_network(values: Mapping[str, Any]) -> bool:
 
 
 def _nodes(values: Mapping[str, Any]) -> list[Path]:
-    nodes = _at(values, ("graph", "node"))
-    return [("graph", "node", index) for index in range(len(nodes))] if isinstance(nodes, list) else []
+    return _tables(values, ("graph", "node"))
+
+
+def _tables(values: Mapping[str, Any], path: Path) -> list[Path]:
+    """Return the path of every item of an array; [] where there is none."""
+    items = _at(values, path)
+    return [(*path, index) for index in range(len(items))] if isinstance(items, list) else []
 
 
 def _at(value: Any, path: Path) -> Any:

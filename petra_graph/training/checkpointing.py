@@ -170,7 +170,7 @@ class Checkpoints:
         Raises:
             RunFailed: it cannot be written.
         """
-        done = self.prepared.spec.run.epochs * len(self.prepared.batches)
+        done = self.trainer.trained_epochs * len(self.prepared.batches)
         if (self._spec.every is None and self._spec.best is None) or done == self.resumed_at:
             return
         for executor in self.trainer.executors:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -54,6 +54,8 @@ class MicroBatches:
     replica: int = 0
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
     replicas: int = 1
+    limit: int | None = None
+    """Most micro-batches of an iteration; None: all."""
     first: int = 0
     """Position of the micro-batch that an iteration begins with; those before it are not loaded."""
 
@@ -71,7 +73,13 @@ class MicroBatches:
     def __len__(self) -> int:
         """Return the number of micro-batches of an iteration."""
         whole, rest = divmod(len(self.split), self.whole)
-        return whole + (rest > 0 and not self.drop_last)
+        all_of_them = whole + (rest > 0 and not self.drop_last)
+        return all_of_them if self.limit is None else min(all_of_them, self.limit)
+
+    def repeated(self) -> MicroBatches:
+        """Return these micro-batches for every epoch: the same samples in the same order, augmented anew in each epoch."""
+        rows = order(len(self.split), self.seed, self.epoch)[: len(self) * self.whole]
+        return evolve(self, split=Rows(split=self.split, rows=rows), shuffle=False)
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -112,6 +120,28 @@ class MicroBatches:
             return iter(loader)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@frozen(kw_only=True, eq=False)
+class Rows:
+    """Some rows of a split, as a split."""
+
+    split: Split
+    rows: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> MicroBatch:
+        """Load samples as the split does."""
+        return self.split.fetch(self.rows[indices], seed=seed, epoch=epoch)
+
+    @property
+    def fetch_targets(self) -> Callable[[NDArray[np.intp]], torch.Tensor] | None:
+        """What loads targets alone, where the split has it."""
+        fetch = getattr(self.split, "fetch_targets", None)
+        return None if fetch is None else lambda indices: fetch(self.rows[indices])
 
 
 class _Fetched(Dataset["MicroBatch | PetraGraphError"]):

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from attrs import asdict, define, evolve, field, frozen
 
-from petra_graph.errors import Interrupted
+from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
-from petra_graph.record.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
+from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.callbacks import Callbacks
 from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
@@ -41,6 +42,10 @@ class Peers:
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads, or send this process's own."""
 
+    def leaders(self, name: str, own: str) -> str:
+        """Return a text of the process that records, under a name that is used once in a run."""
+        return own
+
     def publish(self, progress: Progress) -> None:
         """Publish how far the training came, in case this process is killed."""
 
@@ -56,6 +61,7 @@ class Trainer:
     """None in a process that does not record."""
     listener: Listener
     peers: Peers
+    callbacks: Callbacks = field(factory=Callbacks)
     epochs: list[EpochEnded] = field(factory=list, init=False)
     """The reports of all finished epochs, also after an interruption."""
     micro_batches: int = field(default=0, init=False)
@@ -70,6 +76,8 @@ class Trainer:
     """The latest forward at which the pipeline filled anew within an epoch, as the micro-batches in flight were discarded."""
     resumed_from: list[int] = field(factory=list, init=False)
     """The forwards behind the checkpoints that the run has gone on from."""
+    stopped_early: str | None = field(default=None, init=False)
+    """After which epoch, and why."""
     meters: Meters = field(factory=Meters, init=False)
     """Of the epoch under way."""
     probe: Probe | None = field(default=None, init=False)
@@ -137,6 +145,7 @@ class Trainer:
             "resumed_from": self.resumed_from,
             "epochs": [asdict(report) for report in self.epochs],
             "metrics_bytes": 0 if self.metrics is None else self.metrics.bytes,
+            "callbacks": self.callbacks.states(),
         }
 
     def go_on(self, position: Mapping[str, Any], meters: Mapping[str, Any] | None, *, discards: bool) -> None:
@@ -154,6 +163,7 @@ class Trainer:
         self.train = position["train"]
         self.since = position["micro_batches"] if discards else position["since"]
         self.resumed_from = [*position["resumed_from"], position["micro_batches"]]
+        self.callbacks.restore(position.get("callbacks", {}))
         self.epochs = [EpochEnded(**report) for report in position["epochs"]]
         if meters is not None:
             self.meters = Meters.of(meters)
@@ -167,16 +177,33 @@ class Trainer:
         Raises:
             RunFailed: a stage failed, or a loss was not finite.
         """
+        interrupted = None
         try:
             for epoch in range(self._epoch, self.prepared.spec.run.epochs + 1):
                 self._epoch = epoch
+                if self._ends_early():
+                    break
                 self._run_epoch(epoch)
                 self._epoch = epoch + 1
         except Interrupted as request:
-            return request
+            interrupted = request
+        except BaseException:
+            with suppress(RunFailed):  # the error that ended the run is the first cause
+                self.callbacks.stopped()
+            raise
         finally:
             self.listener.stopped()
-        return None
+        self.callbacks.stopped()
+        return interrupted
+
+    def _ends_early(self) -> bool:
+        """Whether a callback ends the training before the next epoch, as the process that records knows."""
+        if not self.callbacks.may_stop:
+            return False
+        reason = self.peers.leaders(f"stops/{self._epoch}", self.callbacks.stops())
+        if reason:
+            self.stopped_early = f"after epoch {self._epoch - 1}: {reason}"
+        return bool(reason)
 
     def _run_epoch(self, epoch: int) -> None:
         if not self._evaluates:
@@ -203,6 +230,7 @@ class Trainer:
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, self.micro_batches, values)
         self.peers.publish(self.progress)
+        self.callbacks.epoch_ended(report)
         self.listener.epoch_ended(report)
 
     def _train(self, epoch: int) -> Mapping[str, float]:
@@ -220,7 +248,9 @@ class Trainer:
             if done % every == 0:
                 step = {"train/micro_batch_loss": float(result.loss), "train/learning_rate": self._learning_rate()}
                 self._record(epoch, self.micro_batches, step)
-            self.listener.trained(epoch, done, meters.means())
+            means = meters.means()
+            self.callbacks.trained(epoch, done, means)
+            self.listener.trained(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
         if self.since > first:
@@ -247,10 +277,13 @@ class Trainer:
         return self.prepared.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
 
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
+        self.callbacks.evaluating(epoch)
         self.listener.evaluating(epoch)
         meters = Meters()
         for result in self.scheduler.evaluate(self.prepared.test_batches()):
             meters.add(result)
+            if result.evaluated is not None:
+                self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
             raise NotFinite(self.executors, means["loss"], epoch)

@@ -25,12 +25,13 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, load
+from petra_graph.registry.building import build_plugin, load, missing_package
 from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
+from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.data_loading import MicroBatches
 from petra_graph.training.initial_weights import matched
 
@@ -50,6 +51,8 @@ class Prepared:
     """Of the first training epoch: the part that this process reads, of its own replica's rows."""
     training: Training
     horizon: Horizon
+    callbacks: tuple[NamedCallback, ...] = ()
+    """In the order in which they are called."""
     initial: str | None = None
     """What matches of the weights that the run begins with; None: they are random."""
 
@@ -92,11 +95,12 @@ class Prepared:
         return evolve(self.batches, epoch=epoch)
 
     def test_batches(self) -> MicroBatches:
-        """Return the evaluation batches: every sample, in order."""
-        data = self.spec.data
+        """Return the evaluation batches: every sample, in order; of the training's samples where it repeats them."""
+        data, run = self.spec.data, self.spec.run
         return evolve(
             self.batches,
-            split=self.data.test,
+            split=self.batches.split if run.overfit else self.data.test,
+            limit=run.evaluation_batches,
             batch=data.evaluation_batch or data.batch,
             shuffle=False,
             drop_last=False,
@@ -135,21 +139,27 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
+    for index, logger in enumerate(checked.loggers):
+        missing = missing_package(logger.plugin)
+        if missing is not None:
+            problems.add([evolve(missing, path=("logger", index, "name"))])
     network = problems.attempt(measure, checked)
     placed = _placed(network, spec, processes, problems)
     opened = problems.attempt(_open_data, checked)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
-    problems.add(probe_problems(spec, None if opened is None else len(opened.batches), processes))
+    problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
     initial = None
     if begins and network is not None and spec.init.weights is not None:
         initial = problems.attempt(matched, spec.init, network)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
     problems.raise_any()
     assert network is not None
     assert placed is not None
     assert opened is not None
     assert training is not None
+    assert callbacks is not None
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)
     return Prepared(
@@ -161,6 +171,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
         batches=opened.batches,
         training=training,
         horizon=opened.horizon,
+        callbacks=callbacks,
         initial=initial,
     )
 
@@ -230,6 +241,8 @@ def _place_run(
 class _OpenedData(NamedTuple):
     data: DataSet
     batches: MicroBatches
+    micro_batches: int
+    """Of an epoch over all training data."""
     horizon: Horizon
 
 
@@ -246,7 +259,10 @@ def _open_data(checked: CheckedSpec) -> _OpenedData:
         drop_last=True,
         replicas=spec.partition.replicas,
     )
-    return _OpenedData(data, batches, horizon(spec, len(batches)))
+    every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
+    if spec.run.overfit:
+        batches = batches.repeated()
+    return _OpenedData(data, batches, every, horizon(spec, len(batches)))
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:

@@ -10,7 +10,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.planning.devices import device_count
 from petra_graph.registry.contracts import DataFacts
-from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, Spec
+from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
 from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
 
@@ -45,6 +45,9 @@ def resolved(prepared: Prepared) -> Spec:
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
         data=_with_options(spec.data, checked.data),
+        # Unset where the specification names none: what is installed elsewhere decides there.
+        logger=None if spec.logger is None else _all_with_options(spec.logger, checked.loggers),
+        callback=None if spec.callback is None else _all_with_options(spec.callback, checked.callbacks),
     )
 
 
@@ -87,6 +90,10 @@ def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
 
 def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
     return attrs.evolve(table, options=_options(plugin.options))
+
+
+def _all_with_options(tables: tuple[PluginSpec, ...], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[PluginSpec, ...]:
+    return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
 
 
 def _options(options: Any) -> dict[str, Any]:

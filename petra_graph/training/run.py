@@ -12,10 +12,9 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.errors import Interrupted
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.record.listener import Listener
 from petra_graph.record.metrics import Metrics
-from petra_graph.record.weights import weights_of
+from petra_graph.record.weights import WEIGHTS, weights_of
+from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import numbers_of, stop_requests
@@ -23,8 +22,10 @@ from petra_graph.runtime.control.start_up import REQUESTS
 from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.load import Given
+from petra_graph.training.callbacks import Callbacks, kept_by_companions
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
+from petra_graph.training.loggers import open_loggers
 from petra_graph.training.loop import Peers, Trainer
 from petra_graph.training.measured import measured, peak_bytes
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
@@ -60,12 +61,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
     process = OnlyProcess() if rank_info is None else Worker(rank_info)
     with ExitStack() as written, process.control():
         resumption = process.resumption(resume, given, overrides)
-        resumed_in = None if resumption is None else resumption.manifest.folder
-        prepared = process.join(prepare(given, overrides, process.size, resumed_in))
-        if resumption is not None:
-            resumption.check(prepared)
-            if resume is None:
-                resumption.refuse_other(prepared)
+        prepared = _prepared(process, given, overrides, resumption, restarts=resume is None)
         fix_arithmetic(prepared)
         keep_freed_memory()
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
@@ -75,9 +71,13 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
                 record.write_inputs(prepared)
             since = None if resumption is None else resumption.metrics
             with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                if metrics is not None:
+                    open_loggers(prepared, metrics, since)
                 bytes_before = peak_bytes()
                 scheduler = process.scheduler(prepared)
-                trainer = Trainer(prepared, scheduler, metrics, listener if record else Listener(), process)
+                callbacks = Callbacks.attached(prepared.callbacks, scheduler.executors, leads=record is not None)
+                observer = listener if record else Listener()
+                trainer = Trainer(prepared, scheduler, metrics, observer, process, callbacks)
                 notes = _begin(prepared, scheduler, trainer, resumption)
                 checkpoints = process.checkpoints(trainer, resumption)
                 scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
@@ -85,10 +85,9 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
                     record.trainer = trainer
                     changes = [f"--set {text}" for text in overrides] if resume is not None else []
                     listener.started(record.begins(resumption, [*changes, *notes, *checkpoints.notes]))
+                    callbacks.started(record.run)
                 interrupted = trainer.run()
-                weights = process.gather_weights(trainer.executors)
-                if metrics is not None and record is not None:
-                    record.write_weights(weights)
+                _write_weights(process, record, trainer)
                 if interrupted is None:
                     checkpoints.save_done()
                 else:
@@ -104,6 +103,24 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
             summary = None if record is None else record.summarise(status)
             process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
+
+
+def _prepared(
+    process: OnlyProcess | Worker,
+    given: Given,
+    overrides: Iterable[str],
+    resumption: Resumption | None,
+    *,
+    restarts: bool,
+) -> Prepared:
+    """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
+    folder = None if resumption is None else resumption.manifest.folder
+    prepared = process.join(prepare(given, overrides, process.size, folder))
+    if resumption is not None:
+        resumption.check(prepared)
+        if restarts:
+            resumption.refuse_other(prepared)
+    return prepared
 
 
 @define
@@ -169,9 +186,9 @@ class OnlyProcess(Peers):
         context = ProcessContext(supervisor=supervisor, policy=prepared.policy, global_clip=clip)
         return Scheduler(prepared.executors(), context=context)
 
-    def gather_weights(self, executors: Sequence[StageExecutor]) -> Mapping[str, Tensor]:
-        """Return all weights."""
-        return weights_of(pair for executor in executors for pair in executor.modules.items())
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages."""
+        return own
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured."""
@@ -191,6 +208,15 @@ def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumptio
         return ()
     load_initial(init, scheduler.executors)
     return [prepared.initial]
+
+
+def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trainer: Trainer) -> None:
+    """Write the weights, and those that callbacks have beside them; all processes take part."""
+    executors, callbacks = trainer.executors, trainer.callbacks
+    weights = process.gather("weights", weights_of(pair for one in executors for pair in one.modules.items()))
+    kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
+    if record is not None:
+        record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
 
 
 def _stop_at_once() -> NoReturn:

@@ -14,14 +14,14 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, shown
 from petra_graph.planning.devices import device_count
 from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
-from petra_graph.record.listener import Started
 from petra_graph.record.run_directory import TIMELINE, create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
+from petra_graph.registry.listener import Started
 from petra_graph.report.plan.document import ticks_once_full
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
@@ -89,6 +89,23 @@ class RunRecord:
         """The run's directory."""
         return self.run.directory
 
+    @property
+    def _trial(self) -> Mapping[str, int | bool]:
+        """The keys by which the run is a trial, shorter than its data."""
+        run = self.spec.run
+        keys = {
+            "micro_batches": run.micro_batches,
+            "evaluation_batches": run.evaluation_batches,
+            "overfit": run.overfit,
+        }
+        return {key: value for key, value in keys.items() if value}
+
+    @property
+    def _trial_notes(self) -> Iterator[str]:
+        """Yield that the run is a trial, if it is one."""
+        if self._trial:
+            yield f"a trial on a part of the data: {', '.join(f'run.{key} = {shown(self._trial[key])}' for key in self._trial)}"
+
     def release(self) -> None:
         """Let another process go on with the run."""
         if self.lock is not None:
@@ -98,7 +115,7 @@ class RunRecord:
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
         at = None if resumption is None else resumption.at
-        self.run = attrs.evolve(self.run, resumed_at=at, notes=tuple(notes))
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *self._trial_notes))
         return self.run
 
     def write_inputs(self, prepared: Prepared) -> None:
@@ -133,9 +150,10 @@ class RunRecord:
         resumed_from = self.trainer.resumed_from if self.trainer else []
         self.measured = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": processes}
 
-    def write_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Write the weights."""
-        save_weights(self.directory / WEIGHTS, weights)
+    def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write weights, by file."""
+        for name, weights in files.items():
+            save_weights(self.directory / name, weights)
 
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
@@ -166,6 +184,8 @@ class RunRecord:
             "predicted": self.predicted,
             "measured": self.measured,
             "weights": None if status == "failed" else WEIGHTS,
+            **({"trial": trial} if (trial := self._trial) else {}),
+            **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
             **more,
         }
         write_json(self.directory / "summary.json", summary)

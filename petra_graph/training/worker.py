@@ -202,11 +202,11 @@ class Worker(Peers):
         """Within the context, hand further signals on, too; `control` hands on the usual ones from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
 
-    def gather_weights(self, executors: Sequence[StageExecutor]) -> Mapping[str, Tensor]:
-        """Return all weights in the process that records, this process's own elsewhere."""
-        weights = gathered(self.world, executors, self.failures.ranks)
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages in the process that records, this process's own elsewhere."""
+        found = gathered(self.world, name, own, self.failures.ranks)
         self.watchdog.check()
-        return weights
+        return found
 
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured, in the order of ranks; [] in a process that does not record."""
@@ -225,6 +225,16 @@ class Worker(Peers):
                 self.watchdog.check()
                 time.sleep(_LOOK_SECONDS)
             meters.merge(sums)
+
+    def leaders(self, name: str, own: str) -> str:
+        """Return the text of the process that records."""
+        if self._records:
+            self.world.store.set(name, own)
+            return own
+        while (found := self.world.store.get(name)) is None:
+            self.watchdog.check()
+            time.sleep(_LOOK_SECONDS)
+        return str(found)
 
     def publish(self, progress: Progress) -> None:
         """Publish how far the training came: if this process is killed, another one writes the summary."""

@@ -10,7 +10,9 @@ import attrs
 import pytest
 
 from petra_graph.catalog import architectures, lr_schedules
+from petra_graph.catalog.callbacks import declared as callbacks
 from petra_graph.catalog.datasets import declared as datasets
+from petra_graph.catalog.loggers import declared as loggers
 from petra_graph.catalog.losses import declared as losses
 from petra_graph.catalog.optimizers import declared as optimizers
 from petra_graph.registry.contracts import DataFacts, Declaration
@@ -21,10 +23,12 @@ MODULES = [
     "losses.declared",
     "lr_schedules",
     "architectures",
+    "loggers.declared",
+    "callbacks.declared",
 ]
 DECLARATIONS = [
     value
-    for room in (architectures, datasets, losses, lr_schedules, optimizers)
+    for room in (architectures, callbacks, datasets, loggers, losses, lr_schedules, optimizers)
     for value in vars(room).values()
     if isinstance(value, Declaration)
 ]

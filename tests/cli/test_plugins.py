@@ -56,6 +56,10 @@ lr_schedules
 losses
 
 datasets
+
+loggers
+
+callbacks
 """
     )
 

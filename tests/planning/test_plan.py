@@ -10,7 +10,7 @@ import pytest
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
-from petra_graph.record.listener import Listener
+from petra_graph.registry.listener import Listener
 from petra_graph.report.plan.document import read_document
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord

@@ -41,12 +41,16 @@ def python(folder, *arguments):
 def test_a_spec_that_uses_all_of_them_trains(package):
     spec = tomllib.loads((package / "examples.toml").read_text())
     declared = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
-    used = {table["name"] for table in spec.values() if isinstance(table, dict) and "name" in table}
+    tables = [table for value in spec.values() for table in (value if isinstance(value, list) else [value])]
+    used = {table["name"] for table in tables if isinstance(table, dict) and "name" in table}
     assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
     nodes = (package / "petra_graph_examples" / "declared.py").read_text()
     assert all(f'block="{block}"' in nodes for block in declared["petra_graph.blocks"])
     summary = json.loads(python(package, "petra_graph", "run", "examples.toml", "--json"))
     assert summary["test"]["top1"] > 0.9
+    assert "stopped_early" not in summary
+    text = (package / summary["directory"] / "metrics.txt").read_text()
+    assert f"test/top1 is {summary['test']['top1']:.4g}\n" in text
 
 
 def test_its_own_tests_pass(package):

@@ -41,8 +41,8 @@ def test_misspelt_table(validate):
         """\
 a.toml:24:2: unknown key "metod" in the specification
     [metod]
-    help: did you mean 'method'? allowed: architecture, checkpoint, data, graph, init, loss, lr_schedule, method, name, optimizer, \
-partition, precision, probe, run
+    help: did you mean 'method'? allowed: architecture, callback, checkpoint, data, graph, init, logger, loss, lr_schedule, method, \
+name, optimizer, partition, precision, probe, run
 """,
     )
 
@@ -214,8 +214,8 @@ reversible, schedule
 a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
-    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, log_every, scheduling, seed, \
-threads, transport, watchdog
+    help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, evaluation_batches, log_every, \
+micro_batches, overfit, scheduling, seed, threads, transport, watchdog
 5 problems
 """,
     )

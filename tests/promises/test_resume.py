@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
-from petra_graph.record.listener import Listener
 from petra_graph.record.run_directory import lock
+from petra_graph.registry.listener import Listener
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.run import run
 from tests.support.runs import (

@@ -8,8 +8,8 @@ import pytest
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS
 from petra_graph.registry.listing import Option, list_options, snippet
-from petra_graph.registry.registry import SHORT_GROUPS, TABLE_GROUPS, discover
-from petra_graph.spec.merge import PLUGIN_TABLES
+from petra_graph.registry.registry import LIST_GROUPS, SHORT_GROUPS, TABLE_GROUPS, discover
+from petra_graph.spec.merge import PLUGIN_LISTS, PLUGIN_TABLES
 
 REGISTRY = discover().only(["petra-graph"])
 ALL = [(group, name) for group in SHORT_GROUPS.values() for name in REGISTRY.names(group)]
@@ -17,13 +17,20 @@ ALL = [(group, name) for group in SHORT_GROUPS.values() for name in REGISTRY.nam
 
 def test_every_table_that_names_a_plugin_has_a_group():
     assert set(TABLE_GROUPS) == set(PLUGIN_TABLES)
+    assert set(LIST_GROUPS) == set(PLUGIN_LISTS)
+
+
+def table_of(values, group):
+    """The table that names the plugin; loggers and callbacks are listed."""
+    table = values["graph"]["node"] if group == BLOCKS else next(iter(values.values()))
+    return table[0] if isinstance(table, list) else table
 
 
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_the_snippet_to_paste_is_right(group, name):
     plugin = REGISTRY.resolve(group, name)
     pasted = tomllib.loads(snippet(plugin))
-    table = pasted["graph"]["node"][0] if group == BLOCKS else next(iter(pasted.values()))
+    table = table_of(pasted, group)
     assert table["block" if group == BLOCKS else "name"] == name
     options, problems = read_options(plugin, table.get("options", {}), ("options",))
     assert problems == ()
@@ -34,7 +41,7 @@ def test_the_snippet_to_paste_is_right(group, name):
 def test_the_snippet_with_its_defaults_means_the_same(group, name):
     plugin = REGISTRY.resolve(group, name)
     with_defaults = tomllib.loads(snippet(plugin).replace("\n# ", "\n"))
-    table = with_defaults["graph"]["node"][0] if group == BLOCKS else next(iter(with_defaults.values()))
+    table = table_of(with_defaults, group)
     required = {option.name: table["options"][option.name] for option in list_options(plugin) if option.required}
     explicit, problems = read_options(plugin, table.get("options", {}), ())
     assert problems == ()

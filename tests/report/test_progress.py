@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from petra_graph.record.listener import EpochEnded, Started
+from petra_graph.registry.listener import EpochEnded, Started
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
 from tests.support.forks import until
 

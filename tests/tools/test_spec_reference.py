@@ -43,5 +43,5 @@ def keys_of(schema):
 
 
 def is_key(schema):
-    """Whether a property is a key with a type of its own; conditions on plugins repeat `options` as tables."""
-    return bool(schema.keys() & {"type", "enum", "anyOf"}) and "properties" not in schema
+    """Whether a property is a key with a type of its own; conditions on plugins repeat `options` as tables, and arrays of tables are sections."""
+    return bool(schema.keys() & {"type", "enum", "anyOf"}) and "properties" not in schema.get("items", schema)

@@ -13,7 +13,7 @@ from petra_graph.measure.costs import measure_costs
 from petra_graph.measure.shapes import measure_shapes
 from petra_graph.planning.plan import plan
 from petra_graph.planning.predict import predict
-from petra_graph.record.listener import Listener
+from petra_graph.registry.listener import Listener
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
 from petra_graph.training.run import run

@@ -11,8 +11,8 @@ import pytest
 from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
-from petra_graph.record.listener import Listener
 from petra_graph.registry import building
+from petra_graph.registry.listener import Listener
 from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.training.run import run
 from tests.support.runs import (

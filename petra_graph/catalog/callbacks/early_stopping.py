@@ -1,0 +1,54 @@
+"""The end of a training that does not become better; a run that goes on keeps its patience."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from petra_graph.catalog.callbacks.declared import EarlyStoppingOptions
+from petra_graph.errors import RunFailed, suggestion
+from petra_graph.registry.callback import Callback
+from petra_graph.registry.listener import EpochEnded
+
+
+class EarlyStopping(Callback):
+    """Counts the epochs since the best value."""
+
+    def __init__(self, options: EarlyStoppingOptions) -> None:
+        self._options = options
+        self._best: float | None = None
+        self._best_epoch = 0
+        self._epoch = 0
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Compare the epoch's value with the best one; an epoch without an evaluation has none.
+
+        Raises:
+            RunFailed: there is no such metric.
+        """
+        split, _, name = self._options.metric.partition("/")
+        values = report.train if split == "train" else report.test
+        self._epoch = report.epoch
+        if values is None:
+            return
+        if name not in values:
+            raise RunFailed(
+                f'callback "early-stopping" finds no metric {self._options.metric!r}',
+                suggestion(self._options.metric, [f"{split}/{one}" for one in values]),
+            )
+        sign = self._options.sign
+        if self._best is None or sign * (values[name] - self._best) > self._options.min_delta:
+            self._best, self._best_epoch = values[name], report.epoch
+
+    def stops(self) -> str:
+        """Stop when the patience has come to its end."""
+        if self._best is None or self._epoch - self._best_epoch < self._options.patience:
+            return ""
+        return f"{self._options.metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
+
+    def state(self) -> Any:
+        """Return the best value, its epoch, and the latest epoch."""
+        return [self._best, self._best_epoch, self._epoch]
+
+    def restore(self, state: Any) -> None:
+        """Go on with the same patience."""
+        self._best, self._best_epoch, self._epoch = state

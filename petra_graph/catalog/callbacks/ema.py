@@ -1,0 +1,60 @@
+"""The exponential moving average of all parameters, kept beside each stage, in the process of that stage.
+
+    average <- decay * average + (1 - decay) * parameter        after every n-th update of the stage
+
+The average begins with the parameters after the first such update, and is on the stage's device: the size of its parameters again,
+which the plan's memory does not count. Running statistics are not averaged: the file has those of the run. In it the averages have
+the names that parameters have in `weights.safetensors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from petra_graph.catalog.callbacks.declared import EmaOptions
+from petra_graph.registry.callback import Callback, Companion
+
+
+class Ema(Callback):
+    """Writes `weights-ema.safetensors` at the end of the run."""
+
+    def __init__(self, options: EmaOptions) -> None:
+        self._options = options
+
+    def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion:
+        """Return the averages of a stage."""
+        return Averages(self._options, parameters)
+
+    def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return the run's weights with averages in place of parameters; a run that made no update has none."""
+        return {"weights-ema.safetensors": {**weights, **kept}} if kept else {}
+
+
+class Averages(Companion):
+    """The averages of one stage's parameters."""
+
+    def __init__(self, options: EmaOptions, parameters: Mapping[str, Tensor]) -> None:
+        self._options = options
+        self._parameters = parameters
+        self._averages: dict[str, Tensor] = {}
+
+    def updated(self, updates: int) -> None:
+        """Let the averages follow."""
+        if updates % self._options.every:
+            return
+        if not self._averages:
+            self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        elif self._parameters:
+            averages = [self._averages[name] for name in self._parameters]
+            torch._foreach_lerp_(averages, list(self._parameters.values()), 1 - self._options.decay)
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return the averages."""
+        return self._averages
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with averages."""
+        self._averages = dict(tensors)

@@ -1,0 +1,1 @@
+"""Loggers that come with the package."""

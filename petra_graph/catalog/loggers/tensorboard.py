@@ -1,0 +1,70 @@
+"""Events for TensorBoard, which groups names by their first part.
+
+A resumed run opens a file more, and tells TensorBoard to forget the events behind the checkpoint (`purge_step`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from petra_graph.errors import cannot_write
+from petra_graph.registry.contracts import NoOptions
+from petra_graph.registry.logger import RunInfo
+
+
+def tensorboard(_: NoOptions, run: RunInfo) -> TensorBoard:
+    """Return the logger of a run."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    folder = run.directory / "tensorboard"
+    purge = {} if run.resumed_at is None else {"purge_step": run.resumed_at + 1}
+    return TensorBoard(SummaryWriter(log_dir=str(folder), **purge), folder)
+
+
+class TensorBoard:
+    """A writer of TensorBoard's files, whose thread fails without a traceback."""
+
+    def __init__(self, writer: Any, path: Path) -> None:
+        self._writer = writer
+        self._path = path
+        self._hook = threading.excepthook
+        threading.excepthook = self._thread_failed
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars.
+
+        Raises:
+            RunFailed: the disk refused these events or earlier ones.
+        """
+        with _writing(self._path):
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Flush and close.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
+        try:
+            with _writing(self._path):
+                self._writer.close()
+        finally:
+            threading.excepthook = self._hook
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """Print no traceback of the writer's own thread: what it raised comes again from the next call."""
+        if not (isinstance(failure.exc_value, OSError) and type(failure.thread).__module__.startswith("tensorboard.")):
+            self._hook(failure)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error

@@ -1,0 +1,207 @@
+"""The callbacks of a run: called in their order, each failing under its own name.
+
+Decision: what a callback raises fails the run like any error of a stage, with the usual record, rather than being logged and
+passed over: a run without the predictions or the averages that it was started for is not the run that was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import torch
+from attrs import define, field, frozen
+from torch import Tensor
+
+from petra_graph.errors import PluginError, Problem, RunFailed
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.registry.building import build_plugin
+from petra_graph.registry.callback import Callback, Companion
+from petra_graph.registry.contracts import CallbackDeclaration, Changes
+from petra_graph.registry.listener import EpochEnded, Listener, Started
+from petra_graph.registry.trust import run_plugin_code
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class NamedCallback:
+    """A callback that was built, with the name that the specification gives it."""
+
+    name: str
+    changes: Changes
+    callback: Callback
+
+    def run(self, action: Callable[[Callback], T]) -> T:
+        """Let code run with the callback.
+
+        Raises:
+            RunFailed: it failed.
+        """
+        try:
+            return run_plugin_code(lambda: action(self.callback), f'callback "{self.name}" failed')
+        except PluginError as error:
+            raise RunFailed(error.problems) from error
+
+
+def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
+    """Build the callbacks of a specification.
+
+    Raises:
+        PluginError: one of them cannot be built, or is no callback.
+    """
+    built = []
+    for one in configured:
+        callback = build_plugin(one.plugin, one.options)
+        if not isinstance(callback, Callback):
+            message = f"{one.plugin} is broken: its build returns {type(callback).__name__}, not a Callback"
+            raise PluginError(Problem(message=message, hint="report it to its author"))
+        changes = cast(CallbackDeclaration, one.plugin.declaration).changes
+        built.append(NamedCallback(name=one.plugin.name, changes=changes, callback=callback))
+    return tuple(built)
+
+
+@define(eq=False)
+class Callbacks(Listener):
+    """All callbacks of a run, in the process that leads; in other processes, none of their listeners is called."""
+
+    callbacks: Sequence[NamedCallback] = ()
+    leads: bool = True
+    _states: Mapping[str, Any] = field(factory=dict, init=False)
+    """Of a checkpoint, until the run has started."""
+    _seen: int = field(default=0, init=False)
+    """Samples of the evaluation under way."""
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether some callback may end the training early."""
+        return any(one.changes == "length" for one in self.callbacks)
+
+    def started(self, run: Started) -> None:
+        """Begin, or go on from the states of a checkpoint."""
+        for one in self._led:
+            one.run(lambda callback: callback.started(run))
+            if one.name in self._states:
+                one.run(partial(_restore, state=self._states[one.name]))
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Hand on that so many micro-batches of an epoch are done."""
+        self._each(lambda callback: callback.trained(epoch, micro_batches, means))
+
+    def evaluating(self, epoch: int) -> None:
+        """Hand on that the evaluation after an epoch begins."""
+        self._seen = 0
+        self._each(lambda callback: callback.evaluating(epoch))
+
+    def evaluated(self, epoch: int, outputs: Tensor, targets: Tensor) -> None:
+        """Hand on a batch of the evaluation, in order."""
+        first = self._seen
+        self._seen += len(targets)
+        self._each(lambda callback: callback.evaluated(epoch, first, outputs, targets))
+
+    def epoch_ended(self, report: EpochEnded) -> None:
+        """Hand on that an epoch and its evaluation are over."""
+        self._each(lambda callback: callback.epoch_ended(report))
+
+    def stopped(self) -> None:
+        """Hand on that the run makes no further call."""
+        self._each(lambda callback: callback.stopped())
+
+    def stops(self) -> str:
+        """Return why the training is to end now, "" where it goes on."""
+        for one in self._led:
+            if one.changes == "length" and (reason := one.run(lambda callback: callback.stops())):
+                return f"{one.name}: {reason}"
+        return ""
+
+    @classmethod
+    def attached(
+        cls, callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor], *, leads: bool
+    ) -> Callbacks:
+        """Return the callbacks of a run, whose companions are with the stages of this process."""
+        made = cls(callbacks, leads)
+        for executor in executors:
+            made._attach(executor)
+        return made
+
+    def _attach(self, executor: StageExecutor) -> None:
+        parameters = {
+            f"{node}/{name}": parameter
+            for node, module in executor.modules.items()
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+        }
+        for one in self.callbacks:
+            companion = one.run(lambda callback: callback.at_stage(parameters))
+            if companion is not None:
+                executor.companions[one.name] = _Guarded(one, companion)
+
+    def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return more weights to write, by file.
+
+        Args:
+            weights: of the run.
+            kept: the tensors of all companions, with the name of the callback before theirs.
+        """
+        files: dict[str, Mapping[str, Tensor]] = {}
+        for one in self._led:
+            own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
+            files |= one.run(partial(_ended, weights=weights, kept=own))
+        return files
+
+    def states(self) -> dict[str, Any]:
+        """Return the states of all callbacks, as JSON."""
+        states = {one.name: one.run(lambda callback: json.loads(json.dumps(callback.state()))) for one in self._led}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Go on from states, once the run has started."""
+        self._states = states
+
+    def _each(self, action: Callable[[Callback], None]) -> None:
+        for one in self._led:
+            one.run(action)
+
+    @property
+    def _led(self) -> Sequence[NamedCallback]:
+        return self.callbacks if self.leads else ()
+
+
+def _restore(callback: Callback, state: Any) -> None:
+    callback.restore(state)
+
+
+def _ended(
+    callback: Callback, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]
+) -> Mapping[str, Mapping[str, Tensor]]:
+    return callback.ended(weights, kept)
+
+
+@define
+class _Guarded(Companion):
+    """A companion whose errors name its callback."""
+
+    _owner: NamedCallback
+    _companion: Companion
+
+    @torch.no_grad()
+    def updated(self, updates: int) -> None:
+        self._owner.run(lambda _: self._companion.updated(updates))
+
+    def state(self) -> Mapping[str, Tensor]:
+        return self._owner.run(lambda _: self._companion.state())
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self._owner.run(lambda _: self._companion.restore(tensors))
+
+
+def kept_by_companions(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:
+    """Return the tensors of all companions of this process's stages on the CPU, with their callbacks' names before theirs."""
+    return {
+        f"{name}/{key}": tensor.detach().cpu().contiguous()
+        for executor in executors
+        for name, companion in executor.companions.items()
+        for key, tensor in companion.state().items()
+    }

@@ -1,0 +1,39 @@
+"""The loggers of a run, opened in the process that records."""
+
+from __future__ import annotations
+
+from petra_graph.errors import PluginError, RunFailed
+from petra_graph.record.metrics import LINES, Metrics, Position
+from petra_graph.registry.building import build_plugin
+from petra_graph.registry.logger import RunInfo
+from petra_graph.spec.schema import as_mapping
+from petra_graph.training.prepare import Prepared
+from petra_graph.training.resolve import resolved
+
+
+def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
+    """Let metrics go to the loggers of a specification, too.
+
+    Args:
+        prepared: the run.
+        metrics: whose file ends where the run begins or goes on.
+        since: the run goes on from there; None: it begins.
+
+    Raises:
+        RunFailed: a logger cannot be built.
+    """
+    run = RunInfo(
+        directory=metrics.directory,
+        name=prepared.spec.name,
+        spec=as_mapping(resolved(prepared)),
+        resumed_at=None if since is None else since.step,
+    )
+    for logger in prepared.checked.loggers:
+        if logger.plugin.declaration.build == LINES:  # the metrics themselves
+            continue
+        try:
+            metrics.add(str(logger.plugin), build_plugin(logger.plugin, logger.options, run))
+        except PluginError as error:
+            # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
+            if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
+                raise RunFailed(error.problems) from error

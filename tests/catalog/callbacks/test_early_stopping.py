@@ -1,0 +1,107 @@
+"""The end of a training that does not become better: when, in all processes alike, and with the same patience after an interruption."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.catalog.callbacks.declared import EarlyStoppingOptions
+from petra_graph.catalog.callbacks.early_stopping import EarlyStopping
+from petra_graph.cli.main import main
+from petra_graph.errors import RunFailed
+from petra_graph.record import checkpoint
+from petra_graph.registry.listener import EpochEnded, Listener
+from petra_graph.training.run import run
+from tests.support.forks import RUN, alone, ended
+from tests.support.forks import SPEC as SHARED
+from tests.support.loggers import named
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
+from tests.support.stopping import StopAt
+
+STOPPING = named("callback", "early-stopping")
+IMPATIENT = STOPPING + 'options = { metric = "train/top1", patience = 2, min_delta = 0.3 }\n'
+"""Ends after epoch 3: no epoch of the small run is that much better."""
+
+
+def ended_epoch(number: int, test: float | None) -> EpochEnded:
+    return EpochEnded(
+        epoch=number,
+        train={"loss": 1.0, "top1": 0.5},
+        test=None if test is None else {"loss": test, "top1": -test},
+        samples_per_second=1.0,
+        learning_rate=0.1,
+    )
+
+
+def stopped_after(values: list[float | None], **options: object) -> int | None:
+    """The first epoch after which it stops."""
+    callback = EarlyStopping(EarlyStoppingOptions(**options))  # type: ignore[arg-type]
+    for number, value in enumerate(values, start=1):
+        callback.epoch_ended(ended_epoch(number, value))
+        if callback.stops():
+            return number
+        callback, former = EarlyStopping(EarlyStoppingOptions(**options)), callback  # type: ignore[arg-type]
+        callback.restore(former.state())  # as if each epoch were in another process
+    return None
+
+
+@pytest.mark.parametrize(
+    ("expected", "values", "options"),
+    [
+        (4, [3, 2, 2, 2], {"patience": 2}),
+        (None, [3, 2, 2, 1.9], {"patience": 2}),
+        (4, [3, 2, 2, 1.9], {"patience": 2, "min_delta": 0.2}),
+        (3, [3, 2, 1], {"patience": 2, "direction": "largest"}),
+        (None, [3, 2, 1], {"patience": 2, "metric": "test/top1"}),
+        (3, [1, 2, 3], {"patience": 2, "metric": "test/top1"}),
+        (3, [1, None, None], {"patience": 2}),
+        (None, [None, None, None], {"patience": 1}),
+        (2, [1, 1], {"patience": 1, "metric": "train/loss"}),
+    ],
+)
+def test_when_it_stops(expected, values, options):
+    assert stopped_after(values, **options) == expected
+
+
+def test_another_metric_than_those_of_the_run(write):
+    with pytest.raises(RunFailed, match="finds no metric 'test/top3'") as caught:
+        run(write("small.toml", SPEC + STOPPING), ["callback.early-stopping.options.metric=test/top3"], Listener())
+    assert caught.value.problems[0].hint.endswith("allowed: test/loss, test/top1, test/top5")
+    assert summary_of(only_run())["status"] == "failed"
+
+
+def test_a_run_that_is_stopped_early_is_the_first_part_of_the_longer_one(write, capsys):
+    settings = ("--set", "run.epochs=9", "--set", "checkpoint.every=1 epoch")
+    assert main(["run", write("small.toml", SPEC + IMPATIENT), *settings]) == 0
+    reason = "after epoch 3: early-stopping: train/top1 is not better than"
+    assert f"\nstopped early {reason}" in capsys.readouterr().out
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["epochs"]) == ("done", 3)
+    assert summary["stopped_early"].startswith(reason)
+    assert checkpoint.numbers(only_run())[0] == 3 * MICRO_BATCHES
+    assert main(["run", write("plain.toml", SPEC), "--set", "run.epochs=3", "--set", "run.directory=plain"]) == 0
+    assert weights_bytes(only_run()) == weights_bytes(only_run("plain"))
+    assert without_times(only_run()) == without_times(only_run("plain"))
+    assert main(["run", "--resume", "latest"]) == 0
+    assert summary_of(only_run())["epochs"] == 3, "its patience is still at its end"
+    assert main(["run", "--resume", "latest", "--set", "callback.early-stopping.options.patience=3"]) == 0
+    assert summary_of(only_run())["epochs"] == 4
+
+
+@pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2", "ended 2", "trained 3/11"])
+def test_an_interruption_does_not_change_the_patience(write, call):
+    run(write("small.toml", SPEC + IMPATIENT), ["run.epochs=9"], StopAt(call))
+    assert main(["run", "--resume", "latest"]) == 0
+    assert summary_of(only_run())["epochs"] == 3
+
+
+@pytest.mark.processes
+def test_two_processes_stop_together(shared_folder):
+    text = SHARED.replace("epochs = 2", "epochs = 50") + STOPPING + "options = { patience = 1, min_delta = 100 }\n"
+    (shared_folder / "shared.toml").write_text(text)
+    with alone(*RUN, "--processes", "2") as launcher:
+        assert ended([launcher]) == [0], launcher.said
+    assert "stopped early after epoch 2: early-stopping: " in launcher.said
+    assert summary_of(only_run())["status"] == "done"
+    assert [event["epoch"] for event in events(only_run()) if event["name"] == "test/loss"] == [1, 2]
+    assert main([*RUN, "--set", "run.directory=one"]) == 0
+    assert weights_bytes(only_run()) == weights_bytes(only_run("one"))

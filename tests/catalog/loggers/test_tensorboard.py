@@ -1,0 +1,110 @@
+"""TensorBoard's files: read back by TensorBoard, refused by a disk, cut back by a run that goes on."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from petra_graph.catalog.loggers.tensorboard import TensorBoard, tensorboard
+from petra_graph.errors import RunFailed
+from petra_graph.registry.contracts import NoOptions
+from petra_graph.registry.logger import RunInfo
+
+
+def opened(directory, resumed_at=None):
+    return tensorboard(NoOptions(), RunInfo(directory=directory, name="run", spec={}, resumed_at=resumed_at))
+
+
+class FakeWriter:
+    """A TensorBoard writer that fails in one of its calls."""
+
+    def __init__(self, *, fails: str = "") -> None:
+        self.fails = fails
+
+    def add_scalar(self, name, value, step):
+        if self.fails == "add":
+            raise OSError(28, "No space left on device")
+
+    def close(self):
+        if self.fails == "close":
+            raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("fails", ["add", "close"])
+def test_a_full_disk(tmp_path, monkeypatch, fails):
+    module = SimpleNamespace(SummaryWriter=lambda log_dir: FakeWriter(fails=fails))
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+
+    def recorded():
+        with closing(opened(tmp_path)) as logger:
+            logger.record(epoch=1, step=1, values={"x": 1.0})
+
+    with pytest.raises(RunFailed) as caught:
+        recorded()
+    assert str(caught.value).startswith(f"cannot write {tmp_path / 'tensorboard'}: No space left on device")
+
+
+def test_closing_gives_the_hook_of_threads_back(tmp_path):
+    hook = threading.excepthook
+    made = TensorBoard(FakeWriter(), tmp_path)
+    assert threading.excepthook is not hook
+    made.close()
+    assert threading.excepthook is hook
+
+
+def read(directory):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(directory / "tensorboard")).Reload()
+    return [(event.step, event.value) for event in accumulator.Scalars("train/loss")]
+
+
+def test_it_reads_what_was_recorded(tmp_path):
+    pytest.importorskip("tensorboard")
+    logger = opened(tmp_path)
+    for step in (10, 20):
+        logger.record(epoch=1, step=step, values={"train/loss": step / 8})
+    logger.close()
+    assert read(tmp_path) == [(10, 1.25), (20, 2.5)]
+
+
+def test_a_run_that_goes_on_forgets_the_later_events(tmp_path):
+    pytest.importorskip("tensorboard")
+    for resumed_at, steps in ((None, (10, 20)), (10, (20, 30))):
+        logger = opened(tmp_path, resumed_at)
+        for step in steps:
+            logger.record(epoch=1, step=step, values={"train/loss": step / 8})
+        logger.close()
+    assert read(tmp_path) == [(10, 1.25), (20, 2.5), (30, 3.75)]
+
+
+def test_a_directory_that_is_removed_meanwhile(tmp_path, monkeypatch):
+    """A traceback of TensorBoard's thread and the hint "free space" were all that came of it."""
+    pytest.importorskip("tensorboard")
+    directory = tmp_path / "run"
+    directory.mkdir()
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    hook = threading.excepthook
+    logger = opened(directory)
+
+    def recorded():
+        shutil.rmtree(directory)
+        for step in range(10):
+            logger.record(epoch=1, step=step, values={"train/loss": 1.0})
+        logger.close()
+
+    with pytest.raises(RunFailed) as caught:
+        recorded()
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(f"cannot write {directory}/tensorboard: ")
+    assert problem.hint == f"{directory} has been removed since"
+    with pytest.raises(RunFailed):
+        logger.close()
+    assert failed == []
+    assert threading.excepthook is hook

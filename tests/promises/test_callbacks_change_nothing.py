@@ -1,0 +1,68 @@
+"""Runs with every logger and every callback that changes nothing are runs without them, to the bit, in one process and in two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.registry.contracts import CALLBACKS, LOGGERS
+from petra_graph.registry.registry import discover
+from tests.support.forks import RUN, alone, ended
+from tests.support.forks import SPEC as SHARED
+from tests.support.loggers import named
+from tests.support.runs import SPEC, only_run, weights_bytes, without_times
+
+REGISTRY = discover().only(["petra-graph"])
+HARMLESS = [
+    name for name in REGISTRY.names(CALLBACKS) if REGISTRY.resolve(CALLBACKS, name).declaration.changes == "nothing"
+]
+SERVICES = ["mlflow", "wandb"]
+"""Loggers whose packages the tests do without, where they are not installed."""
+EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGERS) if name not in SERVICES)) + named(
+    "callback", *HARMLESS
+)
+
+
+def same_run(one: Path, other: Path) -> None:
+    assert weights_bytes(one) == weights_bytes(other)
+    assert without_times(one) == without_times(other)
+
+
+def test_there_are_some():
+    assert HARMLESS == ["ema", "predictions", "profiler"]
+
+
+@pytest.mark.parametrize("setting", ["method.schedule=lockstep", "method.name=pipedream", "optimizer.name=adamw"])
+def test_in_one_process(write, setting):
+    (plain, full) = (write("plain.toml", SPEC), write("full.toml", SPEC + EVERYTHING))
+    assert main(["run", plain, "--set", setting, "--set", "run.directory=plain"]) == 0
+    assert main(["run", full, "--set", setting]) == 0
+    same_run(only_run(), only_run("plain"))
+    left = {path.name for path in only_run().iterdir()}
+    assert left >= {"metrics.csv", "trace.json", "predictions.jsonl", "weights-ema.safetensors"}
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("default")  # those of the packages
+def test_with_the_loggers_of_services(write):
+    for name in SERVICES:
+        pytest.importorskip(name)
+    assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
+    assert main(["run", write("full.toml", SPEC + EVERYTHING + named("logger", *SERVICES))]) == 0
+    same_run(only_run(), only_run("plain"))
+
+
+@pytest.mark.processes
+def test_in_two_processes(shared_folder):
+    text = SHARED.replace("{ hidden = 12 }", "{ hidden = 12, dropout = 0.1 }")
+    (shared_folder / "plain.toml").write_text(text)
+    (shared_folder / "shared.toml").write_text(text + EVERYTHING)
+    assert main(["run", "plain.toml", "--set", "run.directory=plain"]) == 0
+    with alone(*RUN, "--processes", "2") as launcher:
+        assert ended([launcher]) == [0], launcher.said
+    same_run(only_run(), only_run("plain"))
+    assert main([*RUN, "--set", "run.directory=one"]) == 0
+    for file in ("weights-ema.safetensors", "predictions.jsonl"):
+        assert (only_run() / file).read_bytes() == (only_run("one") / file).read_bytes()

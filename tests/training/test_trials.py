@@ -1,0 +1,166 @@
+"""Trials on a part of the data: two micro-batches of everything, and micro-batches to learn by heart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from petra_graph.registry.listener import Listener
+from petra_graph.training.data_loading import MicroBatches, order
+from petra_graph.training.prepare import prepare
+from petra_graph.training.run import run
+from tests.support.forks import RUN, alone, ended
+from tests.support.forks import SPEC as SHARED
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
+
+
+class Numbers:
+    """A split whose samples are their own indices, with the epoch as target."""
+
+    def __init__(self, n, targets_alone=False):
+        self.n = n
+        if targets_alone:
+            self.fetch_targets = lambda indices: torch.from_numpy(indices) + 1000
+
+    def __len__(self):
+        return self.n
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.from_numpy(indices), torch.full((len(indices),), epoch)
+
+
+def made(split, **options):
+    return MicroBatches(split=split, batch=3, seed=7, epoch=0, shuffle=True, drop_last=True, **options)
+
+
+def read(batches):
+    return [samples.tolist() for samples, _ in batches]
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(None, 6), (1, 1), (4, 4), (100, 6)])
+def test_a_limit_leaves_the_first_micro_batches(limit, expected):
+    whole, limited = made(Numbers(20)), made(Numbers(20), limit=limit)
+    assert (len(limited), len(limited.sizes)) == (expected, expected)
+    assert read(limited) == read(whole)[:expected]
+
+
+def test_repeated_micro_batches_are_those_of_the_first_epoch_in_every_epoch():
+    from attrs import evolve
+
+    first = made(Numbers(20), limit=2)
+    repeated = first.repeated()
+    assert len(repeated) == len(repeated.sizes) == 2
+    for epoch in range(3):
+        batches = evolve(repeated, epoch=epoch)
+        assert read(batches) == read(first)
+        assert [targets.tolist() for _, targets in batches] == [[epoch] * 3] * 2, "augmented anew"
+
+
+def test_repeated_micro_batches_of_replicas_share_the_rows():
+    each = [made(Numbers(40), limit=2, replicas=2, replica=replica).repeated() for replica in (0, 1)]
+    rows = order(40, 7, 0)[:12].reshape(2, 2, 3)
+    assert [read(batches) for batches in each] == [rows[:, replica].tolist() for replica in (0, 1)]
+
+
+@pytest.mark.parametrize("targets_alone", [False, True])
+def test_targets_come_alone_where_the_split_has_them_alone(targets_alone):
+    batches = made(Numbers(20, targets_alone), limit=2, part="targets").repeated()
+    assert batches.split.fetch_targets is not None or not targets_alone
+    rows = order(20, 7, 0)[:6].reshape(2, 3)
+    expected = rows + 1000 if targets_alone else np.zeros((2, 3))
+    assert [targets.tolist() for _, targets in batches] == expected.tolist()
+
+
+def test_two_micro_batches_of_everything(write, capsys):
+    assert main(["run", write("small.toml", SPEC), "--fast-dev-run"]) == 0
+    printed = capsys.readouterr().err
+    assert "1 epochs of 2 micro-batches" in printed
+    assert "\na trial on a part of the data: run.micro_batches = 2, run.evaluation_batches = 2\n" in printed
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["epochs"], summary["micro_batches"], summary["updates"]) == ("done", 1, 2, 1)
+    assert summary["trial"] == {"micro_batches": 2, "evaluation_batches": 2}
+    assert {event["name"] for event in events(only_run())} >= {"train/loss", "test/loss"}
+    resolved = str(only_run() / "resolved.toml")
+    assert main(["run", resolved, "--set", "run.directory=again"]) == 0
+    assert weights_bytes(only_run("again")) == weights_bytes(only_run())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["probe.per_epoch=5"],
+        ["lr_schedule.name=cosine", "lr_schedule.warmup_epochs=5"],
+        ["lr_schedule.name=step", "lr_schedule.options.milestones=[1, 2]"],
+        ["method.name=gpipe", "method.accumulation=8", "checkpoint.every=1 epoch"],
+        ["run.evaluate_every=7", "checkpoint.best=test/top1"],
+        ["run.epochs=2"],
+    ],
+)
+def test_it_suits_every_specification(write, settings):
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert main(["run", write("small.toml", SPEC), "--fast-dev-run", *words]) == 0
+    epochs = 2 if settings == ["run.epochs=2"] else 1
+    assert summary_of(only_run())["micro_batches"] == 2 * epochs
+
+
+def test_learnt_by_heart(write):
+    """A small network on one micro-batch: its test is the training data, and gets as good."""
+    path = write(
+        "small.toml",
+        SPEC.replace("batch = 128", "batch = 16\nevaluation_batch = 5").replace("dropout = 0.1", "dropout = 0.0"),
+    )
+    settings = ["run.epochs=60", "run.evaluate_every=60", "data.options.crop_padding=0", "method.accumulation=1"]
+    assert main(["run", path, "--overfit", "1", *(word for one in settings for word in ("--set", one))]) == 0
+    summary = summary_of(only_run())
+    assert summary["trial"] == {"micro_batches": 1, "overfit": True}
+    assert summary["micro_batches"] == 60
+    assert summary["train"]["top1"] == summary["test"]["top1"] == 1.0
+
+
+def test_its_evaluation_reads_the_samples_of_the_training(write):
+    prepared = prepare(
+        write("small.toml", SPEC), ["run.micro_batches=2", "run.overfit=true", "data.evaluation_batch=100"]
+    )
+    trained, tested = (
+        torch.cat([samples for samples, _ in batches]) for batches in (prepared.batches, prepared.test_batches())
+    )
+    assert prepared.test_batches().sizes == [100, 100, 56]
+    assert torch.equal(trained, tested)
+
+
+def test_a_run_of_a_trial_goes_on(write):
+    path = write("small.toml", SPEC)
+    assert main(["run", path, "--overfit", "3", "--set", "checkpoint.every=1 epoch", "--set", "run.epochs=1"]) == 0
+    assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
+    run(path, ["run.micro_batches=3", "run.overfit=true", "run.directory=whole"], Listener())
+    assert without_times(only_run()) == without_times(only_run("whole"))
+    assert MICRO_BATCHES > 3
+
+
+@pytest.mark.processes
+def test_on_two_processes(shared_folder):
+    (shared_folder / "shared.toml").write_text(SHARED)
+    with alone(*RUN, "--overfit", "3", "--processes", "2") as launcher:
+        assert ended([launcher]) == [0], launcher.said
+    assert main([*RUN, "--overfit", "3", "--set", "run.directory=one"]) == 0
+    assert without_times(only_run()) == without_times(only_run("one"))
+    one, other = load_file(only_run() / "weights.safetensors"), load_file(only_run("one") / "weights.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["small.toml", "--fast-dev-run", "--overfit", "2"], "not both"),
+        (["--resume", "latest", "--fast-dev-run"], "begin a run"),
+        (["--resume", "latest", "--overfit", "2"], "begin a run"),
+        (["small.toml", "--overfit", "0"], "x>=1"),
+    ],
+)
+def test_usage(write, capsys, words, reason):
+    write("small.toml", SPEC)
+    assert main(["run", *words]) == 2
+    assert reason in capsys.readouterr().err
