@@ -131,14 +131,14 @@ def train(
     return Run(result.summary["directory"])
 
 
-def load(run: Run | str | Path, *, checkpoint: str | None = None) -> Network:
+def load(run: Run | str | Path, *, weights: str | None = None) -> Network:
     """Return a run's network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
 
     It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
 
     Args:
         run: or its directory, or "latest".
-        checkpoint: weights of a checkpoint, "latest", "best" or the forward behind it; None: those at the run's end.
+        weights: a checkpoint's, "latest", "best" or the forward behind it, or a file's; None: those at the run's end.
 
     Raises:
         SpecError: there is no such run, or it has no such weights.
@@ -146,14 +146,14 @@ def load(run: Run | str | Path, *, checkpoint: str | None = None) -> Network:
     """
     from petra_graph.inference.saved_run import SavedRun
 
-    return SavedRun.open(_directory(run)).load(checkpoint)[0]
+    return SavedRun.open(_directory(run)).load(weights)[0]
 
 
 def evaluate(
     run: Run | str | Path,
     changes: Changes | None = None,
     *,
-    checkpoint: str | None = None,
+    weights: str | None = None,
     split: Literal["test", "train"] = "test",
     device: str = "cpu",
 ) -> Evaluation:
@@ -162,7 +162,7 @@ def evaluate(
     Args:
         run: or its directory, or "latest".
         changes: values to set, as in {"data.options.root": "other/images"}.
-        checkpoint: as for `load`.
+        weights: as for `load`.
         split: of the data.
         device: where to compute.
 
@@ -176,7 +176,7 @@ def evaluate(
 
     with _threads_as_before():
         opened = SavedRun.open(_directory(run), assignments(changes or {}))
-        return evaluated(opened, which=checkpoint, split=split, device=device)
+        return evaluated(opened, which=weights, split=split, device=device)
 
 
 def predict(
@@ -184,7 +184,7 @@ def predict(
     samples: Sequence[str | Path] | np.ndarray | torch.Tensor,
     *,
     top: int = 3,
-    checkpoint: str | None = None,
+    weights: str | None = None,
     device: str = "cpu",
 ) -> list[Prediction]:
     """Ask a run's network about samples.
@@ -193,7 +193,7 @@ def predict(
         run: or its directory, or "latest".
         samples: files (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
         top: how many classes of each.
-        checkpoint: as for `load`.
+        weights: as for `load`.
         device: where to compute.
 
     Raises:
@@ -208,11 +208,11 @@ def predict(
         found = read_samples([str(file) for file in samples], opened.checked.data, opened.facts)
     else:
         found = [samples_of(samples, opened.facts)]
-    return predicted(opened, opened.load(checkpoint)[0], found, top=top, device=device)
+    return predicted(opened, opened.load(weights)[0], found, top=top, device=device)
 
 
 def export(
-    run: Run | str | Path, form: Format, file: str | Path | None = None, *, checkpoint: str | None = None
+    run: Run | str | Path, form: Format, file: str | Path | None = None, *, weights: str | None = None
 ) -> Exported:
     """Write a run's network for other programs, and compare what was written with the network.
 
@@ -220,7 +220,7 @@ def export(
         run: or its directory, or "latest".
         form: "safetensors", "torch-export" or "onnx".
         file: to write; None: `network` in the run's directory, with the form's suffix.
-        checkpoint: as for `load`.
+        weights: as for `load`.
 
     Raises:
         SpecError: there is no such run, or a package is not installed.
@@ -233,7 +233,7 @@ def export(
 
     opened = SavedRun.open(_directory(run))
     target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
-    return exported(opened, opened.load(checkpoint)[0], form, target, samples_to_compare(opened))
+    return exported(opened, opened.load(weights)[0], form, target, samples_to_compare(opened))
 
 
 class PlanView:
@@ -303,9 +303,9 @@ class Run:
 
         return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
 
-    def load(self, *, checkpoint: str | None = None) -> Network:
+    def load(self, *, weights: str | None = None) -> Network:
         """Return the network as an ordinary module, as `petra_graph.load`."""
-        return load(self, checkpoint=checkpoint)
+        return load(self, weights=weights)
 
     def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
         """Evaluate the network, as `petra_graph.evaluate`."""

@@ -76,10 +76,10 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Set one value of the spec, as in --set method.name=backprop; may be repeated.",
 )
-checkpoint_option = click.option(
-    "--checkpoint",
+weights_option = click.option(
+    "--weights",
     metavar="WHICH",
-    help="Weights of a checkpoint: latest, best, or the forward behind it. Default: those at the run's end.",
+    help="A checkpoint's (latest, best, or the forward behind it), or a file. Default: those at the run's end.",
 )
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'

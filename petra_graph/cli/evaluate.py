@@ -6,13 +6,13 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.common import checkpoint_option, device_option, json_option, print_json, set_option
+from petra_graph.cli.common import device_option, json_option, print_json, set_option, weights_option
 
 
 @click.command()
 @click.argument("run", metavar="RUN")
 @set_option
-@checkpoint_option
+@weights_option
 @click.option(
     "--split",
     type=click.Choice(["test", "train"]),
@@ -26,7 +26,7 @@ def evaluate(
     *,
     run: str,
     overrides: tuple[str, ...],
-    checkpoint: str | None,
+    weights: str | None,
     split: Literal["test", "train"],
     device: str,
     as_json: bool,
@@ -42,7 +42,7 @@ def evaluate(
     from petra_graph.report.progress import numbers
 
     opened = SavedRun.open(run, overrides)
-    found = evaluated(opened, which=checkpoint, split=split, device=device)
+    found = evaluated(opened, which=weights, split=split, device=device)
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from petra_graph.cli.common import checkpoint_option, json_option, print_json
+from petra_graph.cli.common import json_option, print_json, weights_option
 
 if TYPE_CHECKING:
     from petra_graph.inference.export import Format
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     required=True,
     help="Tensors alone, or a program for torch or ONNX.",
 )
-@checkpoint_option
+@weights_option
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Default: RUN/network, with a suffix.",
 )
 @json_option
-def export(*, run: str, form: str, checkpoint: str | None, output: Path | None, as_json: bool) -> None:
+def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
     """Write RUN's network: RUN is a run's directory, or `latest`.
 
     A program reads samples as they are in the data set, normalises them itself, and takes batches of any size. It is
@@ -45,7 +45,7 @@ def export(*, run: str, form: str, checkpoint: str | None, output: Path | None, 
 
     chosen = cast("Format", form)
     opened = SavedRun.open(run)
-    network, _ = opened.load(checkpoint)
+    network, _ = opened.load(weights)
     samples = None if form == "safetensors" else samples_to_compare(opened)
     found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}", samples)
     if as_json:

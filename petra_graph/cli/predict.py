@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from petra_graph.cli.common import (
-    checkpoint_option,
     device_option,
     json_option,
     json_text,
     print_json,
     print_table,
     set_option,
+    weights_option,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.argument("files", nargs=-1, required=True, metavar="FILES...")
 @set_option
-@checkpoint_option
+@weights_option
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Classes a sample.")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
 @device_option
@@ -36,7 +36,7 @@ def predict(
     run: str,
     files: tuple[str, ...],
     overrides: tuple[str, ...],
-    checkpoint: str | None,
+    weights: str | None,
     top: int,
     batch: int | None,
     device: str,
@@ -57,7 +57,7 @@ def predict(
         overrides = (*overrides, f"data.evaluation_batch={batch}")
     opened = SavedRun.open(run, overrides)
     samples = read_samples(list(files), opened.checked.data, opened.facts)
-    network, _ = opened.load(checkpoint)
+    network, _ = opened.load(weights)
     found = predicted(opened, network, samples, top=top, device=device)
     records = [prediction.record() for prediction in found]
     if output is not None:

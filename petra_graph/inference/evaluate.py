@@ -36,7 +36,8 @@ class Evaluation:
 def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
     """Evaluate a run's network on its data, or on that which an override names.
 
-    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit.
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit; where the run
+    evaluated a part of the data (`run.evaluation_batches`), these are of all of it.
 
     Args:
         run: opened, with overrides of `data` where other data is meant.

@@ -80,7 +80,8 @@ class SavedRun:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
 
         Args:
-            which: None: those that the run ended with; else a checkpoint's: "latest", "best", or the forward behind it.
+            which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or a file of
+                weights, which may be in the run's directory: "weights-ema.safetensors".
 
         Raises:
             SpecError: there are none, they are damaged, or they are of another network.
@@ -91,12 +92,12 @@ class SavedRun:
         return network.eval(), source
 
     def _weights(self, which: str | None) -> tuple[Mapping[str, Tensor], str]:
-        file = self.directory / WEIGHTS
-        if which is None and file.is_file():
+        file = self.directory / (WEIGHTS if which is None else which)
+        if file.is_file():
             try:
                 return load_file(file), str(file)
             except (OSError, SafetensorError) as error:
-                raise SpecError(f"{file} cannot be read: {error}", "use a checkpoint's: --checkpoint latest") from None
+                raise SpecError(f"{file} cannot be read: {error}", "use a checkpoint's: --weights latest") from None
         for at in self._cuts(which):
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))
@@ -104,7 +105,7 @@ class SavedRun:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
         raise SpecError(
-            f"{self.directory} has no weights{'' if which is None else f' of a checkpoint {which!r}'}",
+            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}",
             "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
         )
 

@@ -16,9 +16,9 @@ VERBS = """\
 run [SPEC] --set --resume --processes --max-restarts --fast-dev-run --overfit --dry-run --json
 plan SPEC --set --profile --overlap --compare --scale --diff --expand --format --stages --output --json
 profile SPEC --set --output --micro-batches --json
-evaluate RUN --set --checkpoint --split --device --json
-predict RUN FILES... --set --checkpoint --top --batch --device --output --json
-export RUN --format --checkpoint --output --json
+evaluate RUN --set --weights --split --device --json
+predict RUN FILES... --set --weights --top --batch --device --output --json
+export RUN --format --weights --output --json
 report RUNS... --figure --output --json
 runs [FOLDER] --sort --json
 validate SPECS... --set --json

@@ -47,7 +47,7 @@ def test_a_device_that_is_not_here(opened):
 def test_the_command(trained, capsys):
     assert main(["evaluate", str(trained), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["means"] == summary_of(trained)["test"]
-    assert main(["evaluate", str(trained), "--checkpoint", "latest"]) == 0
+    assert main(["evaluate", str(trained), "--weights", "latest"]) == 0
     assert "   40 samples, weights of " in capsys.readouterr().out
     assert main(["evaluate", str(trained), "--set", "data.batchh=3"]) == 2
     assert "did you mean 'batch'?" in capsys.readouterr().err

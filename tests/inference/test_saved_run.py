@@ -45,6 +45,13 @@ def test_the_best_and_any_checkpoint(copy):
     assert weights(run, "best")[1].endswith(str(min(losses, key=losses.__getitem__)))
 
 
+def test_a_file_of_weights(copy, tmp_path):
+    for file in (copy / "averages.safetensors", tmp_path / "others.safetensors"):
+        shutil.copy(copy / "weights.safetensors", file)
+        which = file.name if file.parent == copy else str(file)
+        assert weights(SavedRun.open(copy), which)[1] == str(file)
+
+
 def test_a_damaged_checkpoint_is_passed_over(copy):
     (copy / "weights.safetensors").unlink()
     first, last = sorted(checkpoint.numbers(copy))
@@ -56,7 +63,7 @@ def test_a_damaged_checkpoint_is_passed_over(copy):
 
 @pytest.mark.parametrize(
     ("which", "reason"),
-    [("7", "has no weights of a checkpoint '7'"), ("worst", "has no weights of a checkpoint 'worst'")],
+    [("7", "has no weights '7'"), ("worst", "has no weights 'worst'")],
 )
 def test_a_checkpoint_that_is_not_there(copy, which, reason):
     with pytest.raises(SpecError, match=reason):
