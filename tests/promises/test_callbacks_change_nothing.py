@@ -9,7 +9,7 @@ import pytest
 from petra_graph.cli.main import main
 from petra_graph.registry.contracts import CALLBACKS, LOGGERS
 from petra_graph.registry.registry import discover
-from tests.support.forks import RUN, alone, ended
+from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, weights_bytes, without_times
@@ -60,8 +60,8 @@ def test_in_two_processes(shared_folder):
     (shared_folder / "plain.toml").write_text(text)
     (shared_folder / "shared.toml").write_text(text + EVERYTHING)
     assert main(["run", "plain.toml", "--set", "run.directory=plain"]) == 0
-    with alone(*RUN, "--processes", "2") as launcher:
-        assert ended([launcher]) == [0], launcher.said
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [0, 0], running[-1].said
     same_run(only_run(), only_run("plain"))
     assert main([*RUN, "--set", "run.directory=one"]) == 0
     for file in ("weights-ema.safetensors", "predictions.jsonl"):

@@ -12,7 +12,7 @@ from petra_graph.registry.listener import Listener
 from petra_graph.training.data_loading import MicroBatches, order
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
-from tests.support.forks import RUN, alone, ended
+from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
 
@@ -143,8 +143,9 @@ def test_a_run_of_a_trial_goes_on(write):
 @pytest.mark.processes
 def test_on_two_processes(shared_folder):
     (shared_folder / "shared.toml").write_text(SHARED)
-    with alone(*RUN, "--overfit", "3", "--processes", "2") as launcher:
-        assert ended([launcher]) == [0], launcher.said
+    words = (*RUN, "--overfit", "3")
+    with ranks(words, words) as running:
+        assert ended(running) == [0, 0], running[-1].said
     assert main([*RUN, "--overfit", "3", "--set", "run.directory=one"]) == 0
     assert without_times(only_run()) == without_times(only_run("one"))
     one, other = load_file(only_run() / "weights.safetensors"), load_file(only_run("one") / "weights.safetensors")

@@ -11,7 +11,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.training.run import run
-from tests.support.forks import RUN, alone, ended
+from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
@@ -98,9 +98,9 @@ def test_an_interruption_does_not_change_the_patience(write, call):
 def test_two_processes_stop_together(shared_folder):
     text = SHARED.replace("epochs = 2", "epochs = 50") + STOPPING + "options = { patience = 1, min_delta = 100 }\n"
     (shared_folder / "shared.toml").write_text(text)
-    with alone(*RUN, "--processes", "2") as launcher:
-        assert ended([launcher]) == [0], launcher.said
-    assert "stopped early after epoch 2: early-stopping: " in launcher.said
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [0, 0], running[-1].said
+        assert "stopped early after epoch 2: early-stopping: " in running[-1].said
     assert summary_of(only_run())["status"] == "done"
     assert [event["epoch"] for event in events(only_run()) if event["name"] == "test/loss"] == [1, 2]
     assert main([*RUN, "--set", "run.directory=one"]) == 0
