@@ -66,7 +66,9 @@ def run(
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler would report on itself; read when torch is imported
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "99"
+    )  # torch's profiler would report on itself; read when torch is imported
     if processes > 1 or "RANK" in os.environ:
         # When a process ends, torch would log each lost connection with its C++ stack; it reads this when imported.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

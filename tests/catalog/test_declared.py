@@ -60,7 +60,13 @@ def test_declaration_names_code_that_is_there(declaration):
         (
             datasets.CIFAR10,
             datasets.Cifar10Options(root="."),
-            DataFacts(shape=(3, 32, 32), classes=10, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),
+            DataFacts(
+                shape=(3, 32, 32),
+                classes=10,
+                mean=(0.4914, 0.4822, 0.4465),
+                std=(0.2470, 0.2435, 0.2616),
+                class_names=tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+            ),
         ),
         (
             datasets.CIFAR100,
@@ -70,7 +76,15 @@ def test_declaration_names_code_that_is_there(declaration):
         (
             datasets.FASHION_MNIST,
             datasets.FashionMnistOptions(root="."),
-            DataFacts(shape=(1, 28, 28), classes=10, mean=(0.2860,), std=(0.3530,)),
+            DataFacts(
+                shape=(1, 28, 28),
+                classes=10,
+                mean=(0.2860,),
+                std=(0.3530,),
+                class_names=tuple(
+                    "t-shirt/top trouser pullover dress coat sandal shirt sneaker bag ankle-boot".split()
+                ),
+            ),
         ),
         (
             datasets.IMAGENET32,
