@@ -65,7 +65,7 @@ def test_declaration_names_code_that_is_there(declaration):
                 classes=10,
                 mean=(0.4914, 0.4822, 0.4465),
                 std=(0.2470, 0.2435, 0.2616),
-                class_names=tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+                class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
             ),
         ),
         (
@@ -81,8 +81,17 @@ def test_declaration_names_code_that_is_there(declaration):
                 classes=10,
                 mean=(0.2860,),
                 std=(0.3530,),
-                class_names=tuple(
-                    "t-shirt/top trouser pullover dress coat sandal shirt sneaker bag ankle-boot".split()
+                class_names=(
+                    "t-shirt/top",
+                    "trouser",
+                    "pullover",
+                    "dress",
+                    "coat",
+                    "sandal",
+                    "shirt",
+                    "sneaker",
+                    "bag",
+                    "ankle-boot",
                 ),
             ),
         ),
