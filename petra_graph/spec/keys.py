@@ -38,9 +38,10 @@ def options(owner: str) -> Any:
 
 
 def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
-    """Refuse text that is no size in bytes."""
+    """Refuse text that is no size of at least a byte."""
     for size in (value,) if isinstance(value, str) else value or ():
-        byte_count(size)
+        if not byte_count(size):
+            raise ValueError(f"must be at least a byte (got {shown(size)})")
 
 
 def file_name(_: object, __: object, value: str) -> None:

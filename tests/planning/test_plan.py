@@ -182,6 +182,7 @@ def test_too_little_memory_says_what_would_help(spec):
         (["partition.stages=9"], "partition.stages"),
         (["partition.device_type=abacus"], "partition.device_type"),
         (["partition.memory=much"], "partition.memory"),
+        (["partition.memory=0B"], "partition.memory"),
         (["partition.devices=2", 'partition.memory=["1GB"]'], "partition.memory"),
         (["partition.profile=none.json"], "none.json"),
         (["method.name=gpipe", "method.schedule=auto"], "method.schedule"),
