@@ -155,3 +155,34 @@ def test_the_process_that_holds_up_the_others_is_named(shared_folder):
 def test_replicas_need_processes_of_their_own(shared_folder, capsys):
     assert main(["run", "shared.toml", *TWICE]) == 2
     assert "2 replicas need a multiple of 2 processes (got 1)" in capsys.readouterr().err
+
+
+SOMETIMES = """\
+import os
+from torch import nn
+from petra_graph.blocks import AdditiveCoupling
+
+class Sometimes(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.always, self.extra, self.never = (nn.Linear(12, 12) for _ in range(3))
+
+    def residual(self, x):
+        found = self.always(x).tanh()
+        return found + self.extra(x) if os.environ.get("RANK") == "0" else found
+"""
+
+
+def test_a_branch_that_one_replica_alone_uses(shared_folder):
+    """Its gradient is the mean with nothing; what no replica uses is passed over, weight decay and all."""
+    Path("sometimes.py").write_text(SOMETIMES)
+    text = Path("shared.toml").read_text()
+    Path("shared.toml").write_text(text.replace('"rev-mlp"\noptions = { hidden = 12 }', '"sometimes:Sometimes"'))
+    arguments = ("run", "shared.toml", "--set", "run.epochs=1", "--set", "optimizer.options.weight_decay=0.1")
+    with ranks((*arguments, *TWICE), (*arguments, *TWICE)) as running:
+        assert ended(running) == [0, 0], "".join(one.said for one in running)
+    assert main([*arguments, "--set", "run.directory=none", "--set", "optimizer.options.lr=1e-30"]) == 0
+    trained, first = (load_file(directory / "weights.safetensors") for directory in (only_run(), only_run("none")))
+    changed = {name for name in first if not torch.equal(trained[name], first[name])}
+    assert {"near/always.weight", "near/extra.weight", "far/extra.bias"} <= changed
+    assert not [name for name in changed if "never" in name]

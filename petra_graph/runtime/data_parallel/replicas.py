@@ -30,7 +30,7 @@ from functools import reduce
 import torch
 import torch.distributed as dist
 from attrs import define, evolve, field, frozen
-from torch import Tensor
+from torch import Tensor, nn
 
 from petra_graph.blocks import Reversed
 from petra_graph.executor.observer import StageObserver
@@ -138,9 +138,12 @@ class _StatisticsExchange:
 
 @define(eq=False)
 class _GradientSum:
-    """The all-reduce of one segment's gradients."""
+    """The all-reduce of one segment's gradients, in a layout that is the same in every replica.
 
-    gradients: Sequence[Tensor]
+    gradient of each parameter, zeros where this replica has none | for each, whether it has one | a request to stop
+    """
+
+    parameters: Sequence[nn.Parameter]
     flat: Tensor
     work: dist.Work
     carries_request: bool
@@ -165,10 +168,13 @@ class _StageReducer(StageObserver):
         done = micro_batch - self.micro_batches.start + 1
         if done % self.executor.program.accumulation and done < len(self.micro_batches):
             return
-        parameters = [p for name in segment.nodes for p in self.executor.modules[name].parameters()]
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        modules = [self.executor.modules[name] for name in segment.nodes]
+        parameters = [one for module in modules for one in module.parameters() if one.requires_grad]
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
         parts = [gradient.detach().reshape(-1) for gradient in gradients]
         dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
+        if parameters:
+            parts.append(parts[0].new_tensor([one.grad is not None for one in parameters]))
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
             parts.append(
@@ -179,7 +185,7 @@ class _StageReducer(StageObserver):
         flat = torch.cat([part.to(dtype) for part in parts])
         work = dist.all_reduce(flat, group=self.group, async_op=True)
         assert work is not None
-        sums = _GradientSum(gradients, flat, work, carries_request)
+        sums = _GradientSum(parameters, flat, work, carries_request)
         self.pending.append(sums)
         work.get_future().add_done_callback(lambda _: self._completed(sums))
 
@@ -200,10 +206,16 @@ class _StageReducer(StageObserver):
             if sums.carries_request:
                 self.stop_requested = bool(sums.flat[-1] > 0)
             sums.flat.div_(len(self.peers))
+            end = sum(parameter.numel() for parameter in sums.parameters)
+            anywhere = (sums.flat[end : end + len(sums.parameters)] > 0).tolist()
             end = 0
-            for gradient in sums.gradients:
-                begin, end = end, end + gradient.numel()
-                gradient.copy_(sums.flat[begin:end].view(gradient.shape))
+            for parameter, has_gradient in zip(sums.parameters, anywhere, strict=True):
+                begin, end = end, end + parameter.numel()
+                if not has_gradient:  # no replica used it: the optimizer passes over it, as in one pipeline
+                    continue
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter)
+                parameter.grad.copy_(sums.flat[begin:end].view(parameter.shape))
         self.pending.clear()
         yield
 
