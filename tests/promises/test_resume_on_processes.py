@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.record import checkpoint
 from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, free_port, until
 from tests.support.processes import environment, torchrun
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
@@ -96,11 +95,15 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
 
 
 def test_other_numbers_of_processes(folder):
-    """Two, then four, then one: the stages are the same, and so are the bits."""
-    for arguments in ((*RUN, "--processes", "2"), ("run", "--resume", "latest", "--processes", "4")):
+    """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
+    first = (*RUN, "--processes", "2", "--set", "checkpoint.signal=SIGUSR1")
+    for arguments, number in (
+        (first, signal.SIGUSR1),
+        (("run", "--resume", "latest", "--processes", "4"), signal.SIGTERM),
+    ):
         with alone(*arguments) as launcher:
             wait_for_progress(launcher)
-            launcher.kill(signal.SIGTERM)
+            launcher.kill(number)
             assert ended([launcher]) == [130]
         assert "go on with: petra-graph run --resume runs/" in launcher.said
     assert main(["run", "--resume", "latest"]) == 0
@@ -120,16 +123,6 @@ def test_replicas(folder):
         assert ended([launcher]) == [0]
     assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
     assert without_times(only_run()) == without_times(only_run("whole"))
-
-
-def test_the_signal_of_a_batch_system(folder):
-    with alone(*RUN, "--processes", "2", "--set", "checkpoint.signal=SIGUSR1") as launcher:
-        wait_for_progress(launcher)
-        launcher.kill(signal.SIGUSR1)
-        assert ended([launcher]) == [130]
-    assert checkpoint.numbers(only_run())
-    assert main(["run", "--resume", "latest"]) == 0
-    as_if_nothing_had_happened()
 
 
 def test_machines_that_share_no_folder(folder):
