@@ -69,7 +69,8 @@ def plan(
     Nothing is allocated, and neither devices nor data files need to be present. Exit code 3: no cut keeps the memory
     limits; the message names changes that would.
 
-    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph.
+    html is one file to open in a browser; trace opens in https://ui.perfetto.dev; mermaid and dot draw the graph. In place of
+    SPEC, a plan that was saved as JSON is shown again.
     """
     options = (("--compare", compare), ("--scale", scale), ("--diff", diff), ("--expand", expand))
     tables = [name for name, given in options if given]
@@ -78,6 +79,15 @@ def plan(
     form = "json" if as_json else form
     if tables and form not in {"text", "json"}:
         raise click.UsageError(f"{tables[0]} is shown as text or json (got --format {form}).")
+    if Path(spec).suffix == ".json":
+        if tables or overrides or profile is not None or overlap:
+            raise click.UsageError(
+                "A saved plan is shown as it is; --diff compares it: petra-graph plan SPEC --diff SAVED.json."
+            )
+        from petra_graph.planning.plan import saved_or_planned
+
+        _write(_shown(saved_or_planned(spec), form, output, all_stages=stages == "all"), output)
+        return
     from petra_graph.planning.plan import Planner
 
     if profile is not None:
@@ -99,12 +109,12 @@ def plan(
     elif diff is not None:
         text = _diff(planner, diff, form, output, overlap=overlap)
     else:
-        text = _plan(planner, form, output, all_stages=stages == "all")
+        document = planner.plan().document(with_timeline=form in ("json", "html", "trace"))
+        text = _shown(document, form, output, all_stages=stages == "all")
     _write(text, output)
 
 
-def _plan(planner: Any, form: str, output: Path | None, *, all_stages: bool) -> str:
-    document = planner.plan().document(with_timeline=form in ("json", "html", "trace"))
+def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -> str:
     if form == "text":
         from petra_graph.report.plan.terminal import plan_text
 

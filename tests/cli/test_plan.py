@@ -94,6 +94,18 @@ def test_what_changes_to_another_plan(call, spec, here):
     assert {"name", "this", "other", "change"} == changes[0].keys()
 
 
+def test_a_saved_plan_is_shown_again(call, spec, here):
+    for form in ("text", "json", "mermaid", "dot", "html", "trace"):
+        saved = printed(call, "plan", spec, "--format", form)
+        printed(call, "plan", spec, "--json", "--output", "saved.json")
+        if form in {"json", "html", "trace"}:  # the others have no timeline
+            assert printed(call, "plan", "saved.json", "--format", form) == saved
+        assert printed(call, "plan", "saved.json", "--format", form).splitlines()[:3] == saved.splitlines()[:3]
+    code, _, err = call("plan", "saved.json", "--set", "run.seed=1")
+    assert code == 2
+    assert "A saved plan is shown as it is" in err
+
+
 def test_what_is_set_is_not_set_for_the_other(call, spec):
     out = printed(call, "plan", spec, "--set", "partition.stages=2", "--diff", spec)
     assert "the plans agree" not in out
