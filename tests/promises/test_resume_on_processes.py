@@ -141,7 +141,7 @@ def test_restarts_of_torchrun(folder):
     """Its agent starts the same command again; a request to stop is not undone by that. Checkpoints come at times."""
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2")
+        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
         where = (
             "--master-addr",
             "127.0.0.1",
