@@ -192,6 +192,15 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
     if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
         message = f"it returned {type(result).__name__}; a block returns a tuple of tensors"
         raise TypeError(message)
+    if not result:
+        raise TypeError("it returned no stream")
+    samples = len(streams[0])
+    for stream in result:
+        if not stream.dim() or len(stream) != samples:
+            message = f"it returned a stream {list(stream.shape)} for {samples} samples; the batch is a stream's first dimension"
+            raise TypeError(message)
+        if stream.is_complex():
+            raise TypeError(f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers")
     return result
 
 

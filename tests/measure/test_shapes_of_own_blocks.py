@@ -97,6 +97,40 @@ def test_a_block_that_returns_no_tuple(made, refused):
     )
 
 
+class Nothing(Buffered):
+    def forward(self, x, t):
+        return ()
+
+
+class WithoutBatch(Buffered):
+    def forward(self, x, t):
+        return (x, t.mean())
+
+
+class Merges(Buffered):
+    def forward(self, x, t):
+        return (x.reshape(-1, 3), t)
+
+
+class Complex(Buffered):
+    def forward(self, x, t):
+        return (x, torch.complex(t, t))
+
+
+@pytest.mark.parametrize(
+    ("block", "reason"),
+    [
+        (Nothing, "it returned no stream"),
+        (WithoutBatch, "it returned a stream [] for 2 samples; the batch is a stream's first dimension"),
+        (Merges, "it returned a stream [4, 3] for 2 samples; the batch is a stream's first dimension"),
+        (Complex, "it returned a stream of torch.complex64; streams are real: view them as pairs of numbers"),
+    ],
+)
+def test_streams_that_no_channel_can_carry(made, block, reason, refused):
+    (problem,) = refused(made(block), (8,))
+    assert problem.message == f'node "mine": block "mine" cannot read its input: {reason}'
+
+
 class ReadsWhileBuilt(Buffered):
     def __init__(self, inputs, options):
         super().__init__(inputs, options)
