@@ -20,10 +20,11 @@ from collections.abc import Mapping, MutableMapping
 from functools import partial, reduce
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams, frozen_statistics
+from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.observer import StageObserver
@@ -174,11 +175,19 @@ class StageExecutor:
         return sent
 
     def update(self, norm: Tensor | None = None) -> None:
-        """Step with the window's mean gradient; `norm` as in `Updater.step`."""
+        """Step with the window's mean gradient; `norm` as in `Updater.step`.
+
+        Raises:
+            RunFailed: that norm is not finite.
+        """
         with self._observer.update():
             if self.versions is not None:
                 self.versions.before_step()
-            self.updater.step(norm)
+            try:
+                self.updater.step(norm)
+            except RunFailed as error:
+                where = f"stage {self.program.index} ({', '.join(self.program.nodes)})"
+                raise RunFailed([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
         for companion in self.companions.values():
             companion.updated(self.updater.updates)
 

@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks import Block
+from petra_graph.errors import RunFailed
 from petra_graph.registry.contracts import Horizon, ParameterGroups
 from petra_graph.spec.model import ClipSpec, Spec
 
@@ -114,7 +115,11 @@ class Updater:
         return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().cpu()
 
     def step(self, norm: Tensor | None = None) -> None:
-        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one."""
+        """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one.
+
+        Raises:
+            RunFailed: that norm is not finite.
+        """
         self.average()
         if self.optimizer is not None:
             self._clip(norm)
@@ -131,6 +136,11 @@ class Updater:
             nn.utils.clip_grad_value_(self.parameters, self.clip.limit)
             return
         total = self.squared_norm().sqrt() if norm is None else norm
+        if not torch.isfinite(total):
+            raise RunFailed(
+                f"update {self.updates + 1}: the norm of the gradient is {float(total)}, and cannot be clipped",
+                hint="the parameters are as before that update; a lower learning rate, or a warm-up, may help",
+            )
         if total > self.clip.limit:
             torch._foreach_mul_(self._gradients(), float(self.clip.limit / total))
 

@@ -45,7 +45,7 @@ def measured(scheduler: Scheduler, trainer: Trainer, *, rank: int, peak_bytes_be
         "rank": rank,
         "replica": trainer.prepared.batches.replica,
         "training_seconds": round(trainer.seconds_here, 3),
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
         "peak_bytes_before": peak_bytes_before,
         "cuda_peak_bytes": {
             device: torch.cuda.max_memory_allocated(device)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import Buffered, NoOptions
+from petra_graph.errors import RunFailed
 from petra_graph.executor.update import Updater, parameter_groups
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
@@ -105,6 +106,15 @@ def test_clipping_by_the_norm_of_all_stages():
     p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
     updater([p], clip=ClipSpec(limit=5.0, scope="global")).step(torch.tensor(50.0, dtype=torch.float64))
     assert p.tolist() == pytest.approx([-0.3, -0.4], abs=ROUNDING)
+
+
+@pytest.mark.parametrize("norm", [None, torch.tensor(float("inf"))])
+def test_a_norm_that_is_not_finite_leaves_the_parameters_alone(norm):
+    p = parameter(1.0, 2.0, gradient=(3.0, float("nan")))
+    made = updater([p], clip=ClipSpec(limit=5.0))
+    with pytest.raises(RunFailed, match=r"update 1: the norm of the gradient is (nan|inf), and cannot be clipped"):
+        made.step(norm)
+    assert (p.tolist(), made.updates) == ([1.0, 2.0], 0)
 
 
 def test_parameters_without_a_gradient_are_left_out():

@@ -8,9 +8,11 @@ import re
 import signal
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
+from petra_graph.executor.update import Updater
 from petra_graph.registry import building
 from petra_graph.registry.listener import Listener
 from petra_graph.registry.registry import TABLE_GROUPS
@@ -175,3 +177,10 @@ def test_an_interruption_of_workers_leaves_none_behind(spec):
     run(spec, ["data.workers=2"], Interrupts("trained 1/2"))
     assert summary_of(only_run())["status"] == "interrupted"
     assert multiprocessing.active_children() == []
+
+
+def test_a_gradient_whose_norm_is_not_finite_is_located(spec, monkeypatch):
+    monkeypatch.setattr(Updater, "squared_norm", lambda _: torch.tensor(float("nan")))
+    with pytest.raises(RunFailed, match=r"^stage \d \(.*\), update 1: the norm of the gradient is nan"):
+        run(spec, ["optimizer.clip.limit=1"], Listener())
+    assert summary_of(only_run())["status"] == "failed"
