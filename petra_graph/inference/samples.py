@@ -16,7 +16,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, RunFailed, SpecError
 from petra_graph.planning.checked_spec import ConfiguredPlugin
 from petra_graph.registry.contracts import DataFacts, DataSetDeclaration
 from petra_graph.registry.trust import resolve_location, run_plugin_code
@@ -55,7 +55,7 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     for file in files:
         try:
             found.append(_read(file, data, facts))
-        except SpecError as error:
+        except (SpecError, RunFailed) as error:
             problems += error.problems
         except (OSError, ValueError, SyntaxError, MemoryError) as error:
             problems.append(Problem(message=f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"))
@@ -86,16 +86,16 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
     assert isinstance(declaration, DataSetDeclaration)
     if not path.is_file():
         raise SpecError(f"there is no file {file}", "give images, arrays (.npy), or what the data set reads")
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as opened:
+            array = np.lib.format.read_array(opened, allow_pickle=False)
+        return Samples(name=file, values=_array(array, file, facts))
     if declaration.read is not None:
         read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
         values = run_plugin_code(lambda: read(data.options, path), f"{data.plugin} cannot read {file}")
         return Samples(name=file, values=_checked(values, file, facts))
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return _image(path, file, facts)
-    if path.suffix.lower() == ".npy":
-        with path.open("rb") as opened:
-            array = np.lib.format.read_array(opened, allow_pickle=False)
-        return Samples(name=file, values=_array(array, file, facts))
     raise SpecError(
         f"{file} is neither an image nor an array (.npy), and {data.plugin} does not say how it is read",
         "its declaration may name a function with `read`",

@@ -202,7 +202,7 @@ class DataSetDeclaration(Declaration):
     """A torch-free function of the options alone; it opens no file."""
     read: str | None = None
     """The location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a file
-    becomes samples, where it is neither an image nor an array; None: images and arrays alone."""
+    becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it."""
 
 
 class Split(Protocol):

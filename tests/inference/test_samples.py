@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import attrs
 import numpy as np
 import pytest
@@ -10,6 +12,10 @@ from PIL import Image
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import read_samples
+from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.registry.building import build_plugin, read_options
+from petra_graph.registry.contracts import DATASETS
+from petra_graph.registry.registry import discover
 
 PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)
 READER = """\
@@ -79,6 +85,27 @@ def test_all_files_that_cannot_be_read_are_named(read, tmp_path):
     assert nowhere.startswith("there is no file nowhere.png")
     assert notes.startswith('notes.txt is neither an image nor an array (.npy), and data set "random"')
     assert long.startswith("long.png has 1000 x 2 pixels")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("image-folder", {"size": 20}), ("imagenet", {"size": 20, "resize": 26, "classes": 2})],
+)
+def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
+    generator = np.random.default_rng(0)
+    for split, label in product(("train", "val", "test"), ("one", "two")):
+        (here / "images" / split / label).mkdir(parents=True)
+        pixels = generator.integers(0, 256, (37, 53, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(here / "images" / split / label / "a.png")
+    plugin = discover().resolve(DATASETS, name)
+    chosen, problems = read_options(plugin, {"root": "images", **options}, ())
+    assert problems == ()
+    data = build_plugin(plugin, chosen)
+    expected, _ = data.test.fetch(np.arange(2), seed=0, epoch=0)
+    split = "val" if name == "imagenet" else "test"
+    files = [f"images/{split}/{label}/a.png" for label in ("one", "two")]
+    found = read_samples(files, ConfiguredPlugin(plugin=plugin, options=chosen), data.facts)
+    assert torch.equal(torch.cat([one.values for one in found]), expected)
 
 
 def test_a_data_set_may_read_its_own_files(opened, write, here, monkeypatch):

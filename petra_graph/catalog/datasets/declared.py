@@ -255,6 +255,7 @@ IMAGENET = DataSetDeclaration(
     summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
     options=ImageNetOptions,
     build=f"{_HERE}.folder_sets:imagenet",
+    read=f"{_HERE}.folder_sets:read_image",
     facts=_Images(channels=3),
 )
 IMAGENET32 = DataSetDeclaration(
@@ -267,6 +268,7 @@ IMAGE_FOLDER = DataSetDeclaration(
     summary="Any images in folders, a folder a class, brought to one size.",
     options=ImageFolderOptions,
     build=f"{_HERE}.folder_sets:image_folder",
+    read=f"{_HERE}.folder_sets:read_image",
     facts=_Images(channels=3),
 )
 DIGITS = DataSetDeclaration(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import exp, log, sqrt
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from torchvision.transforms.v2.functional import resized_crop
 
 from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.files import expanded
-from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, scan_splits
+from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, fitted, open_rgb, scan_splits
 from petra_graph.catalog.datasets.splits import (
     ImageSplit,
     LabelledSplit,
@@ -67,6 +68,16 @@ def _store(folders: ClassFolders, options: ImageFolderOptions) -> PixelStore:
         return files[np.arange(len(folders.files))]
     except RunFailed as error:  # No run has begun.
         raise SpecError(error.problems) from error
+
+
+def read_image(options: ImageFolderOptions | ImageNetOptions, path: Path) -> torch.Tensor:
+    """Read one file as the test split reads it: uint8 [3, size, size].
+
+    Raises:
+        RunFailed: it cannot be decoded.
+    """
+    shorter = options.resize if isinstance(options, ImageNetOptions) else None
+    return as_images(fitted(open_rgb(str(path)), options.size, shorter=shorter)[np.newaxis].copy())[0]
 
 
 _SAMPLE = 2
