@@ -64,7 +64,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": list(nodes)}}
-    loaded = load_values(_named(tables))
+    loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
     return loaded.spec
@@ -277,13 +277,9 @@ class Run:
     @property
     def summary(self) -> Mapping[str, Any]:
         """How the run ended: its status, its latest means, its throughput; empty while it goes on."""
-        import json
+        from petra_graph.record.recorded_run import read_json
 
-        try:
-            found: Mapping[str, Any] = json.loads((self.directory / "summary.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        return found
+        return read_json(self.directory / "summary.json", dict) or {}
 
     @property
     def status(self) -> str:
@@ -335,28 +331,6 @@ class Run:
         from petra_graph.report.figures import run_table
 
         return run_table(self.summary) if self.summary else f"<p>{html.escape(repr(self))}</p>"
-
-
-def _named(value: Any) -> Any:
-    """Return values as TOML has them: classes by their names, without what is None."""
-    if isinstance(value, type):
-        return _location(value)
-    if isinstance(value, Mapping):
-        return {key: _named(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple):
-        return [_named(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-def _location(cls: type) -> str:
-    from petra_graph.errors import SpecError
-
-    if "<locals>" in cls.__qualname__:
-        raise SpecError(
-            f"{cls.__qualname__} is defined within a function, where a run cannot find it again",
-            "define the class at the top level of a module or notebook",
-        )
-    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _given(spec: Spec | str | Path | None) -> Spec | str:

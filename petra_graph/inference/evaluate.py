@@ -15,7 +15,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.registry.building import build_plugin
-from petra_graph.registry.contracts import DataSet
+from petra_graph.registry.contracts import DataSet, Loss
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.training.data_loading import MicroBatches
 from petra_graph.training.meters import Meters
@@ -65,12 +65,14 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     torch.set_num_threads(spec.run.threads)
     with on(network, device), closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
-            target = targets.to(device)
-            output = network(samples.to(device))
-            value = run_plugin_code(lambda: loss(output, target), "the loss cannot be computed")  # noqa: B023  called at once
-            metrics = run_plugin_code(lambda: loss.metrics(output, target), "the loss has no metrics")  # noqa: B023
-            meters.add(HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(targets)))
+            meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
     return Evaluation(samples=meters.samples, means=meters.means(), weights=source, split=split)
+
+
+def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
+    value = run_plugin_code(lambda: loss(output, target), "the loss cannot be computed")
+    metrics = run_plugin_code(lambda: loss.metrics(output, target), "the loss has no metrics")
+    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target))
 
 
 def opened(run: SavedRun) -> DataSet:

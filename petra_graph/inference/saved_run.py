@@ -7,7 +7,6 @@ weights         weights.safetensors; of a run that was killed, its latest checkp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
+from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_folders import LATEST, find_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.contracts import DataFacts
@@ -120,13 +120,13 @@ class SavedRun:
 
 def _folders(directory: Path) -> list[str]:
     """Return where modules of the run's own blocks may lie: the folder of its specification."""
-    folder = _read(directory / "env.json").get("folder")
+    folder = (read_json(directory / "env.json", dict) or {}).get("folder")
     return [folder] if isinstance(folder, str) else []
 
 
 def _facts(directory: Path, declared: DataFacts) -> DataFacts:
     """Return the facts of the data that the run was trained on; those declared, where it wrote none."""
-    stored = _read(directory / "data.json")
+    stored: Mapping[str, Any] = read_json(directory / "data.json", dict) or {}
     try:
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
@@ -134,18 +134,3 @@ def _facts(directory: Path, declared: DataFacts) -> DataFacts:
         return attrs.evolve(declared, **values)
     except TypeError:
         raise SpecError(f"{directory / 'data.json'} has other keys than this version: {', '.join(stored)}") from None
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    """Return a file of the run; nothing where it is not there.
-
-    Raises:
-        SpecError: it is damaged.
-    """
-    try:
-        found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{file} cannot be read: {error}") from None
-    return found

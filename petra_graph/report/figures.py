@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from petra_graph.errors import SpecError
 from petra_graph.program.plan_document import Document
-from petra_graph.record.metrics import read_events
+from petra_graph.record.recorded_run import read_run
 from petra_graph.report.progress import numbers
 
 if TYPE_CHECKING:
@@ -47,12 +47,10 @@ def run_figure(directory: Path) -> matplotlib.figure.Figure:
         SpecError: matplotlib is not installed.
     """
     figure, (left, right) = _figure()
-    events = list(read_events(directory))
+    metrics = read_run(directory).metrics
     for axes, quantity, factor, unit in ((left, "loss", 1, "loss"), (right, "top1", 100, "correct (%)")):
         for split, colour, line in (("train", _BLUE, "--"), ("test", _RED, "-")):
-            points = [
-                (event["epoch"], factor * event["value"]) for event in events if event["name"] == f"{split}/{quantity}"
-            ]
+            points = [(point.epoch, factor * point.value) for point in metrics.get(f"{split}/{quantity}", ())]
             if points:
                 axes.plot(*zip(*points, strict=True), line, color=colour, label=split, marker="o", markersize=3)
         axes.set(xlabel="epoch", ylabel=unit)

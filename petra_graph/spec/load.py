@@ -16,6 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, Where, shown
+from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import FORMAT, format_problem
 from petra_graph.spec.merge import Layers, merge, source_layers
 from petra_graph.spec.model import Spec
@@ -77,15 +78,15 @@ def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
 
 
 def load_values(values: Mapping[str, Any]) -> LoadedSpec:
-    """Load a specification from a mapping with the keys and values that a TOML file has.
+    """Load a specification from a mapping with the keys and values of a TOML file, in which a class may stand for its name.
 
     Raises:
-        SpecError: a value is none that TOML has.
+        SpecError: a value is none that TOML has, or a class cannot be found again by its name.
     """
     import tomli_w
 
     try:
-        text = tomli_w.dumps(values)
+        text = tomli_w.dumps(named(values))
     except TypeError as error:
         raise SpecError(f"{IN_CODE}: {error}", "values are texts, numbers, booleans, lists and mappings") from None
     return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")

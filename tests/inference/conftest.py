@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from contextlib import chdir
 
 import pytest
 
@@ -17,12 +16,8 @@ def trained(tmp_path_factory):
     """The directory of a run: convolutions with running statistics, an input that is not quadratic, an epoch of noise."""
     folder = tmp_path_factory.mktemp("inference")
     (folder / "net.toml").write_text(NETWORK)
-    here = Path.cwd()
-    os.chdir(folder)
-    try:
+    with chdir(folder):
         assert main(["run", "net.toml"]) == 0
-    finally:
-        os.chdir(here)
     return only_run(folder / "runs")
 
 

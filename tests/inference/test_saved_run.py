@@ -86,7 +86,7 @@ def test_facts_are_those_of_the_opened_data(copy):
     (copy / "data.json").write_text(json.dumps(facts))
     assert SavedRun.open(copy).facts.class_names == tuple(facts["class_names"])
     (copy / "data.json").write_text("{")
-    with pytest.raises(SpecError, match=r"data\.json cannot be read"):
+    with pytest.raises(SpecError, match=r"data\.json is damaged"):
         SavedRun.open(copy)
 
 
