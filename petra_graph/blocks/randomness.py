@@ -1,7 +1,8 @@
 """Random numbers that follow from a key, so that a recomputation draws those of the forward.
 
-While a node runs, its device's generator is seeded with hash(seed, node, micro-batch, replica), and restored
-afterwards. No state is stored between forward and backward, and neither the partition nor the runtime matters.
+While a node runs, its device's generator and the CPU's are seeded with hash(seed, node, micro-batch, replica), and restored
+afterwards: a block on a GPU may draw on the CPU, as drop-path and code that samples an index do. No state is stored between
+forward and backward, and neither the partition nor the runtime matters.
 
 Decision: the key in force is a context variable, because a block author's residual function calls plain `dropout` and
 must not have to pass anything along.
@@ -21,7 +22,12 @@ from attrs import frozen
 @frozen
 class _Scope:
     key: int
-    generator: torch.Generator
+    generators: tuple[torch.Generator, ...]
+
+    def seed(self) -> None:
+        """Let all generators start from the key."""
+        for generator in self.generators:
+            generator.manual_seed(self.key)
 
 
 _scope: ContextVar[_Scope | None] = ContextVar("petra_graph_random_scope", default=None)
@@ -33,28 +39,28 @@ def random_key(*parts: object) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def generator_of(device: torch.device) -> torch.Generator | None:
-    """Return the generator that random functions on `device` draw from; None on the meta device, which draws none."""
-    if device.type == "cpu":
-        return torch.default_generator
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return torch.cuda.default_generators[index]
-    return None
+def generators_of(device: torch.device) -> tuple[torch.Generator, ...]:
+    """Return the generators that code of a node on `device` may draw from; none on the meta device, which draws nothing."""
+    if device.type == "meta":
+        return ()
+    if device.type != "cuda":
+        return (torch.default_generator,)
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.default_generator, torch.cuda.default_generators[index]
 
 
 def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
-    """Return a context with `device`'s generator seeded by `key`; afterwards the generator has its former state."""
-    generator = generator_of(device)
-    return nullcontext() if generator is None else _seeded(_Scope(key, generator))
+    """Return a context with the generators of `device` seeded by `key`; afterwards they have their former states."""
+    generators = generators_of(device)
+    return _seeded(_Scope(key, generators)) if generators else nullcontext()
 
 
 def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
     scope = _scope.get()
     if scope is not None:
-        scope.generator.manual_seed(scope.key)
+        scope.seed()
 
 
 def rng_scope(name: str) -> AbstractContextManager[None]:
@@ -63,16 +69,17 @@ def rng_scope(name: str) -> AbstractContextManager[None]:
     Outside a training step (a block used as a plain module) the context changes nothing.
     """
     scope = _scope.get()
-    return nullcontext() if scope is None else _seeded(_Scope(random_key(scope.key, name), scope.generator))
+    return nullcontext() if scope is None else _seeded(_Scope(random_key(scope.key, name), scope.generators))
 
 
 @contextmanager
 def _seeded(scope: _Scope) -> Iterator[None]:
-    state = scope.generator.get_state()
+    states = [generator.get_state() for generator in scope.generators]
     token = _scope.set(scope)
-    scope.generator.manual_seed(scope.key)
+    scope.seed()
     try:
         yield
     finally:
         _scope.reset(token)
-        scope.generator.set_state(state)
+        for generator, state in zip(scope.generators, states, strict=True):
+            generator.set_state(state)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.blocks import reseed, rng_scope
-from petra_graph.blocks.randomness import fork_rng, generator_of, random_key
+from petra_graph.blocks.randomness import fork_rng, generators_of, random_key
 
 CPU = torch.device("cpu")
 
@@ -87,8 +87,35 @@ def test_without_a_key_nothing_changes():
 
 
 def test_the_meta_device_draws_nothing():
-    assert generator_of(torch.device("meta")) is None
+    assert generators_of(torch.device("meta")) == ()
     before = torch.get_rng_state()
     with fork_rng(7, torch.device("meta")):
         reseed()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_on_a_gpu_the_cpus_generator_follows_the_key_too(monkeypatch):
+    """A drop-path that draws on the CPU under a CUDA stage differed between forward and reconstruction, silently."""
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(torch.cuda, "default_generators", [torch.Generator(), torch.Generator()])
+    device = torch.device("cuda:1")
+    before = [generator.get_state() for generator in generators_of(device)]
+    assert len(before) == 2
+
+    def drawn() -> list[torch.Tensor]:
+        found = [torch.rand(3), torch.rand(3, generator=torch.cuda.default_generators[1])]
+        with rng_scope("f"):
+            found += [torch.rand(3), torch.rand(3, generator=torch.cuda.default_generators[1])]
+        return found
+
+    with fork_rng(7, device):
+        first = drawn()
+        reseed()
+        again = drawn()
+    torch.rand(5)
+    with fork_rng(7, device):
+        anew = drawn()
+    for one in (again, anew):
+        assert all(map(torch.equal, one, first))
+    after = [generator.get_state() for generator in generators_of(device)]
+    assert torch.equal(after[1], before[1])
