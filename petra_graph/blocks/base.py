@@ -37,8 +37,8 @@ def backpropagate(
     """Differentiate `outputs`, weighted by `gradients`, with respect to the leaves `inputs` and all parameters.
 
     Returns:
-        The gradient of each input that is floating point, zeros where nothing depends on it; for others an empty
-        tensor, which has no meaning and is never read.
+        The gradient of each input that asks for one, zeros where nothing depends on it; for others an empty tensor,
+        which has no meaning and is never read.
     """
     reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
     if reached:
@@ -56,7 +56,7 @@ def _without_autocast(device_type: str) -> AbstractContextManager[object]:
 
 
 def _gradient(stream: Tensor) -> Tensor:
-    if not stream.is_floating_point():
+    if not stream.requires_grad:
         return stream.new_empty(0)
     gradient = stream.grad
     return torch.zeros_like(stream) if gradient is None else gradient

@@ -6,16 +6,17 @@ This module alone fixes them, so that a forward and its recomputation agree in e
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from attrs import frozen
+from attrs import field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.coupling import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
+from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import PrecisionSpec
@@ -52,6 +53,8 @@ class NumericsContext:
     seed: int
     replica: int = 0
     normalisation: Normalisation | None = None
+    first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
+    """Observes the stage's nodes; the default observes nothing."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -59,11 +62,19 @@ class NumericsContext:
         return STREAM_DTYPE[self.precision.compute]
 
     @contextmanager
-    def node(self, name: str, micro_batch: int) -> Iterator[None]:
-        """Set the random key and the arithmetic of node `name` on a training micro-batch."""
-        key = random_key(self.seed, name, micro_batch, self.replica)
-        with fork_rng(key, self.device), self.arithmetic():
+    def node(self, name: str, micro_batch: int | None) -> Iterator[None]:
+        """Set the random key and the arithmetic of node `name` on a training micro-batch; None: in an evaluation."""
+        with self.draws(name, micro_batch), self.arithmetic(), self.first_passes.drawing(name):
             yield
+
+    def draws(self, name: str, micro_batch: int | None) -> AbstractContextManager[None]:
+        """Return a context with the random key of node `name`, or of another part of a stage.
+
+        All evaluation batches have one key, so that neither their number nor their size moves a generator.
+        """
+        return fork_rng(
+            random_key(self.seed, name, "evaluation" if micro_batch is None else micro_batch, self.replica), self.device
+        )
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:

@@ -68,23 +68,31 @@ class SegmentRunner(ABC):
         """Evaluate the modules in the mode that they are in.
 
         Args:
-            micro_batch: whose random numbers are drawn; None in an evaluation, which draws none.
+            micro_batch: whose random numbers are drawn; None in an evaluation.
             streams: the inputs.
             parameters: to use in place of the modules' own.
         """
         if self.reads_samples:
             streams = (self.numerics.prepare(streams[0]),)
         for name, module in self.modules.items():
-            with self.numerics.arithmetic() if micro_batch is None else self.numerics.node(name, micro_batch):
+            with self.numerics.node(name, micro_batch):
                 streams = (
                     module(*streams) if parameters is None else functional_call(module, dict(parameters[name]), streams)
                 )
             streams = self.numerics.finalize(name, module, streams)
         return streams
 
+    def leaves(self, inputs: Streams) -> Streams:
+        """Cut inputs from their graphs; those from other nodes get a gradient, and samples of the data set none."""
+        return tuple(stream.detach() if self.reads_samples else leaf(stream) for stream in inputs)
+
     def run_without_graph(self, micro_batch: int, inputs: Streams) -> Streams:
         """Evaluate the modules in training mode, without a graph or a change of running statistics."""
-        with torch.no_grad(), frozen_statistics(*self.modules.values()):
+        with (
+            torch.no_grad(),
+            frozen_statistics(*self.modules.values()),
+            self.numerics.first_passes.frozen(self.modules),
+        ):
             return self.run(micro_batch, inputs)
 
     def differentiate(
@@ -113,7 +121,7 @@ class BodyRunner(SegmentRunner):
         self, micro_batch: int, inputs: Streams, gradients: Streams, parameters: Parameters | None
     ) -> Reversed:
         """Run the modules again from their inputs, and differentiate."""
-        leaves = tuple(map(leaf, inputs))
+        leaves = self.leaves(inputs)
         outputs = self.run(micro_batch, leaves, parameters)
         return Reversed(inputs, self.differentiate(outputs, gradients, leaves, parameters))
 
@@ -143,7 +151,8 @@ class Reconstruct(BodyRunner):
     def invert(self, micro_batch: int, outputs: Streams) -> Streams:
         """Reconstruct the input alone, without a graph."""
         name, module = self._reversible()
-        with torch.no_grad(), frozen_statistics(module), self.numerics.node(name, micro_batch):
+        frozen = self.numerics.first_passes.frozen(self.modules)
+        with torch.no_grad(), frozen_statistics(module), frozen, self.numerics.node(name, micro_batch):
             return self.numerics.canonicalize(module.inverse(*outputs))
 
     def _reversible(self) -> tuple[str, Reversible]:
@@ -197,7 +206,7 @@ class StashGraph(BodyRunner):
     def _graph(self, micro_batch: int, inputs: Streams) -> _Graph:
         versions = self.versions
         parameters = None if versions is None else parameter_leaves(versions.copy_for(micro_batch), self.modules)
-        leaves = tuple(map(leaf, inputs))
+        leaves = self.leaves(inputs)
         return _Graph(leaves, self.run(micro_batch, leaves, parameters), parameters)
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -248,9 +257,9 @@ class HeadRunner(SegmentRunner):
 
     def forward_backward(self, micro_batch: int, inputs: Streams, target: Tensor) -> HeadResult:
         """Run forward and loss, and differentiate both."""
-        leaves = tuple(map(leaf, inputs))
+        leaves = self.leaves(inputs)
         (output,) = self.run(micro_batch, leaves)
-        loss = self.loss(output, target)
+        loss = self.compare(micro_batch, output, target)
         gradients = self.differentiate([loss], (torch.ones_like(loss),), leaves)
         self.pending.put(micro_batch, Reversed(inputs, gradients))
         return self._result(micro_batch, output.detach(), loss.detach(), target)
@@ -262,8 +271,14 @@ class HeadRunner(SegmentRunner):
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
         (output,) = self.run(None, inputs)
-        result = self._result(-1, output, self.loss(output, target), target)
+        result = self._result(-1, output, self.compare(None, output, target), target)
         return evolve(result, evaluated=Evaluated(outputs=output, targets=target))
+
+    def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Tensor:
+        """Return the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
+        name = f"the loss behind {next(iter(self.modules))}"
+        with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name):
+            return self.loss(output, target)
 
     def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
         with torch.no_grad():

@@ -213,7 +213,7 @@ class StageExecutor:
                 outputs = runner.run(micro_batch, _take(segment, received), parameters)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
-                    loss = runner.loss(outputs[0], target)
+                    loss = runner.compare(micro_batch, outputs[0], target)
                 else:
                     self._hand_on(segment, outputs, received, sent, "as-streams")
         return Replayed(sent=sent, loss=loss)

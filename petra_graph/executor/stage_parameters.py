@@ -65,9 +65,18 @@ def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
     }
 
 
-def parameter_leaves(parameters: Parameters, names: Iterable[str]) -> Parameters:
-    """Return leaves over the same memory for one micro-batch's backward, for the nodes in `names`."""
-    return {name: {key: tensor.detach().requires_grad_() for key, tensor in parameters[name].items()} for name in names}
+def parameter_leaves(parameters: Parameters, modules: Mapping[str, nn.Module]) -> Parameters:
+    """Return leaves over the same memory for one micro-batch's backward, for the nodes in `modules`.
+
+    Those of frozen parameters, which may be integers, ask for no gradient.
+    """
+    return {
+        name: {
+            key: parameters[name][key].detach().requires_grad_(own.requires_grad)
+            for key, own in module.named_parameters()
+        }
+        for name, module in modules.items()
+    }
 
 
 @torch.no_grad()
@@ -76,7 +85,7 @@ def accumulate_grad(parameters: Parameters, modules: Mapping[str, nn.Module]) ->
     for name, of_node in parameters.items():
         live = dict(modules[name].named_parameters())
         for key, tensor in of_node.items():
-            if tensor.grad is not None and live[key].requires_grad:
+            if tensor.grad is not None:
                 if (record := _record.get()) is not None:
                     _add(record, live[key], tensor.grad)
                 grad = live[key].grad

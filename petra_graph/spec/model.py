@@ -259,6 +259,11 @@ class RunSpec:
         False,
         "every epoch has the micro-batches of the first one, and an evaluation reads their samples, not the test data",
     )
+    self_check: bool = key(
+        True,
+        "observe the first passes of every block for random numbers that no seed fixes, and for state that its recomputation "
+        "would advance once more; no result depends on it",
+    )
     directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(
         300.0,

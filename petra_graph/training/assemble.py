@@ -10,6 +10,7 @@ from attrs import frozen
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, parameter_groups
@@ -59,6 +60,7 @@ def executors(
             seed=spec.run.seed,
             replica=replica,
             normalisation=Normalisation.of(facts),
+            first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
         updater = training.updater(modules, spec.optimizer.clip)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from petra_graph.blocks import Head, NoOptions
+from petra_graph.blocks import Buffered, Head, NoOptions
 from petra_graph.catalog.losses.declared import CROSS_ENTROPY
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
+from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
+from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import LOSSES
 from petra_graph.registry.registry import Plugin
@@ -222,3 +226,57 @@ def test_both_passes_draw_the_same_dropout(name):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     other_key = runner.forward(4, inputs)
     assert not torch.equal(other_key[0], outputs[0])
+
+
+# --- parameters and samples without a gradient ------------------------------------------------------------------------
+
+
+class PartlyFrozen(Buffered):
+    """A linear layer beside a frozen one, and an integer parameter, as quantised layers have."""
+
+    def __init__(self) -> None:
+        super().__init__(((6,),), NoOptions())
+        self.trained, self.frozen = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.levels = nn.Parameter(torch.tensor([2]), requires_grad=False)
+
+    def forward(self, x):
+        return (self.frozen(self.trained(x)) * self.levels,)
+
+
+@pytest.mark.parametrize("runner_type", [Recompute, StashGraph])
+def test_a_stored_version_asks_for_no_gradient_of_what_is_frozen(runner_type):
+    """`backward = "stored"` crashed on integer parameters, and computed gradients of frozen ones for nothing."""
+    numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
+    modules = {"mine": PartlyFrozen().double()}
+    versions = WeightVersions(partial(copied_parameters, modules))
+    runner = runner_type(modules, numerics, reads_samples=False, versions=versions)
+    (x,), (gradient,) = streams(4, 6, count=1), streams(4, 6, count=1)
+    versions.begin(0)
+    runner.forward(0, (x,))
+    versions.before_step()
+    expected = torch.autograd.grad(modules["mine"](x)[0], modules["mine"].trained.weight, gradient)[0]
+    leaves = parameter_leaves(versions.copy_for(0), modules)["mine"]
+    assert {name for name, tensor in leaves.items() if tensor.requires_grad} == {"trained.weight", "trained.bias"}
+    with torch.no_grad():
+        modules["mine"].trained.weight.zero_()  # the update, which the stored version does not see
+    runner.backward(0, None, (gradient,))
+    torch.testing.assert_close(modules["mine"].trained.weight.grad, expected, rtol=1e-12, atol=1e-12)
+    assert all(one.grad is None for one in (modules["mine"].frozen.weight, modules["mine"].levels))
+
+
+@pytest.mark.parametrize("runner_type", [Recompute, StashGraph])
+def test_samples_get_no_gradient(runner_type):
+    """The stem of a network on float samples computed a gradient that nothing reads: as much as its forward."""
+    found = {}
+    for reads_samples in (False, True):
+        built = runner_of(REVNET, "stem", (3, 6, 6))
+        numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
+        runner = runner_type(built.modules, numerics, reads_samples=reads_samples)
+        outputs = runner.forward(0, streams(4, 3, 6, 6, count=1))
+        with FlopCounterMode(display=False) as counter:
+            found[reads_samples] = runner.backward(0, None, tuple(map(torch.ones_like, outputs))).gradients
+        found[reads_samples, "flops"] = counter.get_total_flops()
+        found[reads_samples, "weights"] = [parameter.grad for parameter in built.modules["stem"].parameters()]
+    assert [stream.numel() for stream in found[True]] == [0]
+    assert found[True, "flops"] < found[False, "flops"]
+    assert all(map(torch.equal, found[True, "weights"], found[False, "weights"]))

@@ -215,7 +215,7 @@ a.toml:27:16: accumulation in [method] must be at least 1 (got 0)
     accumulation = 0
 --set run.sed=3: unknown key "sed" in [run]
     help: did you mean 'seed'? allowed: directory, epochs, evaluate_every, evaluation_batches, log_every, \
-micro_batches, overfit, scheduling, seed, threads, transport, watchdog
+micro_batches, overfit, scheduling, seed, self_check, threads, transport, watchdog
 5 problems
 """,
     )

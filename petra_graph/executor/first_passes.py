@@ -1,0 +1,105 @@
+"""The first passes of every node, observed for what would make a recomputation differ from its forward.
+
+    random numbers of Python's `random` or of numpy's global generator    no key fixes them: each pass draws others
+    a buffer, a parameter or a number of a module that changes            both passes would change it, where running
+    in a pass whose statistics are frozen                                 statistics change once a micro-batch
+
+Neither raises an error by itself, and both spoil gradients silently, so the first passes look for them. Later passes are not
+observed, and cost nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import define, field
+from torch import nn
+
+from petra_graph.errors import RunFailed
+
+PASSES = 2
+"""Passes of each node that are observed."""
+_DRAW = "draw from torch's generators, which have a seed of their own for every node and micro-batch"
+_FROZEN = (
+    "a forward and its recomputation would both change it: give the module that holds it the attribute `track_running_stats`, "
+    "and change it only while that is true; if it decides no output, run.self_check = false"
+)
+
+
+@define(eq=False)
+class FirstPasses:
+    """Observes the first passes of the nodes of one stage."""
+
+    passes: int = PASSES
+    """Of each node; 0: none is observed (`run.self_check = false`)."""
+    _drawing: Counter[str] = field(factory=Counter, init=False)
+    """Passes that were observed for their random numbers, by node."""
+    _drew: dict[str, Counter[str]] = field(factory=lambda: defaultdict(Counter), init=False)
+    """Passes in which a generator moved, by generator, then by node."""
+    _frozen: Counter[str] = field(factory=Counter, init=False)
+    """Passes that were observed for what they change, by node."""
+
+    @contextmanager
+    def drawing(self, name: str) -> Iterator[None]:
+        """Observe the random numbers of a pass of node `name`.
+
+        Raises:
+            RunFailed: a generator without a key has moved in every pass: other threads may draw from it now and then.
+        """
+        if self._drawing[name] >= self.passes:
+            yield
+            return
+        before = _generators()
+        yield
+        self._drawing[name] += 1
+        for source, state in _generators().items():
+            self._drew[source][name] += state != before.get(source, state)
+            if self._drew[source][name] >= PASSES:
+                raise RunFailed(f'node "{name}" draws random numbers from {source}', hint=_DRAW)
+
+    @contextmanager
+    def frozen(self, modules: Mapping[str, nn.Module]) -> Iterator[None]:
+        """Observe a pass of nodes, by name, whose statistics are frozen.
+
+        Raises:
+            RunFailed: a module has changed.
+        """
+        observed = {name: module for name, module in modules.items() if self._frozen[name] < self.passes}
+        before = {name: _state(module) for name, module in observed.items()}
+        yield
+        for name, module in observed.items():
+            self._frozen[name] += 1
+            after = _state(module)
+            changed = [key for key in before[name].keys() | after.keys() if before[name].get(key) != after.get(key)]
+            if changed:
+                named = ", ".join(f'"{key}"' for key in sorted(changed))
+                message = f'node "{name}" changes {named} in a forward whose running statistics are frozen'
+                raise RunFailed(message, hint=_FROZEN)
+
+
+def _generators() -> dict[str, Any]:
+    """Return the states of the generators that have no key."""
+    states: dict[str, Any] = {"Python's `random`": random.getstate()}
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states["numpy's global generator"] = (kind, keys.tobytes(), *rest)
+    return states
+
+
+def _state(module: nn.Module) -> dict[str, Any]:
+    """Return what tells whether a module's tensors and numbers are as before: an in-place change moves a tensor's version."""
+    state: dict[str, Any] = {}
+    for prefix, part in module.named_modules():
+        dot = "." if prefix else ""
+        for held in (part._parameters, part._buffers):  # noqa: SLF001  named_parameters would leave out shared ones
+            for key, tensor in held.items():
+                version = None if tensor is None else tensor._version  # noqa: SLF001  torch has no public name for it
+                state[f"{prefix}{dot}{key}"] = id(tensor), version
+        numbers = {key: value for key, value in vars(part).items() if type(value) in (int, float)}
+        state |= {f"{prefix}{dot}{key}": value for key, value in numbers.items()}
+    return state
