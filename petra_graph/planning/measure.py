@@ -18,6 +18,7 @@ from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.shapes import NodeShapes, measure_shapes
+from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
@@ -97,11 +98,13 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     """Measure the shapes of every node.
 
     Raises:
-        SpecError: a block refuses its input, or a grid does not make a reversible node exact.
+        SpecError: a block refuses its input, two nodes share a parameter, or a grid does not make a reversible node exact.
         PluginError: a block's code cannot be imported.
     """
     facts, graph = checked.facts, checked.graph
     shapes = measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32)
+    if shared := list(shared_parameter_problems(graph, shapes)):
+        raise SpecError(shared)
     network = MeasuredNetwork(
         spec=checked.spec,
         graph=graph,

@@ -35,9 +35,9 @@ def refused():
 
 @pytest.fixture
 def made(monkeypatch):
-    """A graph stem, mine, head with a block class of the test's own in the middle."""
+    """A graph stem, mine, head with a block class of the test's own in one or several nodes in the middle."""
 
-    def graph_with(block: type, kind: str | None = None):
+    def graph_with(block: type, kind: str | None = None, nodes: tuple[str, ...] = ("mine",)):
         module = ModuleType("blocks_of_this_test")
         module.Mine = block
         monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -46,9 +46,16 @@ def made(monkeypatch):
         )
         plugin = Plugin(group=BLOCKS, name="mine", distribution="mine", declaration=declaration)
         tables = node_inputs((STEM, HEAD))
-        spec = NodeSpec(name="mine", block="mine", kind=kind)
-        mine = NodeInput(spec=spec, plugin=plugin, options=NoOptions(), path=("graph", "node", 1))
-        graph, problems = build_graph([tables[0], mine, tables[1]])
+        mine = [
+            NodeInput(
+                spec=NodeSpec(name=name, block="mine", kind=kind),
+                plugin=plugin,
+                options=NoOptions(),
+                path=("graph", "node", index),
+            )
+            for index, name in enumerate(nodes, start=1)
+        ]
+        graph, problems = build_graph([tables[0], *mine, tables[1]])
         assert not problems
         return graph
 
