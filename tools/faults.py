@@ -376,7 +376,6 @@ def a_join(dice: random.Random, processes: int) -> Outcome:
             wrong = kind == "port" and rank == processes - 1
             variables = {
                 "RANK": "0" if kind == "twice" and rank == processes - 1 else str(rank),
-                "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(processes),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port + wrong),
@@ -397,7 +396,6 @@ def a_client(dice: random.Random, processes: int) -> Outcome:
             for rank in range(processes):
                 run.start(
                     RANK=str(rank),
-                    LOCAL_RANK=str(rank),
                     WORLD_SIZE=str(processes),
                     MASTER_ADDR="127.0.0.1",
                     MASTER_PORT=str(port),

@@ -116,7 +116,6 @@ def _rank(job: dict[str, Any], rank: int, size: int, port: int, folder: str) -> 
     if size > 1:
         os.environ.update(
             RANK=str(rank),
-            LOCAL_RANK=str(rank),
             WORLD_SIZE=str(size),
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),

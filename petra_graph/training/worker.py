@@ -16,10 +16,11 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, RunFailed, SpecError
+from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
+from petra_graph.runtime.control.gpus import gpu_of, visible_gpus
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import started
@@ -170,11 +171,11 @@ class Worker(Peers):
 
     def scheduler(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others; all processes connect at the same time."""
-        own = [
-            attrs.evolve(program, device=self._device(program.device))
-            for program, rank in zip(prepared.programs, self.ranks, strict=True)
-            if rank == self.world.rank
-        ]
+        pairs = zip(prepared.programs, self.ranks, strict=True)
+        own = [program for program, rank in pairs if rank == self.world.rank]
+        if any(program.device.startswith("cuda") for program in prepared.programs):
+            gpu = self._choose_gpu()
+            own = [attrs.evolve(program, device=gpu) for program in own]
         executors = self.failures.executors = prepared.executors(own)
         self.world.connect()
         channels = open_channels(
@@ -264,17 +265,17 @@ class Worker(Peers):
             return "all"
         return "targets" if self._hosts_head else "nothing"
 
-    def _device(self, name: str) -> str:
-        """Return the device of this process, where the name is as if all devices were in one machine."""
-        if not name.startswith("cuda"):
-            return name
-        local, available = self.world.rank_info.local_rank, torch.cuda.device_count()
-        if local >= available:
-            raise SpecError(
-                f"rank {self.world.rank} is process {local + 1} of its machine, which has {available} CUDA devices",
-                hint='start as many processes as devices, or set partition.devices = ["cpu"]',
-            )
-        return f"cuda:{local}"
+    def _choose_gpu(self) -> str:
+        """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time.
+
+        Raises:
+            SpecError: there is none for this process.
+        """
+        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
+        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
+        index = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
+        torch.cuda.set_device(index)
+        return f"cuda:{index}"
 
     def _replicas(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Replicas | None:
         partition = prepared.spec.partition

@@ -111,7 +111,6 @@ def ranks(
         output = Path.cwd() / f"rank{rank}.txt"
         variables = {
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(len(arguments)),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),

@@ -33,7 +33,6 @@ def started(meeting: TCPStore, processes: int, *arguments: str) -> Iterator[Sequ
             [sys.executable, *arguments],
             env=environment(
                 RANK=str(rank),
-                LOCAL_RANK=str(rank),
                 WORLD_SIZE=str(processes),
                 MASTER_ADDR="127.0.0.1",
                 MASTER_PORT=str(meeting.port),

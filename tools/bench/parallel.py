@@ -89,7 +89,6 @@ def main(
                     "OMP_NUM_THREADS": "1",
                     "RANK": str(rank),
                     "WORLD_SIZE": str(RANKS),
-                    "LOCAL_RANK": str(rank),
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(store.port),
                     "TORCHELASTIC_USE_AGENT_STORE": "True",

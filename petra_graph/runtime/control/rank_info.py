@@ -23,7 +23,6 @@ class RankInfo:
 
     rank: int
     size: int
-    local_rank: int
     address: str
     port: int
     hosted: bool
@@ -55,9 +54,8 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
     try:
         size = int(environment["WORLD_SIZE"])
         rank, port = int(environment["RANK"]), int(environment["MASTER_PORT"])
-        local_rank = int(environment.get("LOCAL_RANK", "0"))
     except ValueError as error:
-        raise SpecError(f"RANK, WORLD_SIZE, LOCAL_RANK and MASTER_PORT must be numbers: {error}") from None
+        raise SpecError(f"RANK, WORLD_SIZE and MASTER_PORT must be numbers: {error}") from None
     if not 0 <= rank < size:
         raise SpecError(f"RANK must lie in 0 .. WORLD_SIZE - 1 (got RANK = {rank}, WORLD_SIZE = {size})")
     if not 0 < port < 2**16:
@@ -74,7 +72,6 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
     return RankInfo(
         rank=rank,
         size=size,
-        local_rank=local_rank,
         address=environment["MASTER_ADDR"],
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",

@@ -38,6 +38,7 @@ from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
     StageCursor,
+    current_device,
     evaluation_cursor,
     training_cursor,
     with_error_context,
@@ -232,7 +233,10 @@ class Scheduler:
                 if action is None or self._held_back(cursor, action) or not self._operations.can_begin(cursor, action):
                     continue
                 began = time.perf_counter()
-                with with_error_context(cursor.executor, self._status.works(cursor, action)):
+                with (
+                    with_error_context(cursor.executor, self._status.works(cursor, action)),
+                    current_device(cursor.device),
+                ):
                     perform(cursor, action)
                 operation = "evaluation" if self._status.evaluates else action.verb
                 self.seconds.add(cursor.index, operation, time.perf_counter() - began)
@@ -332,7 +336,8 @@ class Scheduler:
         norm = norms.sum().sqrt()
         for cursor in cursors:
             began = time.perf_counter()
-            cursor.executor.update(norm)
+            with current_device(cursor.device):
+                cursor.executor.update(norm)
             self.seconds.add(cursor.index, "update", time.perf_counter() - began)
             cursor.advance()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from attrs import define
@@ -79,6 +79,11 @@ class ExecutionOrder:
     def advance(self) -> None:
         """Go on to the operation after this one."""
         self._first = next(self._actions, None)
+
+
+def current_device(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which a stage's GPU is torch's current one, on which kernels of other packages are launched."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @contextmanager

@@ -1,0 +1,53 @@
+"""A stage's operations run on its device."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from petra_graph.runtime.scheduler import scheduler
+from petra_graph.runtime.scheduler.stage_cursor import current_device
+from petra_graph.spec.model import ClipSpec
+from tests.support.pipelines import CHAIN, batches, pipeline
+
+
+@pytest.mark.parametrize("clip", [None, ClipSpec(limit=1.0, scope="global")])
+def test_a_stages_device_is_the_current_one_in_all_its_operations(monkeypatch, clip):
+    """`set_device` was never called: kernels that a block launches on torch's current GPU went to cuda:0."""
+    current: list[torch.device] = []
+
+    @contextmanager
+    def entered(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(scheduler, "current_device", entered)
+    built = pipeline(CHAIN, (8,), schedule="sequential", clip=clip)
+    seen = []
+    for executor in built.executors:
+        for operation in ("forward", "backward", "update"):
+            watch(executor, operation, seen, current)
+    built.train(batches((8,), 1))
+    assert len(seen) == 3 * len(built.executors)
+    assert all(seen)
+
+
+def watch(executor, operation: str, seen: list[bool], current: list[torch.device]) -> None:
+    method = getattr(executor, operation)
+
+    def watching(*arguments):
+        seen.append(current == [torch.device("cpu")])
+        return method(*arguments)
+
+    setattr(executor, operation, watching)
+
+
+def test_a_gpu_and_a_processor():
+    gpu = current_device(torch.device("cuda:1"))
+    assert isinstance(gpu, torch.cuda.device)
+    assert gpu.idx == 1
+    with current_device(torch.device("cpu")):
+        pass
