@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.registry.building import build_plugin
 from petra_graph.registry.contracts import DataSet, Loss
 from petra_graph.registry.trust import run_plugin_code
-from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.data_loading import Loaders, MicroBatches
 from petra_graph.training.meters import Meters
 
 
@@ -53,17 +53,20 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     data = opened(run)
     spec, meters = run.spec, Meters()
     loss = build_plugin(run.checked.loss.plugin, run.checked.loss.options)
+    chosen = data.test if split == "test" else data.train
+    loaders = Loaders(spec.data.workers, (chosen,)) if spec.data.workers else None
     batches = MicroBatches(
-        split=data.test if split == "test" else data.train,
+        split=chosen,
         batch=spec.data.evaluation_batch or spec.data.batch,
         seed=spec.run.seed,
         epoch=0,
-        workers=spec.data.workers,
+        loaders=loaders,
         shuffle=False,
         drop_last=False,
     )
     torch.set_num_threads(spec.run.threads)
-    with on(network, device), closing(iter(batches)) as source_of_batches:
+    ended = nullcontext() if loaders is None else closing(loaders)
+    with on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
     return Evaluation(samples=meters.samples, means=meters.means(), weights=source, split=split)

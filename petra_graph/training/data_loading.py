@@ -1,7 +1,8 @@
 """An epoch of a data set as micro-batches.
 
-Decision: the order is drawn whole from (seed, epoch), and a worker is handed the indices of a whole micro-batch. So
-neither the number of workers nor their timing can change what is loaded or in which order.
+Decision: the order is drawn whole from (seed, epoch), and a loader process is handed the indices of a whole micro-batch with
+its split, seed and epoch. So neither the number of loader processes nor their timing can change what is loaded or in which
+order, and the same processes serve all epochs and evaluations of a run.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -46,8 +47,8 @@ class MicroBatches:
     batch: int
     seed: int
     epoch: int
-    workers: int = 0
-    """Loader processes; 0: the calling process loads."""
+    loaders: Loaders | None = field(default=None, eq=False)
+    """Loader processes that know the split; None: the calling process loads."""
     shuffle: bool
     drop_last: bool
     part: Part = "all"
@@ -92,7 +93,7 @@ class MicroBatches:
         return [position * self.whole + self.replica * self.batch for position in range(len(self))]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        """Load one micro-batch after another; closing the generator ends its workers."""
+        """Load one micro-batch after another."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         parts = [indices[start : start + self.batch] for start in self._starts[self.first :]]
@@ -101,25 +102,56 @@ class MicroBatches:
         targets = getattr(self.split, "fetch_targets", None)
         if self.part == "targets" and targets is not None:
             return _unwrapped((torch.empty(len(part), 0), targets(part)) for part in parts)
-        fetched = _Fetched(self.split, self.seed, self.epoch)
-        return _unwrapped(self._by_workers(fetched, parts) if self.workers else map(fetched.__getitem__, parts))
+        if self.loaders is not None:
+            return _unwrapped(self.loaders.fetched(self.split, self.seed, self.epoch, parts))
+        return _unwrapped(_fetched(self.split, self.seed, self.epoch, part) for part in parts)
 
-    def _by_workers(self, fetched: _Fetched, parts: list[NDArray[np.intp]]) -> Iterator[MicroBatch | PetraGraphError]:
-        loader = DataLoader(
-            fetched,
-            batch_size=None,
-            sampler=parts,  # an item is the indices of a micro-batch
-            collate_fn=_as_it_is,
-            num_workers=self.workers,
-            worker_init_fn=_leave_interrupts_to_parent,
-            generator=torch.Generator(),  # the default one would be advanced, and only where there are workers
-        )
-        # Held back while workers start, as one that has not reached _leave_interrupts_to_parent dies with a traceback.
+
+class Loaders:
+    """Loader processes, which start when they are first needed and live until they are closed.
+
+    They iterate over one epoch or evaluation at a time: a new iteration abandons the one before.
+    """
+
+    def __init__(self, count: int, splits: Sequence[Split]) -> None:
+        """Begin without processes.
+
+        Args:
+            count: of processes.
+            splits: all that will be loaded; each process has them in its memory.
+        """
+        self._count = count
+        self._splits = splits
+        self._requests: list[_Request] = []
+        self._loader: DataLoader[MicroBatch | PetraGraphError] | None = None
+
+    def fetched(
+        self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]]
+    ) -> Iterator[MicroBatch | PetraGraphError]:
+        """Load parts of a split, each the indices of a micro-batch."""
+        number = next(number for number, known in enumerate(self._splits) if known is split)
+        self._requests[:] = [_Request(number, seed, epoch, part) for part in parts]
+        if self._loader is None:
+            self._loader = DataLoader(
+                _Fetched(self._splits),
+                batch_size=None,
+                sampler=self._requests,  # read anew by every iteration
+                collate_fn=_as_it_is,
+                num_workers=self._count,
+                persistent_workers=True,
+                worker_init_fn=_leave_interrupts_to_parent,
+                generator=torch.Generator(),  # the default one would be advanced, and only where there are loaders
+            )
+        # Held back while processes start, as one that has not reached _leave_interrupts_to_parent dies with a traceback.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return iter(loader)
+            return iter(self._loader)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._loader = None  # its iterator ends them when it is gone
 
 
 @frozen(kw_only=True, eq=False)
@@ -144,21 +176,35 @@ class Rows:
         return None if fetch is None else lambda indices: fetch(self.rows[indices])
 
 
-class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
-    """A split of one epoch, indexed by the samples of a micro-batch.
+class _Request(NamedTuple):
+    """A micro-batch to be loaded."""
 
-    Errors of petra-graph are values here: torch would rebuild an exception that leaves a worker from a text with the worker's
+    split: int
+    seed: int
+    epoch: int
+    part: NDArray[np.intp]
+
+
+class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
+    """Splits, indexed by requests."""
+
+    def __init__(self, splits: Sequence[Split]) -> None:
+        self._splits = splits
+
+    def __getitem__(self, request: _Request) -> MicroBatch | PetraGraphError:
+        return _fetched(self._splits[request.split], request.seed, request.epoch, request.part)
+
+
+def _fetched(split: Split, seed: int, epoch: int, part: NDArray[np.intp]) -> MicroBatch | PetraGraphError:
+    """Return a micro-batch, or the error of petra-graph that loading it raised.
+
+    Such errors are values, since torch would rebuild an exception that leaves a loader process from a text with the process's
     traceback in it, and its problems would be lost.
     """
-
-    def __init__(self, split: Split, seed: int, epoch: int) -> None:
-        self.split, self.seed, self.epoch = split, seed, epoch
-
-    def __getitem__(self, indices: NDArray[np.intp]) -> MicroBatch | PetraGraphError:
-        try:
-            return self.split.fetch(indices, seed=self.seed, epoch=self.epoch)
-        except PetraGraphError as error:
-            return error
+    try:
+        return split.fetch(part, seed=seed, epoch=epoch)
+    except PetraGraphError as error:
+        return error
 
 
 def _unwrapped(fetched: Iterable[MicroBatch | PetraGraphError]) -> Generator[MicroBatch, None, None]:

@@ -193,6 +193,8 @@ class Trainer:
             raise
         finally:
             self.listener.stopped()
+            if (loaders := self.prepared.batches.loaders) is not None:
+                loaders.close()
         self.callbacks.stopped()
         return interrupted
 
@@ -260,7 +262,6 @@ class Trainer:
         if self.probe is not None and self.prepared.spec.probe is not None:
             chosen = spread(range(first, first + len(batches)), self.prepared.spec.probe.per_epoch)
             self.probe.begin(micro_batches, chosen, at)
-        # An exception that ends the training refers to this frame: without closing, loader processes would live as long.
         self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:

@@ -32,7 +32,7 @@ from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
-from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.data_loading import Loaders, MicroBatches
 from petra_graph.training.initial_weights import matched
 
 
@@ -254,7 +254,6 @@ def _open_data(checked: CheckedSpec) -> _OpenedData:
         batch=spec.data.batch,
         seed=spec.run.seed,
         epoch=0,
-        workers=spec.data.workers,
         shuffle=True,
         drop_last=True,
         replicas=spec.partition.replicas,
@@ -262,6 +261,8 @@ def _open_data(checked: CheckedSpec) -> _OpenedData:
     every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
     if spec.run.overfit:
         batches = batches.repeated()
+    if spec.data.workers:
+        batches = evolve(batches, loaders=Loaders(spec.data.workers, (batches.split, data.test)))
     return _OpenedData(data, batches, every, horizon(spec, len(batches)))
 
 

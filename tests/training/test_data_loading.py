@@ -6,16 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.training.data_loading import MicroBatches, order
+from petra_graph.training.data_loading import Loaders, MicroBatches, order
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
 
@@ -43,8 +47,11 @@ def images():
     return ImageSplit(pixels=pixels, targets=np.arange(23), augment=CropAndFlip(padding=1, flip=True))
 
 
-def training(split, *, batch=4, seed=0, epoch=0, **options):
-    return MicroBatches(split=split, batch=batch, seed=seed, epoch=epoch, shuffle=True, drop_last=True, **options)
+def training(split, *, batch=4, seed=0, epoch=0, workers=0, **options):
+    loaders = Loaders(workers, (split,)) if workers else None
+    return MicroBatches(
+        split=split, batch=batch, seed=seed, epoch=epoch, shuffle=True, drop_last=True, loaders=loaders, **options
+    )
 
 
 def evaluation(split, *, batch=4, **options):
@@ -109,6 +116,36 @@ def test_iterating_twice_gives_the_same(workers):
     assert indices(batches) == indices(batches)
 
 
+class Processes(Numbers):
+    """Samples that are the loader process."""
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.full((len(indices),), os.getpid()), torch.from_numpy(indices)
+
+
+@pytest.mark.processes
+def test_the_same_processes_load_all_epochs_and_evaluations():
+    """They were forked anew for every epoch, and for every evaluation; an epoch may be abandoned, and comes from its start."""
+    train, test = Processes(8), Processes(4)
+    with closing(Loaders(2, (train, test))) as loaders:
+        batches = evolve(training(train, batch=2), loaders=loaders)
+        first = {pid for samples, _ in batches for pid in samples.tolist()}
+        assert len(first) == 2
+        assert os.getpid() not in first
+        with closing(iter(evolve(batches, epoch=1))) as abandoned:
+            next(abandoned)
+        read = list(evolve(batches, split=test, shuffle=False, drop_last=False))
+        assert [targets.tolist() for _, targets in read] == [[0, 1], [2, 3]]
+        again = list(evolve(batches, epoch=1))
+        assert [row for _, targets in again for row in targets.tolist()] == order(8, 0, 1).tolist()
+        assert {pid for samples, _ in (*read, *again) for pid in samples.tolist()} == first
+    for _ in range(500):
+        if not any(Path(f"/proc/{pid}").exists() for pid in first):
+            return
+        time.sleep(0.02)
+    pytest.fail("the processes outlive their loaders")
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_keep_their_problems(workers):
     with pytest.raises(RunFailed) as caught:
@@ -129,7 +166,7 @@ def test_training_on_less_than_a_micro_batch_is_refused():
 INTERRUPTED = """
 import sys, time
 import torch
-from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.data_loading import Loaders, MicroBatches
 
 class Slow:
     def __len__(self):
@@ -138,8 +175,10 @@ class Slow:
         time.sleep(0.05)
         return torch.zeros(1), torch.zeros(1)
 
+slow = Slow()
+loaders = Loaders(2, (slow,))
 try:
-    for _ in MicroBatches(split=Slow(), batch=1, seed=0, epoch=0, workers=2, shuffle=True, drop_last=True):
+    for _ in MicroBatches(split=slow, batch=1, seed=0, epoch=0, loaders=loaders, shuffle=True, drop_last=True):
         print("loaded", flush=True)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
