@@ -1,7 +1,8 @@
 """The operations of one process's stages: what each receives, computes and sends.
 
 Decision: a received message is read in its slot, and copied only where it would stay for longer than there are slots:
-where a stage keeps inputs for many micro-batches, or where it is handed on within the process.
+where a stage keeps inputs for many micro-batches, where it is handed on within the process, or where something keeps it that
+should not (`received_messages`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
 from petra_graph.runtime.transport.channels import ProcessChannels, Receiver, Sender
 from petra_graph.runtime.transport.local import LocalChannel, moved
@@ -43,7 +45,7 @@ class StageOperations:
 
     def __init__(self, executors: Sequence[StageExecutor], channels: ProcessChannels) -> None:
         self._channels = channels
-        self._in_place = {executor.program.index: reads_in_place(executor.program) for executor in executors}
+        self._messages = ReceivedMessages(executors)
         self._reads_samples = any(reads_samples(executor.program) for executor in executors)
         self._holds_head = any(executor.program.holds_head for executor in executors)
         self._targets: deque[Tensor] = deque()
@@ -80,7 +82,13 @@ class StageOperations:
 
     def forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of a training micro-batch; return the head's result."""
-        received, target, leased = self._received(cursor, source, in_place=self._in_place[cursor.index])
+        result = self._forward(cursor, micro_batch, source)
+        if keeps_nothing(cursor.executor.program):
+            self._messages.used(cursor.index, "forward")
+        return result
+
+    def _forward(self, cursor: StageCursor, micro_batch: int, source: Iterator[MicroBatch]) -> HeadResult | None:
+        received, target, leased = self._received(cursor, source, "forward")
         done = cursor.executor.forward(micro_batch, received, target)
         for edge, message in done.sent.items():
             self._send(ChannelKey(edge, "forward"), message, leased)
@@ -88,7 +96,12 @@ class StageOperations:
 
     def eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
         """Do the forward of an evaluation batch; return the head's result."""
-        received, target, leased = self._received(cursor, source, in_place=True)
+        result = self._eval_step(cursor, source)
+        self._messages.used(cursor.index, "evaluation")
+        return result
+
+    def _eval_step(self, cursor: StageCursor, source: Iterator[MicroBatch]) -> HeadResult | None:
+        received, target, leased = self._received(cursor, source, "evaluation")
         done = cursor.executor.evaluate(received, target)
         for edge, message in done.sent.items():
             self._send(ChannelKey(edge, "forward"), message, leased)
@@ -96,10 +109,18 @@ class StageOperations:
 
     def backward(self, cursor: StageCursor, micro_batch: int) -> None:
         """Do the backward of a training micro-batch."""
+        self._backward(cursor, micro_batch)
+        self._messages.used(cursor.index, "backward")
+        if not keeps_nothing(cursor.executor.program):
+            self._messages.used(cursor.index, "forward")
+
+    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
             tensors = moved(self.receive(key), cursor.device)
+            if receiver.leases:
+                tensors = self._messages.hand(cursor.index, "backward", tensors)
             self.observe_message(cursor.index, key, micro_batch, tensors)
             streams = self._channels.channels[key].streams
             messages[key.edge] = BackwardMessage(gradients=tensors[:streams], activation=tensors[streams:] or None)
@@ -128,9 +149,9 @@ class StageOperations:
         return self._channels.receivers[key].receive()
 
     def _received(
-        self, cursor: StageCursor, source: Iterator[MicroBatch], *, in_place: bool
+        self, cursor: StageCursor, source: Iterator[MicroBatch], kind: Kind
     ) -> tuple[dict[Edge, EncodedTensors], Tensor | None, set[int]]:
-        """Return what a forward reads, its targets, and the memory of it that belongs to slots."""
+        """Return what a forward reads, its targets, and the memory of it that must not stay in this process."""
         program, received = cursor.executor.program, dict[Edge, EncodedTensors]()
         leased: set[int] = set()
         for edge in program.receives:
@@ -142,9 +163,13 @@ class StageOperations:
                 continue
             receiver = self._channels.receivers[ChannelKey(edge, "forward")]
             tensors = moved(receiver.receive(), cursor.device)
-            received[edge] = tensors if in_place or not receiver.leases else copied(tensors)
-            if receiver.leases:
+            if receiver.leases and (kind == "evaluation" or reads_in_place(program)):
+                tensors = self._messages.hand(cursor.index, kind, tensors)
                 leased |= _memory(tensors)
+            elif receiver.leases:
+                tensors = copied(tensors)
+            received[edge] = tensors
+            del tensors  # else they would keep their slot
         if not program.holds_head:
             return received, None, leased
         if not self._reads_samples:
@@ -170,8 +195,12 @@ def reads_in_place(program: StageProgram) -> bool:
 
     A stage that keeps inputs for several micro-batches copies them out of their slots, of which there are few.
     """
-    keeps_nothing = all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
-    return keeps_nothing or program.depth == 1
+    return keeps_nothing(program) or program.depth == 1
+
+
+def keeps_nothing(program: StageProgram) -> bool:
+    """Whether a stage holds nothing between a forward and its backward."""
+    return all(segment.kind == "reversible" and segment.keeps == "nothing" for segment in program.segments)
 
 
 def reads_samples(program: StageProgram) -> bool:

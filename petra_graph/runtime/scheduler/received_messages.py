@@ -1,0 +1,96 @@
+"""How stages read received messages: in their slots, or as copies where something keeps what a stage has received.
+
+A channel has few slots, and a slot is taken for as long as a tensor over it lives. A block, a hook or a reference cycle that
+keeps tensors of earlier micro-batches would take them all, and the run would wait for ever. So what a stage has received is
+observed: it must be gone when the operations that use it are done. The first messages of every kind are copied into memory of
+their own, since a slot that is kept cannot be had back; those that follow are read in place, unless one of them was kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
+from petra_graph.executor.stage import StageExecutor
+
+Kind = Literal["forward", "backward", "evaluation"]
+TRIALS = 2
+"""Operations of a stage, of each kind, whose messages are copied to see whether something keeps them."""
+
+
+class ReceivedMessages:
+    """Decides for each stage of a process, and each kind of its operations, how messages are read."""
+
+    def __init__(self, executors: Iterable[StageExecutor]) -> None:
+        self._executors = {executor.program.index: executor for executor in executors}
+        self._trials: Counter[tuple[int, Kind]] = Counter()
+        self._kept: set[tuple[int, Kind]] = set()
+        self._handed: dict[tuple[int, Kind], list[StorageWeakRef]] = defaultdict(list)
+
+    def hand(self, stage: int, kind: Kind, message: EncodedTensors) -> EncodedTensors:
+        """Return a message that lies in a slot as a stage is to read it, and observe its memory."""
+        if (stage, kind) in self._kept:
+            return copied(message)
+        handed = copied(message) if self._trials[stage, kind] < TRIALS else message
+        self._handed[stage, kind] += [_observed(payload(value)) for value in handed]
+        return handed
+
+    def used(self, stage: int, kind: Kind) -> None:
+        """Note that the operations are done that use what a stage has received: if anything is left, copy from now on."""
+        handed = self._handed.pop((stage, kind), None)
+        if handed is None:
+            return
+        self._trials[stage, kind] += 1
+        left = [memory for memory in handed if not _gone(memory)]
+        if not left:
+            return
+        self._kept.add((stage, kind))
+        holder = _holder(self._executors[stage], left)
+        nodes = ", ".join(self._executors[stage].program.nodes)
+        message = (
+            f"{holder} keeps what stage {stage} ({nodes}) has received for its {kind}: its messages are copied from now on, "
+            "which costs their bytes once more"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _holder(executor: StageExecutor, left: list[StorageWeakRef]) -> str:
+    """Name what keeps memory that was received."""
+    for name, module in executor.modules.items():
+        for prefix, part in module.named_modules():
+            for key, value in vars(part).items():
+                if any(_observed(tensor) in left for tensor in _tensors(value)):
+                    return f'"{".".join(filter(None, (prefix, key)))}" of node "{name}"'
+    gc.collect()
+    if all(map(_gone, left)):
+        return "a cycle of references"
+    return "a hook, or other code outside its blocks,"
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a value and in containers in it, which hold no cycle that matters: four levels deep."""
+    level = [value]
+    for _ in range(4):
+        yield from (each for each in level if isinstance(each, Tensor))
+        nested: list[Any] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                nested += each.values()
+            elif isinstance(each, Iterable) and not isinstance(each, str | bytes | Tensor):
+                nested += each if isinstance(each, list | tuple | set) or hasattr(each, "__len__") else ()
+        level = nested
+
+
+def _observed(tensor: Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _gone(memory: StorageWeakRef) -> bool:
+    return bool(memory.expired())  # type: ignore[no-untyped-call]
