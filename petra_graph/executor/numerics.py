@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 
 import torch
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.coupling import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
+from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
 from petra_graph.registry.contracts import DataFacts
@@ -53,6 +55,12 @@ class NumericsContext:
     seed: int
     replica: int = 0
     normalisation: Normalisation | None = None
+    deferred: bool = False
+    """Whether the magnitudes of streams on a grid are read later, together (`deferred_reads`)."""
+    _magnitudes: DeferredCheck[str] = field(
+        default=Factory(lambda self: DeferredCheck(self._on_grid), takes_self=True), init=False, eq=False
+    )
+    """By node."""
     first_passes: FirstPasses = field(factory=lambda: FirstPasses(passes=0), eq=False)
     """Observes the stage's nodes; the default observes nothing."""
 
@@ -120,22 +128,38 @@ class NumericsContext:
             return found
         if not isinstance(module, Reversible):
             found = tuple(rounded(stream, bits) if stream.is_floating_point() else stream for stream in found)
-        self.check_range(name, found, bits)
+        self.check_range(name, found)
         return found
 
-    def check_range(self, name: str, streams: Streams, bits: int) -> None:
-        """Check that streams are in the range of the grid.
+    def check_range(self, name: str, streams: Streams) -> None:
+        """Check that streams are in the range of the grid, now or at the next reading.
 
         Raises:
             RunFailed: a stream has left it.
         """
-        limit = grid_limit(self.dtype, bits)
-        largest = largest_magnitude(streams)
-        if not largest < limit:
+        self._magnitudes.add(name, largest_magnitude(streams))
+        if not self.deferred:
+            self.check()
+
+    def check(self) -> None:
+        """Read the magnitudes since the last reading.
+
+        Raises:
+            RunFailed: a stream has left the range of the grid.
+        """
+        found = self._magnitudes.read()
+        if found is not None:
+            name, largest = found
+            bits = self.grid_bits
+            assert bits is not None
+            limit = grid_limit(self.dtype, bits)
             raise RunFailed(
-                f'node "{name}": a stream has reached {float(largest):.4g}, and sums on the grid are exact below {limit:g}',
+                f'node "{name}": a stream has reached {largest:.4g}, and sums on the grid are exact below {limit:g}',
                 hint=f"lower precision.grid_bits ({bits}), or let a buffered node normalise the streams more often",
             )
+
+    def _on_grid(self, largest: float) -> bool:
+        return self.grid_bits is None or largest < grid_limit(self.dtype, self.grid_bits)
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
         """Return the memory format of a stream with so many dimensions, the batch's included."""
@@ -153,10 +177,17 @@ class NumericsContext:
             if self.normalisation is None:
                 return scaled
             per_channel = (1, -1, *(1,) * (sample.dim() - 2))
-            mean = scaled.new_tensor(self.normalisation.mean).view(per_channel)
-            std = scaled.new_tensor(self.normalisation.std).view(per_channel)
+            # Made once on a GPU: the host would wait for each copy.
+            constant = _constant if scaled.is_cuda else _constant.__wrapped__
+            mean = constant(self.normalisation.mean, scaled.dtype, scaled.device).view(per_channel)
+            std = constant(self.normalisation.std, scaled.dtype, scaled.device).view(per_channel)
             return scaled.sub_(mean).div_(std)
         return self._canonical(sample)
+
+
+@lru_cache
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def largest_magnitude(streams: Streams) -> Tensor | float:

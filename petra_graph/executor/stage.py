@@ -16,11 +16,13 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import partial, reduce
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams, frozen_statistics
@@ -37,6 +39,7 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     segment_runner,
 )
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
+from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
@@ -45,33 +48,6 @@ from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.registry.callback import Companion
 from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import StoredDtype
-
-
-@frozen(kw_only=True)
-class BackwardMessage:
-    """The message that a consumer sends back along an edge."""
-
-    gradients: EncodedTensors
-    activation: EncodedTensors | None
-    """The producer's output, for a producer that reconstructs from it."""
-
-
-@frozen(kw_only=True)
-class Forwarded:
-    """The result of a stage's forward."""
-
-    sent: Mapping[Edge, EncodedTensors]
-    result: HeadResult | None
-    """From the stage that holds the head."""
-
-
-@frozen(kw_only=True)
-class Replayed:
-    """The result of a stage's forward that leaves no trace."""
-
-    sent: Mapping[Edge, EncodedTensors]
-    loss: Tensor | None
-    """From the stage that holds the head, with its graph."""
 
 
 class StageExecutor:
@@ -84,15 +60,31 @@ class StageExecutor:
         numerics: NumericsContext,
         updater: Updater,
         loss: Loss,
+        *,
+        read_interval: int = 1,
     ) -> None:
+        """Build the runners of a stage.
+
+        Args:
+            program: of the stage.
+            modules: of its nodes, on its device.
+            numerics: of the stage.
+            updater: of the stage.
+            loss: of the network.
+            read_interval: micro-batches between two readings of the stage's device, by `deferred_reads`.
+        """
         self.program = program
         self.modules = modules
         self.updater = updater
         self.precision = numerics.precision
+        self._numerics = numerics
         self._inside = set(program.nodes)
         self.versions = _versions(program, modules)
+        self.read_interval = read_interval
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
+        self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
+        """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
         self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
@@ -149,7 +141,7 @@ class StageExecutor:
         """
         sent: dict[Edge, BackwardMessage] = {}
         with self._observer.backward(micro_batch):
-            self.sums_in_flight.take(micro_batch)
+            self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
             self._fetch()
             for segment, runner in reversed(self.runners):
                 messages = [received.pop(edge) for edge in segment.outputs]
@@ -183,13 +175,20 @@ class StageExecutor:
         with self._observer.update():
             if self.versions is not None:
                 self.versions.before_step()
-            try:
+            with self._located():
                 self.updater.step(norm)
-            except RunFailed as error:
-                where = f"stage {self.program.index} ({', '.join(self.program.nodes)})"
-                raise RunFailed([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
         for companion in self.companions.values():
             companion.updated(self.updater.updates)
+
+    def check(self) -> None:
+        """Read the norms and magnitudes that wait to be read.
+
+        Raises:
+            RunFailed: one is out of its range.
+        """
+        with self._located():
+            self.updater.check()
+        self._numerics.check()
 
     def replay(
         self,
@@ -233,13 +232,23 @@ class StageExecutor:
         return Forwarded(sent=sent, result=result)
 
     def sent_finite(self, micro_batch: int) -> bool:
-        """Whether all tensors that the forward of a micro-batch in flight sent to other stages were finite."""
-        return all(bool(torch.isfinite(one)) for m, totals in self.sums_in_flight if m == micro_batch for one in totals)
+        """Whether all tensors that the forward of a recent micro-batch sent to other stages were finite."""
+        recent = (*self._past_sums, *self.sums_in_flight)
+        return all(bool(torch.isfinite(one)) for m, totals in recent if m == micro_batch for one in totals)
 
     def set_training(self, mode: bool) -> None:
         """Switch all modules between training and evaluation."""
         for module in self.modules.values():
             module.train(mode)
+
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """Name the stage in problems of its update."""
+        try:
+            yield
+        except RunFailed as error:
+            where = f"stage {self.program.index} ({', '.join(self.program.nodes)})"
+            raise RunFailed([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
 
     def _hand_on(
         self,

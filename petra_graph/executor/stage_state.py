@@ -93,8 +93,10 @@ def capture(executor: StageExecutor) -> SavedTensors:
     """Copy what a stage holds between two operations.
 
     Raises:
-        RunFailed: the optimizer holds what is neither a tensor nor a plain value.
+        RunFailed: the optimizer holds what is neither a tensor nor a plain value, or a gradient since the last reading was
+            not finite.
     """
+    executor.check()
     saved, updater = SavedTensors(), executor.updater
     saved.facts |= {
         "index": executor.program.index,

@@ -11,6 +11,7 @@ https://arxiv.org/abs/1706.02677), else 1; no other module scales the rate.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,6 +23,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks import Block
 from petra_graph.errors import RunFailed
+from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.registry.contracts import Horizon, ParameterGroups
 from petra_graph.spec.model import ClipSpec, Spec
 
@@ -90,6 +92,10 @@ class Updater:
     """None where the stage has no parameters."""
     rate: LearningRate
     clip: ClipSpec | None
+    deferred: bool = False
+    """Whether the norms of gradients are read later, together (`deferred_reads`)."""
+    norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
+    """By update, counted from 1."""
     updates: int = field(default=0, init=False)
     """The stage's own count of steps, u."""
     window: int = field(default=0, init=False)
@@ -107,12 +113,12 @@ class Updater:
         self.window = 0
 
     def squared_norm(self) -> Tensor:
-        """Return the squared norm of the window's mean gradient, a scalar on the CPU in float64."""
+        """Return the squared norm of the window's mean gradient, a scalar on the stage's device in float64."""
         self.average()
         gradients = self._gradients()
         if not gradients:
             return torch.zeros((), dtype=torch.float64)
-        return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum().cpu()
+        return torch.stack([gradient.double().square().sum() for gradient in gradients]).sum()
 
     def step(self, norm: Tensor | None = None) -> None:
         """Step with the window's mean gradient, clipped by its own norm, or by `norm` where all stages share one.
@@ -123,11 +129,27 @@ class Updater:
         self.average()
         if self.optimizer is not None:
             self._clip(norm)
+            if self.deferred:
+                self._gate()
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate(self.updates)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
+
+    def check(self) -> None:
+        """Read the norms since the last reading.
+
+        Raises:
+            RunFailed: one was not finite.
+        """
+        found = self.norms.read()
+        if found is not None:
+            update, norm = found
+            hint = "a lower learning rate, or a warm-up, may help"
+            if not self.deferred:
+                hint = f"the parameters are as before that update; {hint}"
+            raise RunFailed(f"update {update}: the norm of the gradient is {norm}, and cannot be clipped", hint=hint)
 
     def _clip(self, norm: Tensor | None) -> None:
         if self.clip is None:
@@ -135,14 +157,26 @@ class Updater:
         if self.clip.by == "value":
             nn.utils.clip_grad_value_(self.parameters, self.clip.limit)
             return
+        gradients = self._gradients()
         total = self.squared_norm().sqrt() if norm is None else norm
-        if not torch.isfinite(total):
-            raise RunFailed(
-                f"update {self.updates + 1}: the norm of the gradient is {float(total)}, and cannot be clipped",
-                hint="the parameters are as before that update; a lower learning rate, or a warm-up, may help",
-            )
-        if total > self.clip.limit:
-            torch._foreach_mul_(self._gradients(), float(self.clip.limit / total))
+        self.norms.add(self.updates + 1, total)
+        if not self.deferred:
+            self.check()
+        if gradients:
+            factor = torch.where(total > self.clip.limit, self.clip.limit / total, 1.0)
+            torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
+
+    def _gate(self) -> None:
+        """Let a gradient that is not finite be zeros, since it is read too late to refuse the step."""
+        gradients = self._gradients()
+        if not gradients:
+            return
+        norms = torch._foreach_norm(gradients, math.inf)  # noqa: SLF001  torch names it so, as it does its own optimizers' calls
+        largest = torch.stack([norm.double() for norm in norms]).amax()
+        if self.clip is None or self.clip.by == "value":
+            self.norms.add(self.updates + 1, largest)
+        for gradient in gradients:
+            gradient.masked_fill_(~torch.isfinite(largest), 0.0)
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]

@@ -41,7 +41,7 @@ class WithoutValues(NumericsContext):
         with grid(self.grid_bits) if self.device.type == "meta" else super().arithmetic():
             yield
 
-    def check_range(self, name: str, streams: Streams, bits: int) -> None:
+    def check_range(self, name: str, streams: Streams) -> None:
         """Compute the magnitude that a run compares with the range."""
         largest_magnitude(streams)
 

@@ -53,7 +53,10 @@ class Listener:
         """Begin to observe a run that is about to train."""
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Observe that so many micro-batches of an epoch are done; `means` are those of the epoch so far."""
+        """Observe that so many micro-batches of an epoch are done.
+
+        `means` are those of the epoch so far; on a GPU as of the latest reading, every `run.log_every` micro-batches.
+        """
 
     def evaluating(self, epoch: int) -> None:
         """Observe that the evaluation after an epoch begins."""

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
@@ -30,12 +31,12 @@ class Training:
     optimizer_options: Any
     rate: LearningRate
 
-    def updater(self, modules: Mapping[str, Block], clip: ClipSpec | None) -> Updater:
+    def updater(self, modules: Mapping[str, Block], clip: ClipSpec | None, *, deferred: bool = False) -> Updater:
         """Return the optimizer step of a stage."""
         groups = parameter_groups(modules.values())
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
-        return Updater(parameters, optimizer, self.rate, clip)
+        return Updater(parameters, optimizer, self.rate, clip, deferred)
 
 
 def executors(
@@ -54,17 +55,20 @@ def executors(
     spec = network.spec
     made = []
     for program in programs:
+        device = torch.device(program.device)
+        interval = read_interval(device, spec.run.log_every)
         numerics = NumericsContext(
-            device=torch.device(program.device),
+            device=device,
             precision=spec.precision,
             seed=spec.run.seed,
             replica=replica,
             normalisation=Normalisation.of(facts),
+            deferred=interval > 1,
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
-        updater = training.updater(modules, spec.optimizer.clip)
-        made.append(StageExecutor(program, modules, numerics, updater, training.loss))
+        updater = training.updater(modules, spec.optimizer.clip, deferred=interval > 1)
+        made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)
 
 

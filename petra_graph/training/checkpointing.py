@@ -111,13 +111,14 @@ class Checkpoints:
         """Copy the state of a stage at a cut.
 
         Raises:
-            RunFailed: a checkpoint could not be written, or the optimizer's state cannot be.
+            RunFailed: a checkpoint could not be written, or the optimizer's state cannot be, or a loss was not finite.
         """
         with self._held_up():
             if not self._writer.admit(cut.at, executor.program.index):
                 return
             facts: dict[str, Any] = {"replica": self.prepared.batches.replica}
             if executor.program.holds_head:
+                self.trainer.read_losses()
                 facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position(cut.at)}
             self._recorder.reached(executor, cut, facts)
 

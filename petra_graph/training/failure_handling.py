@@ -35,8 +35,8 @@ from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.diagnose import NotFinite, StageState, stage_states
-from petra_graph.training.loop import Progress
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.progress import Progress
 from petra_graph.training.run_record import RunRecord, problems_of
 
 _REPORT_SECONDS = 10.0

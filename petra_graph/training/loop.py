@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
-from attrs import asdict, define, evolve, field, frozen
+from attrs import asdict, define, evolve, field
 
 from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.executor.deferred_reads import MOST
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
@@ -21,33 +22,7 @@ from petra_graph.training.callbacks import Callbacks
 from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
-
-
-@frozen(kw_only=True)
-class Progress:
-    """How far a training came."""
-
-    epochs: int = 0
-    micro_batches: int = 0
-    updates: int = 0
-    train: Mapping[str, float] | None = None
-    test: Mapping[str, float] | None = None
-    seconds: float = 0.0
-    """Spent in training, evaluations left out."""
-
-
-class Peers:
-    """The other processes of the run: none."""
-
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        """Merge the meters of other replicas' heads, or send this process's own."""
-
-    def leaders(self, name: str, own: str) -> str:
-        """Return a text of the process that records, under a name that is used once in a run."""
-        return own
-
-    def publish(self, progress: Progress) -> None:
-        """Publish how far the training came, in case this process is killed."""
+from petra_graph.training.progress import Peers, Progress
 
 
 @define(eq=False)
@@ -241,16 +216,20 @@ class Trainer:
         at, self._resumes_at = self._resumes_at, None
         meters = self.meters
 
+        interval, means = self.executors[-1].read_interval, meters.means()
+
         def observe(result: HeadResult) -> None:
-            if not math.isfinite(float(result.loss)):
-                raise NotFinite(self.executors, result, epoch)
+            nonlocal means
             meters.add(result)
+            done = self.micro_batches + 1 - first
+            logged = done % every == 0
+            if logged or done % interval == 0 or done == len(batches):
+                loss = self.read_losses()
+                means = meters.means()
             self.micro_batches += 1
-            done = self.micro_batches - first
-            if done % every == 0:
-                step = {"train/micro_batch_loss": float(result.loss), "train/learning_rate": self._learning_rate()}
+            if logged:
+                step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
                 self._record(epoch, self.micro_batches, step)
-            means = meters.means()
             self.callbacks.trained(epoch, done, means)
             self.listener.trained(epoch, done, means)
 
@@ -272,6 +251,18 @@ class Trainer:
         self.peers.exchange_meters(epoch, meters)
         return meters.means()
 
+    def read_losses(self) -> float:
+        """Read the results that wait on the head's device, and return the latest loss; NaN where none waits.
+
+        Raises:
+            NotFinite: a loss is not finite; of several, the first one is reported.
+        """
+        loss = math.nan
+        for result, loss in self.meters.read():
+            if not math.isfinite(loss):
+                raise NotFinite(self.executors, result, self._epoch)
+        return loss
+
     def _evaluation_due(self, epoch: int) -> bool:
         """Whether an evaluation follows an epoch, counted from 1; the first replica evaluates alone."""
         run = self.prepared.spec.run
@@ -281,8 +272,10 @@ class Trainer:
         self.callbacks.evaluating(epoch)
         self.listener.evaluating(epoch)
         meters = Meters()
-        for result in self.scheduler.evaluate(self.prepared.test_batches()):
+        for number, result in enumerate(self.scheduler.evaluate(self.prepared.test_batches()), start=1):
             meters.add(result)
+            if number % MOST == 0:
+                meters.read()
             if result.evaluated is not None:
                 self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
         means = meters.means()

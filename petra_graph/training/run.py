@@ -26,9 +26,10 @@ from petra_graph.training.callbacks import Callbacks, kept_by_companions
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.initial_weights import load_initial
 from petra_graph.training.loggers import open_loggers
-from petra_graph.training.loop import Peers, Trainer
+from petra_graph.training.loop import Trainer
 from petra_graph.training.measured import measured, peak_bytes
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
+from petra_graph.training.progress import Peers
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, Summary, open_record
 from petra_graph.training.worker import Worker

@@ -25,8 +25,9 @@ from petra_graph.registry.listener import Started
 from petra_graph.report.plan.document import ticks_once_full
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
-from petra_graph.training.loop import Progress, Trainer
+from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.progress import Progress
 from petra_graph.training.resolve import resolved
 from petra_graph.training.resume import Resumption
 

@@ -36,9 +36,10 @@ from petra_graph.spec.load import Given, load
 from petra_graph.training.checkpointing import Checkpoints
 from petra_graph.training.data_loading import Part
 from petra_graph.training.failure_handling import FailureHandling
-from petra_graph.training.loop import Peers, Progress, Trainer
+from petra_graph.training.loop import Trainer
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.progress import Peers, Progress
 from petra_graph.training.rank_agreement import agree
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, open_record

@@ -22,9 +22,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-import torch
-import torch.distributed as dist
-
 from petra_graph.errors import Interrupted
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -34,6 +31,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.context import CutObserver, ProcessContext
+from petra_graph.runtime.scheduler.global_norm import norm_of_all
 from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
@@ -129,7 +127,7 @@ class Scheduler:
                 case "forward":
                     self._forward(cursor, Cut(micro_batches=micro_batches, at=action.micro_batch), source, observe)
                 case "backward":
-                    self._operations.backward(cursor, action.micro_batch)
+                    self._backward(cursor, action.micro_batch)
                 case "update":
                     cursor.executor.update()
                     if replicas is not None and replicas.stop_requested(cursor.index):
@@ -143,11 +141,16 @@ class Scheduler:
             self.halted = Cut(micro_batches=micro_batches, at=stopped.micro_batch)
             self._status.ends()
             raise
-        if replicas is not None:
-            last = Action("update", micro_batches[-1])
-            self._status.waits(cursors[-1], last, "the running statistics of other replicas", replicas.peers)
-            replicas.average_statistics()
+        self._drained(cursors[-1], Action("update", micro_batches.stop - 1))
         self._status.ends()
+
+    def _drained(self, cursor: StageCursor, last: Action) -> None:
+        """Read what waits to be read, and let all replicas have the same running statistics."""
+        for executor in self.executors:
+            executor.check()
+        if (replicas := self._context.replicas) is not None:
+            self._status.waits(cursor, last, "the running statistics of other replicas", replicas.peers)
+            replicas.average_statistics()
 
     def _forward(self, cursor: StageCursor, cut: Cut, source: Iterator[MicroBatch], observe: Observer) -> None:
         """Do the forward behind a cut, once an observer has the stage's state there."""
@@ -157,6 +160,12 @@ class Scheduler:
         self._forwards[cursor.index] += 1
         if result is not None:
             observe(result)
+
+    def _backward(self, cursor: StageCursor, micro_batch: int) -> None:
+        """Do a backward, and read the stage's norms half as often as the head's loss, which says more of the same failure."""
+        self._operations.backward(cursor, micro_batch)
+        if (micro_batch + 1) % (2 * cursor.executor.read_interval) == 0:
+            cursor.executor.check()
 
     def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
         """Yield the operations of all stages behind a cut in their one order."""
@@ -327,13 +336,8 @@ class Scheduler:
         self._supervisor.sleep()
 
     def _update_together(self, cursors: Sequence[StageCursor]) -> None:
-        """Clip by one norm over all stages, summed in their order; only synchronous methods come here."""
-        norms = torch.zeros(len(self._programs), dtype=torch.float64)
-        for cursor in cursors:
-            norms[cursor.index - 1] = cursor.executor.updater.squared_norm()
-        if self._context.size > 1:
-            dist.all_reduce(norms)  # every element has one addend that is not zero
-        norm = norms.sum().sqrt()
+        """Clip by one norm over all stages; only synchronous methods come here."""
+        norm = norm_of_all(cursors, len(self._programs), alone=self._context.size == 1)
         for cursor in cursors:
             began = time.perf_counter()
             with current_device(cursor.device):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import BackwardMessage, StageExecutor
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.schedule import Action
@@ -175,7 +176,9 @@ class StageOperations:
         if not self._reads_samples:
             _, targets = next(source)
             self._targets.append(targets)
-        return received, self._targets.popleft().to(cursor.device), leased
+        (target,) = moved((self._targets.popleft(),), cursor.device)
+        assert isinstance(target, Tensor)
+        return received, target, leased
 
     def _send(self, key: ChannelKey, message: EncodedTensors, leased: set[int]) -> None:
         """Send a message; what lies in a slot is copied where it would stay in this process."""

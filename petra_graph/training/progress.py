@@ -1,0 +1,36 @@
+"""How far a training came, and the other processes that share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from petra_graph.training.meters import Meters
+
+
+@frozen(kw_only=True)
+class Progress:
+    """How far a training came."""
+
+    epochs: int = 0
+    micro_batches: int = 0
+    updates: int = 0
+    train: Mapping[str, float] | None = None
+    test: Mapping[str, float] | None = None
+    seconds: float = 0.0
+    """Spent in training, evaluations left out."""
+
+
+class Peers:
+    """The other processes of the run: none."""
+
+    def exchange_meters(self, epoch: int, meters: Meters) -> None:
+        """Merge the meters of other replicas' heads, or send this process's own."""
+
+    def leaders(self, name: str, own: str) -> str:
+        """Return a text of the process that records, under a name that is used once in a run."""
+        return own
+
+    def publish(self, progress: Progress) -> None:
+        """Publish how far the training came, in case this process is killed."""

@@ -1,0 +1,195 @@
+"""In the steady state the host reads nothing from a device between two readings, and loses nothing by it.
+
+A GPU is not needed: the readings are told to be as far apart as on one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from itertools import pairwise
+from math import isnan
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
+from petra_graph.registry.listener import Listener
+from petra_graph.spec.model import ClipSpec
+from petra_graph.training import assemble
+from petra_graph.training.diagnose import NotFinite
+from petra_graph.training.meters import Meters
+from petra_graph.training.run import run
+from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
+from tests.support.runs import SPEC, weights_bytes, without_times
+
+EVERY = 4
+READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__")
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Read every `EVERY` micro-batches, as on a GPU."""
+    monkeypatch.setattr(assemble, "read_interval", lambda device, log_every: min(log_every, EVERY))
+
+
+class Reads(TorchDispatchMode):
+    """Counts what makes a host wait for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        name = str(function)
+        if "_local_scalar_dense" in name or "nonzero" in name or "is_same_size" in name:
+            self.counts[name] += 1
+        return function(*arguments, **(keywords or {}))
+
+
+@contextmanager
+def counted(monkeypatch, names=READS):
+    with monkeypatch.context() as patch, Reads() as reads:
+        for name in names:
+            original = getattr(torch.Tensor, name)
+
+            def read(tensor, *arguments, original=original, name=name, **keywords):
+                reads.counts[name] += 1
+                return original(tensor, *arguments, **keywords)
+
+            patch.setattr(torch.Tensor, name, read)
+        yield reads.counts
+
+
+SETTINGS = {
+    "plain": {},
+    "clipped": {"clip": ClipSpec(limit=0.01)},
+    "clipped by one norm": {"clip": ClipSpec(limit=0.01, scope="global"), "schedule": "sequential"},
+    "on a grid": {"precision": {"streams": "grid"}, "compute": "float32"},
+    "in few bits": {"precision": {"buffer_dtype": "int8", "channel_dtype": "bfloat16"}, "compute": "float32"},
+    "backpropagation": {"method": "backprop", "schedule": None},
+    "stored parameters": {"method": "pipedream"},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("graph", ["chain", "revnet"])
+def test_nothing_is_read_in_the_steady_state(graph, settings, on_a_gpu, monkeypatch):
+    """Loss, metrics, clip factor and range were read every micro-batch: seven times on a grid of three nodes."""
+    built = pipeline(GRAPHS[graph], SHAPES[graph], **{"schedule": "1f1b", **SETTINGS[settings]})
+    data = batches(SHAPES[graph], 4 * EVERY, size=2)
+    if SETTINGS[settings].get("compute") == "float32":
+        data = [(x.float(), target) for x, target in data]
+    built.train(data[: 2 * EVERY])
+    with monkeypatch.context() as patch:
+        for executor in built.executors:
+            patch.setattr(executor, "check", lambda: None)
+        with counted(monkeypatch) as counts:
+            results = built.train(data[2 * EVERY :], start=2 * EVERY)
+    assert counts == {}
+    for executor in built.executors:
+        executor.check()
+    assert len(results) == 2 * EVERY
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
+    def trained():
+        built = pipeline(GRAPHS["revnet"], SHAPES["revnet"], **{"schedule": "1f1b", **SETTINGS[settings]})
+        data = batches(SHAPES["revnet"], 10)
+        if SETTINGS[settings].get("compute") == "float32":
+            data = [(x.float(), target) for x, target in data]
+        return built.train(data), built.parameters()
+
+    results, expected = trained()
+    monkeypatch.setattr(assemble, "read_interval", lambda *_: EVERY)
+    later, found = trained()
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
+    assert all(torch.equal(one.loss, other.loss) for one, other in zip(results, later, strict=True))
+
+
+def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
+    """Between two micro-batches of a run, its loop reads nothing but where an interval ends, and at the end of the epoch."""
+    reads = []
+
+    class Watching(Listener):
+        def trained(self, epoch, micro_batches, means):
+            reads.append((micro_batches, dict(counts)))
+
+    path = write("small.toml", SPEC)
+    with counted(monkeypatch, ("item", "tolist", "__bool__", "__float__")) as counts:
+        run(path, ["run.log_every=4", "run.epochs=1"], Watching())
+    grew = [at for (_, before), (at, after) in pairwise(reads) if after != before]
+    losses = [at for at, _ in reads[1:] if at % EVERY == 0 or at == len(reads)]
+    norms = [at + 1 for at in range(2 * EVERY, len(reads), 2 * EVERY)]  # behind the backward
+    assert grew == sorted({*losses, *norms})
+
+
+@pytest.mark.parametrize("log_every", [1, 3, 100])
+def test_a_run_records_the_same(write, monkeypatch, log_every):
+    """Metrics and weights, where readings fall between two records, on them, and only at the end of an epoch."""
+    path = write("small.toml", SPEC)
+
+    def directory() -> Path:
+        return Path(run(path, [f"run.log_every={log_every}"], Listener()).summary["directory"])
+
+    expected = directory()
+    monkeypatch.setattr(assemble, "read_interval", lambda *_: EVERY)
+    found = directory()
+    assert without_times(found) == without_times(expected)
+    assert weights_bytes(found) == weights_bytes(expected)
+
+
+def test_the_first_bad_micro_batch_is_named_though_others_follow(on_a_gpu):
+    """Of micro-batches 4 to 7, which are read together, the first bad one is reported, with the stage where it began."""
+    built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b")
+    data = batches(SHAPES["chain"], 12)
+    for m in (5, 6):
+        data[m][0][0, 0] = float("nan")
+    meters, seen = Meters(), []
+
+    def observe(result) -> None:
+        seen.append(result.micro_batch)
+        meters.add(result)
+        if len(seen) % EVERY == 0:
+            for one, loss in meters.read():
+                if isnan(loss):
+                    raise NotFinite(built.executors, one, 1)
+
+    with pytest.raises(NotFinite) as caught:
+        built.runtime.train(data, range(len(data)), observe)
+    assert seen[-1] == 7
+    (problem,) = caught.value.problems
+    assert problem.message == "the loss is nan at micro-batch 5 (epoch 1); it began in the output of stage 1 (stem)"
+    values = built.parameters().values()
+    assert all(bool(torch.isfinite(value).all()) for value in values), "the gate keeps parameters finite"
+
+
+def test_a_gradient_that_is_not_finite_behind_a_finite_loss_fails_the_run(on_a_gpu):
+    built = pipeline(GRAPHS["chain"], SHAPES["chain"], schedule="1f1b")
+    module = built.executors[1].modules["rev0"]
+    parameter = next(module.parameters())
+    calls = iter(range(100))
+    parameter.register_hook(lambda gradient: gradient * (float("inf") if next(calls) == 3 else 1))
+    with pytest.raises(RunFailed, match=r"stage 2 \(rev0\), update 4: the norm of the gradient is inf"):
+        built.train(batches(SHAPES["chain"], 3 * EVERY))
+
+
+def test_readings_are_as_far_apart_as_log_every_on_a_gpu():
+    assert read_interval(torch.device("cpu"), 50) == 1
+    assert read_interval(torch.device("cuda:0"), 50) == 50
+    assert read_interval(torch.device("cuda:0"), 10**9) == MOST
+
+
+def test_reading_together():
+    assert floats([]) == []
+    assert floats([torch.tensor(1), torch.tensor(2)]) == [1.0, 2.0]
+    assert floats([torch.tensor([0.1]), 2]) == [float(torch.tensor(0.1)), 2.0]
+    check = DeferredCheck[str](lambda value: value < 2)
+    for name, value in (("a", 1.0), ("b", 3.0), ("c", 4.0)):
+        check.add(name, torch.tensor(value))
+    assert check.read() == ("b", 3.0)
+    assert check.read() is None
