@@ -56,6 +56,9 @@ class Conditions:
     build_optimizer: BuildOptimizer
     optimizer_options: Any
     clip: ClipSpec | None = None
+    target: Shape = ()
+    """One target, without the batch dimension."""
+    target_dtype: Dtype = "int64"
 
 
 @uncompiled()
@@ -79,7 +82,7 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     return CostTable(
         micro_batch=conditions.batch,
         sample_bytes=sample.bytes(conditions.batch),
-        target_bytes=_classes(conditions.batch, torch.device("meta")).nbytes,
+        target_bytes=_targets(conditions, torch.device("meta")).nbytes,
         nodes={name: node.cost for name, node in measured.items()},
         assumptions=tuple(_assumptions(conditions, measured)),
     )
@@ -191,7 +194,7 @@ def _run(
         reads_samples=reads_samples,
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
-    returned, work = count_operations(trial, conditions.loss, _classes(batch, numerics.device))
+    returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))
     outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
     parameters, buffers = list(module.parameters()), list(module.buffers())
     cost = NodeCost(
@@ -225,9 +228,10 @@ def _extrapolated(small: Any, large: Any, share: float) -> Any:
     return attrs.evolve(small, **values)
 
 
-def _classes(batch: int, device: torch.device) -> Tensor:
-    """Return the most usual targets: one class a sample."""
-    return torch.zeros(batch, dtype=torch.int64, device=device)
+def _targets(conditions: Conditions, device: torch.device) -> Tensor:
+    """Return targets as the data set declares them."""
+    dtype = getattr(torch, conditions.target_dtype)
+    return torch.zeros(conditions.batch, *conditions.target, dtype=dtype, device=device)
 
 
 def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:

@@ -84,16 +84,16 @@ class NodeTrial:
         self.module.zero_grad(set_to_none=True)
 
 
-def count_operations(trial: NodeTrial, loss: Loss, classes: Tensor) -> tuple[Streams, Mapping[Operation, Work]]:
+def count_operations(trial: NodeTrial, loss: Loss, targets: Tensor) -> tuple[Streams, Mapping[Operation, Work]]:
     """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
         trial: the node.
         loss: the head's loss.
-        classes: the head's targets, if the loss accepts them; else targets are like the head's output.
+        targets: the head's, if the loss accepts them; else targets are like the head's output.
     """
     if isinstance(trial.module, Head):
-        return (), {"forward_backward": _head(trial, loss, classes)}
+        return (), {"forward_backward": _head(trial, loss, targets)}
     runner = trial.runner(Reconstruct)
     with Tally() as tally:
         outputs = runner.run_without_graph(0, trial.inputs)
@@ -169,9 +169,9 @@ def _invert(runner: Reconstruct, outputs: Streams) -> Work:
     return work_of(lap, shares=_shares(inputs, outputs))
 
 
-def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> Work:
+def _head(trial: NodeTrial, loss: Loss, targets: Tensor) -> Work:
     runner = trial.runner(HeadRunner, loss=loss)
-    target = _accepted(runner, trial, classes)
+    target = _accepted(runner, trial, targets)
 
     def run() -> Streams:
         runner.forward_backward(0, trial.inputs, target)
@@ -180,15 +180,15 @@ def _head(trial: NodeTrial, loss: Loss, classes: Tensor) -> Work:
     return _differentiated(trial, run, trial.inputs)
 
 
-def _accepted(runner: HeadRunner, trial: NodeTrial, classes: Tensor) -> Tensor:
+def _accepted(runner: HeadRunner, trial: NodeTrial, targets: Tensor) -> Tensor:
     """Return targets that the loss accepts; the data set alone has the real ones."""
     with torch.no_grad(), frozen_statistics(trial.module):
         (output,) = runner.run(0, trial.inputs)
         try:
-            runner.loss(output, classes)
+            runner.loss(output, targets)
         except (ValueError, RuntimeError, IndexError):
             return torch.zeros_like(output)
-    return classes
+    return targets
 
 
 def work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares: tuple[int | None, ...] = ()) -> Work:

@@ -139,6 +139,8 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 build_optimizer=load(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
                 clip=spec.optimizer.clip,
+                target=facts.target_shape,
+                target_dtype=facts.target_dtype,
             )
             measured[key] = measure_costs(graph, conditions)
         return measured[key]
@@ -166,10 +168,19 @@ def check_grid(network: MeasuredNetwork) -> None:
 
 
 def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
-    """Yield the problem of a head whose outputs are not one for each class."""
+    """Yield the problem of a head that does not have an output for each class, where targets are classes.
+
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
+    """
+    if facts.classes is None or facts.target_dtype != "int64":
+        return
     head = network.graph.nodes[network.graph.head]
-    outputs = network.shapes[head.name].outputs
-    if facts.classes is not None and outputs != ((facts.classes,),):
-        shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
-        message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes'
-        yield Problem(message=message, hint=f"make it {facts.classes}", path=head.path)
+    outputs, target = network.shapes[head.name].outputs, facts.target_shape
+    allowed = list(dict.fromkeys([(facts.classes, *target), (*target, facts.classes)]))
+    if len(outputs) == 1 and outputs[0] in allowed:
+        return
+    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
+    of_targets = f", and targets of {'x'.join(map(str, target))}" if target else ""
+    message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes{of_targets}'
+    hint = "make it " + " or ".join("x".join(map(str, shape)) for shape in allowed)
+    yield Problem(message=message, hint=hint, path=head.path)

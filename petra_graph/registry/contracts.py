@@ -121,7 +121,12 @@ class DataFacts:
     """One sample, without the batch dimension; images are channels, height, width."""
     dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
     classes: int | None = None
-    """The number of classes; None where it depends on the files, or where targets are not classes."""
+    """Class indices in targets are below this; None where that depends on the files, or where targets are not classes."""
+    target_shape: tuple[int, ...] = ()
+    """One target, without the batch dimension: () for a class or a number, (tokens,) for a class each token, (height, width)
+    for one each pixel."""
+    target_dtype: Literal["int64", "float32", "float64"] = "int64"
+    """int64 for class indices, floats for values."""
     mean: tuple[float, ...] | None = None
     """Mean of each channel in [0, 1] (uint8 divided by 255); None: no normalisation."""
     std: tuple[float, ...] | None = None
@@ -188,7 +193,10 @@ class Loss(Protocol):
         """Return the mean loss over the samples, a scalar with a graph."""
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples."""
+        """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
+
+        Where a sample has several targets, it counts with the share of those that are correct.
+        """
 
 
 @frozen(kw_only=True)
@@ -208,7 +216,7 @@ class DataSetDeclaration(Declaration):
 class Split(Protocol):
     """The training or the test split of a data set.
 
-    A split may also have `fetch_targets(indices) -> targets [n]`: a process that hosts the head, but not the first
+    A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
     stage, then decodes no image.
     """
 
@@ -216,7 +224,7 @@ class Split(Protocol):
         """Return the number of samples."""
 
     def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples: images [n, *shape] in the data set's dtype, and targets [n].
+        """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape].
 
         Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
         call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.

@@ -192,6 +192,11 @@ class RandomOptions:
     )
     levels: int = option("integer samples lie in 0 .. levels - 1", default=256, validator=AtLeast(1))
     classes: int = option("targets lie in 0 .. classes - 1", default=10, validator=AtLeast(1))
+    target_shape: tuple[int, ...] = option(
+        "shape of one target: [] for a class a sample, [8] for a class each token of eight",
+        default=(),
+        validator=Each(AtLeast(1)),
+    )
     train: int = option("training samples", default=4096, unit="samples", validator=AtLeast(1))
     test: int = option("test samples", default=512, unit="samples", validator=AtLeast(1))
 
@@ -223,7 +228,9 @@ class _Images:
 
 
 def _random_facts(options: RandomOptions) -> DataFacts:
-    return DataFacts(shape=options.shape, dtype=options.dtype, classes=options.classes)
+    return DataFacts(
+        shape=options.shape, dtype=options.dtype, classes=options.classes, target_shape=options.target_shape
+    )
 
 
 _HERE = "petra_graph.catalog.datasets"

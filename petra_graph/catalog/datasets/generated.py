@@ -77,6 +77,7 @@ class NoiseSplit:
     block: NDArray[np.generic]
     shape: tuple[int, ...]
     classes: int
+    target_shape: tuple[int, ...]
     samples: int
     first: int
     """Index of the split's first sample within the data set."""
@@ -85,7 +86,7 @@ class NoiseSplit:
         return self.samples
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Load samples [n, *shape], images in channels-last memory, and int64 targets [n]; the epoch does not change them."""
+        """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
         number = np.asarray(indices, np.int64) + self.first
         windows = sliding_window_view(self.block, prod(self.shape))
         flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
@@ -96,9 +97,10 @@ class NoiseSplit:
         return flat.view(-1, *self.shape), targets
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
-        """Load the targets alone: int64 [n]."""
-        number = np.asarray(indices, np.int64) + self.first
-        return torch.from_numpy(number * _STRIDE % 65_537 % self.classes)
+        """Load the targets alone: int64 [n, *target_shape]."""
+        number = (np.asarray(indices, np.int64) + self.first) * _STRIDE
+        place = np.arange(prod(self.target_shape)).reshape(self.target_shape)
+        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.classes)
 
 
 def noise(options: RandomOptions) -> DataSet:
@@ -112,7 +114,14 @@ def noise(options: RandomOptions) -> DataSet:
         block = generator.integers(0, options.levels, size).astype(options.dtype)
 
     def split(first: int, samples: int) -> NoiseSplit:
-        return NoiseSplit(block=block, shape=options.shape, classes=options.classes, samples=samples, first=first)
+        return NoiseSplit(
+            block=block,
+            shape=options.shape,
+            classes=options.classes,
+            target_shape=options.target_shape,
+            samples=samples,
+            first=first,
+        )
 
     return OpenedDataSet(
         train=split(0, options.train), test=split(options.train, options.test), facts=RANDOM.facts(options)

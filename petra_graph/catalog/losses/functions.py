@@ -14,12 +14,12 @@ from petra_graph.registry.contracts import NoOptions
 
 @frozen
 class CrossEntropy:
-    """Mean over samples of the cross-entropy of logits [n, classes] against class indices, int64 [n]."""
+    """Mean over samples of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *]."""
 
     options: CrossEntropyOptions
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss, in float32 or wider."""
+        """Return the mean loss over samples and their targets, in float32 or wider."""
         return functional.cross_entropy(widened(output), target, label_smoothing=self.options.label_smoothing)
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
@@ -67,15 +67,19 @@ def correct(output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Te
     """Return the counts of samples whose target is the largest output ("top1"), or among the five largest ("top5").
 
     Args:
-        output: [n, classes]; where there are fewer than five classes, "top5" counts all samples.
-        target: class indices, int64 [n].
+        output: [n, classes, *]; where there are fewer than five classes, "top5" counts all samples.
+        target: class indices, int64 [n, *]; a sample with several of them counts with the share of its hits.
 
     Returns:
-        int64 scalars without a graph.
+        Scalars without a graph: int64, or float64 where a sample has several targets.
     """
     ranked = output.detach().topk(min(_MOST, output.shape[1]), dim=1).indices
     hits = ranked == target.unsqueeze(1)
-    return {"top1": hits[:, 0].sum(), "top5": hits.sum()}
+    top1, top5 = hits[:, 0].sum(), hits.sum()
+    if target.dim() == 1:
+        return {"top1": top1, "top5": top5}
+    each = target[0].numel()
+    return {"top1": top1.double() / each, "top5": top5.double() / each}
 
 
 def widened(output: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,112 @@
+"""Targets of any shape are planned as they are trained: a class for each token, for each pixel, or values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.cli.main import main
+
+MODULE = """
+import torch
+from torch import nn
+from petra_graph.blocks import Buffered, Head, TwoFunctionCoupling
+
+
+class Tokens(Buffered):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(11, 12)
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        return x, x
+
+
+class Mixing(TwoFunctionCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.attention = nn.Linear(12, 36)
+        self.mlp = nn.Linear(12, 12)
+
+    def f(self, x):
+        q, k, v = self.attention(x).chunk(3, dim=-1)
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def g(self, x):
+        return torch.tanh(self.mlp(x))
+
+
+class Logits(Head):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(24, 11)
+
+    def forward(self, *streams):
+        return (self.linear(torch.cat(streams, dim=-1)).transpose(1, 2),)
+"""
+SPEC = """
+name = "tokens"
+
+[[graph.node]]
+name = "tokens"
+block = "tokens:Tokens"
+kind = "buffered"
+
+[[graph.node]]
+name = "mixing"
+block = "tokens:Mixing"
+kind = "reversible"
+repeat = 4
+
+[[graph.node]]
+name = "logits"
+block = "tokens:Logits"
+kind = "head"
+
+[method]
+schedule = "1f1b"
+
+[data]
+name = "random"
+batch = 4
+options = { shape = [8], dtype = "int64", levels = 11, classes = 11, target_shape = [8], train = 32, test = 8 }
+"""
+
+
+@pytest.fixture
+def spec(write):
+    write("tokens.py", MODULE)
+    write("tokens.toml", SPEC)
+    return "tokens.toml"
+
+
+@pytest.mark.parametrize("stages", ['"per-block"', "3", '"auto"'])
+def test_a_language_model_is_planned(spec, capsys, stages):
+    """`plan` said that the head cannot be trained, though `run` trained it."""
+    arguments = ["--set", "method.schedule='auto'"] if stages == '"auto"' else ["--set", f"partition.stages={stages}"]
+    assert main(["plan", spec, "--json", "--set", "partition.devices=2", *arguments]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["timing"]["samples_per_second"] > 0
+    assert not any("needs values" in one for one in plan["assumptions"])
+
+
+def test_and_trained_with_shares_of_its_tokens(spec, capsys):
+    assert main(["run", spec, "--json", "--set", "run.epochs=1"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert 0 <= summary["test"]["top1"] <= summary["test"]["top5"] <= 1
+
+
+@pytest.mark.processes
+def test_and_trained_by_two_processes(spec, capfd):
+    assert main(["run", spec, "--json", "--processes", "2", "--set", "run.epochs=1"]) == 0
+    assert json.loads(capfd.readouterr().out)["status"] == "done"
+
+
+def test_a_head_of_other_classes(spec, capsys):
+    arguments = ["--set", "data.options.classes=13"]
+    assert main(["run", spec, "--dry-run", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert 'the head "logits" has 11x8 outputs, but the data set has 13 classes, and targets of 8' in said
+    assert "make it 13x8 or 8x13" in said
