@@ -82,6 +82,12 @@ class MicroBatches:
         rows = order(len(self.split), self.seed, self.epoch)[: len(self) * self.whole]
         return evolve(self, split=Rows(split=self.split, rows=rows), shuffle=False)
 
+    def indices(self, position: int) -> NDArray[np.intp]:
+        """Return the samples of one micro-batch, counted from the iteration's first, in the split's own numbers."""
+        start = self._starts[position]
+        rows = order(len(self.split), self.seed, self.epoch) if self.shuffle else np.arange(len(self.split))
+        return rows[start : start + self.batch]
+
     @property
     def sizes(self) -> Sequence[int]:
         """Samples of each micro-batch; all are full, but the last one of an evaluation."""

@@ -19,6 +19,7 @@ from petra_graph.record.metrics import Metrics
 from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.callbacks import Callbacks
+from petra_graph.training.checked_data import require_finite_samples
 from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
@@ -256,10 +257,13 @@ class Trainer:
 
         Raises:
             NotFinite: a loss is not finite; of several, the first one is reported.
+            RunFailed: its samples or targets are not finite either.
         """
         loss = math.nan
         for result, loss in self.meters.read():
             if not math.isfinite(loss):
+                batches = self.prepared.training_batches(self._epoch - 1)
+                require_finite_samples(batches, [result.micro_batch - (self._epoch - 1) * len(batches)])
                 raise NotFinite(self.executors, result, self._epoch)
         return loss
 
@@ -280,6 +284,8 @@ class Trainer:
                 self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
+            batches = self.prepared.test_batches()
+            require_finite_samples(batches, range(len(batches)))
             raise NotFinite(self.executors, means["loss"], epoch)
         return means
 

@@ -26,12 +26,13 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import build_plugin, load, missing_package
-from petra_graph.registry.contracts import DataFacts, DataSet, Horizon, ParameterGroups
+from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
+from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import Loaders, MicroBatches
 from petra_graph.training.initial_weights import matched
 
@@ -46,7 +47,7 @@ class Prepared:
     """Of the stages, on devices as the planner counts them: a process is one."""
     programs: tuple[StageProgram, ...]
     """Of all stages, on devices that are present."""
-    data: DataSet
+    data: CheckedData
     batches: MicroBatches
     """Of the first training epoch: the part that this process reads, of its own replica's rows."""
     training: Training
@@ -239,7 +240,7 @@ def _place_run(
 
 
 class _OpenedData(NamedTuple):
-    data: DataSet
+    data: CheckedData
     batches: MicroBatches
     micro_batches: int
     """Of an epoch over all training data."""
@@ -248,7 +249,7 @@ class _OpenedData(NamedTuple):
 
 def _open_data(checked: CheckedSpec) -> _OpenedData:
     spec = checked.spec
-    data: DataSet = build_plugin(checked.data.plugin, checked.data.options)
+    data = CheckedData.of(str(checked.data.plugin), build_plugin(checked.data.plugin, checked.data.options))
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,
