@@ -5,7 +5,7 @@ gradient with one evaluation, dropout, statistics, autocast) comes with it.
 """
 
 from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams, backpropagate, leaf
-from petra_graph.blocks.coupling import Additive, AdditiveCoupling, TwoFunctionCoupling
+from petra_graph.blocks.couplings import Additive, AdditiveCoupling, Coupling, TwoFunctionCoupling
 from petra_graph.blocks.randomness import reseed, rng_scope
 from petra_graph.blocks.statistics import frozen_statistics
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions, option
@@ -16,6 +16,7 @@ __all__ = [
     "Block",
     "BlockDeclaration",
     "Buffered",
+    "Coupling",
     "Head",
     "NoOptions",
     "Reversed",

@@ -13,7 +13,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
-from petra_graph.blocks.coupling import grid, grid_limit, rounded
+from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
