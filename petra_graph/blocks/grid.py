@@ -31,6 +31,11 @@ def grid(bits: int | None) -> Iterator[None]:
         _bits.reset(token)
 
 
+def grid_bits() -> int | None:
+    """Return the bits of the grid in force, None without a grid."""
+    return _bits.get()
+
+
 def on_grid(value: Tensor, like: Tensor) -> Tensor:
     """Round `value` to the grid in force, in the type of the stream `like`; without a grid, return `value`."""
     bits = _bits.get()

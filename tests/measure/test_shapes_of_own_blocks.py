@@ -21,11 +21,11 @@ class Halves(Reversible):
         return y, s
 
 
-def test_a_reversible_block_that_changes_shapes(made, refused):
+def test_a_reversible_block_whose_inverse_keeps_other_shapes(made, refused):
     assert refused(made(Halves), (8,)) == [
         Problem(
-            message='node "mine" is reversible but changes shapes: 6, 6 to 3, 6',
-            hint='set kind = "buffered"',
+            message='node "mine": the inverse of block "mine" returns 3, 6',
+            hint='it must return the input streams, 6, 6, in their order; or set kind = "buffered"',
             path=("graph", "node", 1),
         )
     ]

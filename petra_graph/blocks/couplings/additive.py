@@ -40,17 +40,17 @@ class AdditiveCoupling(Additive):
 
     def forward(self, x: Tensor, t: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (t + F(x), x)."""
-        return t + added(self.residual, x, t, *context), x, *context
+        return t + added(self.residual, x, *context), x, *context
 
     def inverse(self, y: Tensor, s: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (s, y - F(s))."""
-        return s, y - added(self.residual, s, y, *context), *context
+        return s, y - added(self.residual, s, *context), *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct and differentiate with one evaluation of F."""
         y, s, *context = outputs
         dy, ds, *passed = gradients
-        evaluation = evaluate(lambda x, *more: added(self.residual, x, y, *more), s, *context)
+        evaluation = evaluate(partial(added, self.residual), s, *context)
         (value,) = evaluation.values
         dx, *found = evaluation.vjp(dy)
         return Reversed((s, y - value, *context), (dx.add_(ds), dy, *sums(found, passed)))
@@ -99,4 +99,4 @@ class TwoFunctionCoupling(Additive):
 
 def _part_added(name: str, function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
     with rng_scope(name):
-        return added(function, x, x, *context)
+        return added(function, x, *context)

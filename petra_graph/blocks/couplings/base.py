@@ -31,3 +31,5 @@ class Coupling(Reversible):
     streams: ClassVar[int | None] = 2
     functions: ClassVar[tuple[str, ...]] = ("residual",)
     """Names of the methods that an author writes."""
+    reversible_in_evaluation: ClassVar[bool] = True
+    """Whether `inverse` works in evaluation mode as well."""

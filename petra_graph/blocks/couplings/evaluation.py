@@ -61,18 +61,23 @@ def _owned(results: Streams, gradients: Sequence[Tensor]) -> Streams:
     return tuple(owned)
 
 
-def added(function: Callable[..., Tensor], x: Tensor, stream: Tensor, *context: Tensor) -> Tensor:
-    """Return function(x, *context) as it is added to `stream`: of its shape, and on the grid in force.
+def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
+    """Return function(x, *context), which has x's shape.
 
     Raises:
-        ValueError: the value has another shape; one that broadcasts can be added, and not differentiated.
+        ValueError: it has another; one that broadcasts can be added, and not differentiated.
     """
     value = function(x, *context)
-    if value.shape != stream.shape:
+    if value.shape != x.shape:
         name = getattr(function, "__name__", "the function")
-        shape, got = list(stream.shape), list(value.shape)
+        shape, got = list(x.shape), list(value.shape)
         raise ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
-    return on_grid(value, stream)
+    return value
+
+
+def added(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tensor:
+    """Return function(x, *context) as it is added to a stream: on the grid in force."""
+    return on_grid(residual_value(function, x, *context), x)
 
 
 def sums(found: Sequence[Tensor], passed: Sequence[Tensor]) -> Streams:
@@ -80,3 +85,13 @@ def sums(found: Sequence[Tensor], passed: Sequence[Tensor]) -> Streams:
     return tuple(
         one.add_(other) if one.is_floating_point() else other for one, other in zip(found, passed, strict=True)
     )
+
+
+def scaled(stream: Tensor, by: float | Tensor) -> Tensor:
+    """Multiply, where that is any work."""
+    return stream if is_number(by, 1.0) else stream * by
+
+
+def is_number(coefficient: float | Tensor, value: float) -> bool:
+    """Whether a coefficient is no tensor, and this number."""
+    return not isinstance(coefficient, Tensor) and coefficient == value
