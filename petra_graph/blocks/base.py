@@ -49,8 +49,8 @@ def backpropagate(
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Switch autocast off on a type of device; the meta device has none."""
-    if not torch.amp.is_autocast_available(device_type):
+    """Switch autocast off on a type of device, where it is on; the meta device has none."""
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
         return nullcontext()
     return torch.autocast(device_type, enabled=False)
 
