@@ -9,11 +9,11 @@ over its modules is done once a forward, since it takes longer than small functi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from attrs import frozen
-from torch import Tensor, nn
+from torch import nn
 
 
 @frozen(eq=False)
@@ -24,6 +24,8 @@ class TrainedParameters:
     """Each once, also where modules share it."""
     slots: tuple[tuple[nn.Module, str, int], ...]
     """Module, name, and place in `values`."""
+    versions: tuple[int, ...]
+    """How often each value has been changed in place, as autograd counts."""
     tracks_statistics: bool
     """Whether a module has running statistics."""
 
@@ -44,12 +46,17 @@ class TrainedParameters:
                 if value is not None and value.requires_grad:
                     slots.append((module, name, places.setdefault(value, len(places))))
             waiting.extend(child for child in module._modules.values() if child is not None)  # noqa: SLF001
-        return TrainedParameters(tuple(places), tuple(slots), tracks)
+        return TrainedParameters(tuple(places), tuple(slots), tuple(one._version for one in places), tracks)  # noqa: SLF001
+
+    @property
+    def changed(self) -> bool:
+        """Whether a value has been changed in place since the walk, as an optimizer does."""
+        return any(one._version != before for one, before in zip(self.values, self.versions, strict=True))  # noqa: SLF001
 
     @contextmanager
-    def replaced(self, values: Sequence[Tensor]) -> Iterator[list[nn.Parameter]]:
-        """Let leaves with these values stand in the modules; yield them."""
-        leaves = [nn.Parameter(value.detach()) for value in values]
+    def replaced(self) -> Iterator[list[nn.Parameter]]:
+        """Let leaves with the same values stand in the modules; yield them."""
+        leaves = [nn.Parameter(value.detach()) for value in self.values]
         held = [module._parameters[name] for module, name, _ in self.slots]  # noqa: SLF001
         for module, name, place in self.slots:
             module._parameters[name] = leaves[place]  # noqa: SLF001

@@ -11,7 +11,6 @@ always runs before: its only way to a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -55,12 +54,12 @@ class Step:
         return outputs[: self.streams]
 
     def reverse(
-        self, outputs: Streams, gradients: Streams, differentiated: Streams, parameters: Sequence[Tensor]
+        self, outputs: Streams, gradients: Streams, differentiated: Streams
     ) -> tuple[Reversed, list[Tensor | None]]:
         """Undo the block; return its inputs, and the gradients with respect to all that it read."""
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
         frozen_where_any = frozen_statistics(self.block) if self.trained.tracks_statistics else nullcontext()
-        with self.call.block(self.index), frozen_where_any, self.trained.replaced(parameters) as leaves:
+        with self.call.block(self.index), frozen_where_any, self.trained.replaced() as leaves:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         return reverse, [leaf.grad for leaf in leaves]
 
@@ -72,8 +71,7 @@ class _Node(torch.autograd.Function):
         split = step.streams + step.differentiated
         outputs = step.evaluate(read[: step.streams], read[step.streams : split])
         ctx.step = step
-        # Parameters that an optimizer has changed since are then refused by autograd itself, as they must be.
-        ctx.save_for_backward(*read[step.streams :], *(outputs if step.anchor else ()))
+        ctx.save_for_backward(*read[step.streams : split], *(outputs if step.anchor else ()))
         return outputs
 
     @staticmethod
@@ -85,16 +83,20 @@ class _Node(torch.autograd.Function):
                 "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
             )
         step: Step = ctx.step
+        if step.trained.changed:
+            raise RuntimeError(
+                f"petra_graph.reversible: parameters of block {step.index} were modified by an inplace operation, such as "
+                "an optimizer's step, between its forward and its backward, which would reconstruct other inputs with them"
+            )
         saved = ctx.saved_tensors
-        end = step.differentiated + len(step.trained.values)
-        differentiated, parameters = saved[: step.differentiated], saved[step.differentiated : end]
-        outputs, step.call.streams = saved[end:] if step.anchor else step.call.streams, None
+        differentiated = saved[: step.differentiated]
+        outputs, step.call.streams = saved[step.differentiated :] if step.anchor else step.call.streams, None
         if outputs is None:
             raise RuntimeError(
                 f"petra_graph.reversible: the backward has reached block {step.index} without the block after it; "
                 "differentiate the outputs of the sequence, not values from within"
             )
-        reverse, of_parameters = step.reverse(outputs, gradients, differentiated, parameters)
+        reverse, of_parameters = step.reverse(outputs, gradients, differentiated)
         if step.index:
             step.call.streams = reverse.inputs[: step.streams]
         found = [

@@ -222,6 +222,19 @@ def test_frozen_and_shared_parameters():
     expect_plain(made, inputs().detach())  # only parameters need a gradient
 
 
+def test_parameters_may_be_given_from_outside():
+    """As meta-learning and ensembles do it."""
+    made, x = sequence(dropout=0.0).eval(), inputs()
+    given = {name: (value * 1.1).detach().requires_grad_() for name, value in made.named_parameters()}
+    found = []
+    for keep in (0, len(made)):
+        made.keep_graphs = keep
+        scaled = {name: value * 1.0 for name, value in given.items()}
+        found.append(torch.autograd.grad(torch.func.functional_call(made, scaled, (x,)).sum(), list(given.values())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
 def test_hooks_of_parameters_run_once_a_backward():
     made, calls = sequence(depth=3, dropout=0.0), []
     for parameter in made.parameters():
@@ -246,7 +259,7 @@ def test_parameters_that_changed_since_the_forward_are_refused():
     output = made(inputs())
     with torch.no_grad():
         made[1].function[0].weight.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="parameters of block 1 were modified by an inplace operation"):
         output.sum().backward()
 
 
