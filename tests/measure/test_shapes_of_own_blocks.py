@@ -31,6 +31,20 @@ def test_a_reversible_block_whose_inverse_keeps_other_shapes(made, refused):
     ]
 
 
+class Folds(Reversible):
+    """Other shapes, from which the inverse returns to those of the inputs."""
+
+    def forward(self, x, t):
+        return torch.cat((x, t), 1), x[:, :0]
+
+    def inverse(self, y, _):
+        return y.tensor_split(2, 1)
+
+
+def test_a_reversible_block_may_change_shapes(made):
+    assert measure_shapes(made(Folds), (8,), torch.float32)["mine"].outputs == ((12,), (0,))
+
+
 def test_the_same_block_as_a_buffered_node(made):
     assert measure_shapes(made(Halves, kind="buffered"), (8,), torch.float32)["mine"].outputs == ((3,), (6,))
 

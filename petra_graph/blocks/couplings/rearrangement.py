@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import torch
 from attrs import frozen
 from torch import Tensor, nn
-from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from petra_graph.blocks.base import Reversed, Reversible, Shape, Streams, without_autocast
 from petra_graph.blocks.couplings.evaluation import evaluate
@@ -48,11 +47,11 @@ class SpaceToDepth(Reversible):
 
     def forward(self, *streams: Tensor) -> Streams:
         """Return the smaller images with more channels."""
-        return tuple(pixel_unshuffle(stream, self.options.factor) for stream in streams)
+        return tuple(_to_depth(stream, self.options.factor) for stream in streams)
 
     def inverse(self, *outputs: Tensor) -> Streams:
         """Return the larger images."""
-        return tuple(pixel_shuffle(stream, self.options.factor) for stream in outputs)
+        return tuple(_to_space(stream, self.options.factor) for stream in outputs)
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Move values and gradients back."""
@@ -143,6 +142,21 @@ class OrthogonalMixing(ChannelMap):
         x, d_y = _rotated(self.joined(outputs), rotation.T, dimension), self.joined(gradients)
         evaluation.vjp(torch.tensordot(_rows(d_y, dimension), _rows(x, dimension), ([0], [0])))
         return Reversed(self.parts(x), self.parts(_rotated(d_y, rotation.T, dimension)))
+
+
+# As torch's pixel_unshuffle and pixel_shuffle, which copy once more on the meta device.
+
+
+def _to_depth(image: Tensor, s: int) -> Tensor:
+    """[n, c, h, w] to [n, c s^2, h / s, w / s]."""
+    n, c, h, w = image.shape
+    return image.reshape(n, c, h // s, s, w // s, s).permute(0, 1, 3, 5, 2, 4).reshape(n, c * s * s, h // s, w // s)
+
+
+def _to_space(image: Tensor, s: int) -> Tensor:
+    """[n, c s^2, h, w] to [n, c, h s, w s]."""
+    n, c, h, w = image.shape
+    return image.reshape(n, c // s**2, s, s, h, w).permute(0, 1, 4, 2, 5, 3).reshape(n, c // s**2, h * s, w * s)
 
 
 def _rotated(stream: Tensor, rotation: Tensor, dimension: int) -> Tensor:

@@ -372,6 +372,8 @@ def test_space_to_depth_changes_shapes_and_keeps_the_other_promises():
     block = SpaceToDepth(inputs, SpaceToDepth.Options(factor=2))
     outputs = block(*images)
     assert [tuple(stream.shape) for stream in outputs] == [(2, 12, 2, 3), (2, 8, 2, 3)]
+    for found, image in zip(outputs, images, strict=True):
+        assert torch.equal(found, nn.functional.pixel_unshuffle(image, 2))
     assert all(torch.equal(*pair) for pair in zip(block.inverse(*outputs), images, strict=True))
     with pytest.raises(ValueError, match=r"sides of images must be multiples of 2 \(got \[3, 5, 6\]\)"):
         SpaceToDepth([(3, 5, 6)], SpaceToDepth.Options())
