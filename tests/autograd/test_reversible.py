@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from torch import nn
 import petra_graph
 from petra_graph.autograd import ReversibleSequence, reversible
 from petra_graph.blocks import ChannelPermutation, OrthogonalMixing
+from petra_graph.measure.tally import LiveBytes
 
 FEATURES = 6
 COUPLINGS = ["additive", "affine", "midpoint", "leapfrog", "momentum", "bdia", "exact-bdia"]
@@ -103,6 +105,25 @@ def test_no_depth_changes_what_the_forward_keeps():
     assert [saved_bytes(sequence(depth=depth), inputs(64)) for depth in (1, 4, 16)] == [two_streams] * 3
     plain = [saved_bytes(sequence(depth=depth, keep_graphs=depth), inputs(64)) for depth in (4, 16)]
     assert plain[1] > 3.5 * plain[0]
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_nothing_is_left_in_a_cycle(coupling):
+    """Memory is free at once, without the garbage collector, with a backward and without one."""
+    made = sequence(coupling)
+    gc.collect()
+    gc.disable()
+    try:
+        with LiveBytes() as live:
+            for backward in (False, True):
+                output = made(inputs(64))
+                if backward:
+                    output.sum().backward()
+                    made.zero_grad()
+                del output
+                assert live.live == 0
+    finally:
+        gc.enable()
 
 
 def test_anchors_keep_two_tensors_a_stretch():
@@ -450,6 +471,11 @@ def test_compiled_functions():
             lambda: reversible([nn.Linear(FEATURES, 1)])(torch.zeros(2, FEATURES)),
             ValueError,
             "must return a tensor of its",
+        ),
+        (
+            lambda: reversible([nn.LSTM(FEATURES, FEATURES)])(torch.zeros(2, FEATURES)),
+            TypeError,
+            r"must return a tensor \(got tuple\)",
         ),
     ],
 )

@@ -65,11 +65,14 @@ def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor)
     """Return function(x, *context), which has x's shape.
 
     Raises:
-        ValueError: it has another; one that broadcasts can be added, and not differentiated.
+        TypeError: it is no tensor.
+        ValueError: it has another shape; one that broadcasts can be added, and not differentiated.
     """
-    value = function(x, *context)
+    value: object = function(x, *context)
+    name = getattr(function, "__name__", "the function")
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must return a tensor (got {type(value).__name__})")
     if value.shape != x.shape:
-        name = getattr(function, "__name__", "the function")
         shape, got = list(x.shape), list(value.shape)
         raise ValueError(f"{name} must return a tensor of its input's shape, {shape} (got {got})")
     return value
