@@ -7,14 +7,13 @@
     spec             for the RevNet: a spec with method = "reversible-backprop"
 
 Two networks: pre-norm transformer blocks, as a GPT has, and the residual blocks of a RevNet. All that is compared runs in
-turns in one process. Times are the process's CPU seconds for a step of forward and backward, as ratios to the plain network
-in the same round, the median over rounds. Bytes are live tensors at the peak of one step, beside parameters and their
+turns in one process. Times are the process's CPU seconds for a step of forward and backward: the best of all rounds, as a
+ratio to the best of the plain network, since whatever else the machine does only adds to them. Bytes are live tensors at the peak of one step, beside parameters and their
 gradients, which all have alike; the spec's have its gradients and messages too.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -196,17 +195,15 @@ def _measured(kind: Kind, depth: int, rounds: int, per_block: float) -> dict[str
     kept = min(depth, max(0, int((peaks[CHECKPOINT] - peaks[REVERSIBLE]) / per_block)))
     contestants[AS_MUCH] = partial(_step, partial(_reversible, body, kept), stream)
     peaks[AS_MUCH] = _peak(contestants[AS_MUCH])
-    ratios = _ratios(contestants, rounds * max(1, LONG // depth))
+    seconds = _seconds(contestants, rounds * max(1, LONG // depth))
+    best = {name: min(taken) for name, taken in seconds.items()}
     return {
         "network": kind.name,
         "blocks": depth,
         "bytes": peaks,
-        "time over plain autograd": {name: statistics.median(found) for name, found in ratios.items()},
-        "time over checkpoint": {
-            name: statistics.median(one / base for one, base in zip(found, ratios[CHECKPOINT], strict=True))
-            for name, found in ratios.items()
-        },
-        "rounds": ratios,
+        "time over plain autograd": {name: round(taken / best[PLAIN], 3) for name, taken in best.items()},
+        "time over checkpoint": {name: round(taken / best[CHECKPOINT], 3) for name, taken in best.items()},
+        "CPU seconds of each round": seconds,
         "blocks that keep their graph": kept,
         "gradient error": _gradient_error(body, stream),
     }
@@ -260,16 +257,13 @@ def _peak(run: Callable[[], None]) -> int:
     return peak
 
 
-def _ratios(contestants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+def _seconds(contestants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
-        seconds = {}
         for name, run in contestants.items():
             began = time.process_time()
             run()
-            seconds[name] = time.process_time() - began
-        for name, taken in seconds.items():
-            found[name].append(round(taken / seconds[PLAIN], 4))
+            found[name].append(round(time.process_time() - began, 5))
     return found
 
 
@@ -314,7 +308,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             line[1].plot(blocks, [row["time over plain autograd"][name] for row in of_kind], label=name, **style)
         line[0].set(xscale="log", yscale="log", ylabel=f"{kind.name}\npeak activations, MiB")
         line[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        line[1].set(ylabel="time of a step / plain autograd", ylim=(0.9, None))
+        line[1].set(ylabel="CPU time of a step / plain autograd", ylim=(0.9, None))
         for axis in line:
             axis.set_xticks(blocks, [str(depth) for depth in blocks])
             axis.minorticks_off()

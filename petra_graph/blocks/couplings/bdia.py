@@ -22,7 +22,6 @@ from petra_graph.blocks.couplings.base import Coupling
 from petra_graph.blocks.couplings.evaluation import evaluate, residual_value, sums
 from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
 from petra_graph.blocks.grid import grid_bits, rounded
-from petra_graph.blocks.randomness import rng_scope
 
 
 class BdiaCoupling(TwoStepCoupling):
@@ -125,8 +124,7 @@ class _Step:
 
 
 def _step(block: ExactBdiaCoupling, x: Tensor) -> _Step:
-    with rng_scope("coefficients"):
-        g = _signs(x) * 0.5 if block.training else x.new_zeros(())
+    g = _signs(x) * 0.5 if block.training else x.new_zeros(())
     bits = grid_bits()
     return _Step(g, block.quantum_bits if bits is None else bits)
 

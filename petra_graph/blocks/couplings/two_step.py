@@ -29,7 +29,6 @@ from petra_graph.blocks.couplings.additive import Additive
 from petra_graph.blocks.couplings.base import Coupling
 from petra_graph.blocks.couplings.evaluation import evaluate, is_number, residual_value, scaled, sums
 from petra_graph.blocks.grid import on_grid
-from petra_graph.blocks.randomness import rng_scope
 
 
 @frozen
@@ -49,7 +48,7 @@ class TwoStepCoupling(Coupling):
 
     @abstractmethod
     def coefficients(self, x: Tensor) -> Coefficients:
-        """Return a, b and c for the state `x`; they follow from its shape, and from torch's generator."""
+        """Return a, b and c for the state `x`; they follow from its shape, and from torch's generator: each pass draws them first."""
 
     @abstractmethod
     def residual(self, x: Tensor, *context: Any, **_: Any) -> Tensor:
@@ -57,28 +56,23 @@ class TwoStepCoupling(Coupling):
 
     def forward(self, x: Tensor, previous: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (a x + b previous + c F(x), x)."""
-        step = _coefficients(self, x)
+        step = self.coefficients(x)
         return scaled(previous, step.b) + _increment(self, step, x, *context), x, *context
 
     def inverse(self, following: Tensor, x: Tensor, *context: Tensor) -> Streams:  # type: ignore[override]
         """Return (x, (following - a x - c F(x)) / b)."""
-        step = _coefficients(self, x)
+        step = self.coefficients(x)
         return x, _divided(following - _increment(self, step, x, *context), step.b), *context
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct and differentiate with one evaluation of F."""
         following, x, *context = outputs
         d_following, passed_x, *passed = gradients
-        step = _coefficients(self, x)
+        step = self.coefficients(x)
         evaluation = evaluate(lambda *inputs: _increment(self, step, *inputs), x, *context)
         previous = _divided(following - evaluation.values[0], step.b)
         dx, *found = evaluation.vjp(d_following)
         return Reversed((x, previous, *context), (dx.add_(passed_x), scaled(d_following, step.b), *sums(found, passed)))
-
-
-def _coefficients(block: TwoStepCoupling, x: Tensor) -> Coefficients:
-    with rng_scope("coefficients"):
-        return block.coefficients(x)
 
 
 def _increment(block: TwoStepCoupling, step: Coefficients, x: Tensor, *context: Tensor) -> Tensor:
