@@ -36,6 +36,8 @@ class Step:
     """Number of streams; the differentiated arguments follow them, then the parameters."""
     differentiated: int
     trained: TrainedParameters
+    training: bool
+    """The block's mode in the forward."""
 
     @staticmethod
     def forward(
@@ -43,9 +45,26 @@ class Step:
     ) -> Streams:
         """Run a block; the outputs have a graph that keeps no activation."""
         trained = TrainedParameters.of(block)
-        step = Step(block, index, call, anchor, len(streams), len(differentiated), trained)
+        step = Step(block, index, call, anchor, len(streams), len(differentiated), trained, block.training)
         outputs: Streams = _Node.apply(step, *streams, *differentiated, *trained.values)
         return outputs
+
+    def expect_unchanged(self) -> None:
+        """Check that the block is as it was in its forward.
+
+        Raises:
+            RuntimeError: other inputs would be reconstructed.
+        """
+        change = (
+            "its parameters were modified by an inplace operation, such as an optimizer's step"
+            if self.trained.changed
+            else "it changed between training and evaluation mode"
+        )
+        if self.trained.changed or self.block.training != self.training:
+            raise RuntimeError(
+                f"petra_graph.reversible: block {self.index} is not as it was in its forward, so that its backward would "
+                f"reconstruct other inputs: {change}"
+            )
 
     def evaluate(self, streams: Streams, differentiated: Streams) -> Streams:
         """Run the block as it is."""
@@ -83,11 +102,7 @@ class _Node(torch.autograd.Function):
                 "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
             )
         step: Step = ctx.step
-        if step.trained.changed:
-            raise RuntimeError(
-                f"petra_graph.reversible: parameters of block {step.index} were modified by an inplace operation, such as "
-                "an optimizer's step, between its forward and its backward, which would reconstruct other inputs with them"
-            )
+        step.expect_unchanged()
         saved = ctx.saved_tensors
         differentiated = saved[: step.differentiated]
         outputs, step.call.streams = saved[step.differentiated :] if step.anchor else step.call.streams, None

@@ -280,7 +280,15 @@ def test_parameters_that_changed_since_the_forward_are_refused():
     output = made(inputs())
     with torch.no_grad():
         made[1].function[0].weight.add_(1)
-    with pytest.raises(RuntimeError, match="parameters of block 1 were modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match=r"block 1 is not as it was .* parameters were modified by an inplace op"):
+        output.sum().backward()
+
+
+def test_another_mode_than_the_forwards_is_refused():
+    made = sequence()
+    output = made(inputs())
+    made.eval()
+    with pytest.raises(RuntimeError, match="block 3 is not as it was .* it changed between training and evaluation"):
         output.sum().backward()
 
 
