@@ -288,7 +288,7 @@ def test_another_mode_than_the_forwards_is_refused():
     made = sequence()
     output = made(inputs())
     made.eval()
-    with pytest.raises(RuntimeError, match="block 3 is not as it was .* it changed between training and evaluation"):
+    with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* it changed between training and evaluation"):
         output.sum().backward()
 
 
