@@ -29,6 +29,10 @@ A network may be made of one's own classes, without any file. A class stands whe
         run={"epochs": 5},
     )
 
+In anyone's own training loop, residual functions run as a reversible network, whose memory no depth changes:
+
+    body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])
+
 Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
 `petra_graph.blocks`, the kit that tests them in `petra_graph.testing`. Errors are subclasses of
 `PetraGraphError`: their text has every problem, where it is, and what to do.
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
+    from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
     from petra_graph.registry.contracts import DataFacts
     from petra_graph.registry.listener import Listener
@@ -62,6 +67,7 @@ __all__ = [
     "make_spec",
     "plan",
     "predict",
+    "reversible",
     "train",
 ]
 _ELSEWHERE = {
@@ -70,6 +76,7 @@ _ELSEWHERE = {
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",
     "SpecError": "petra_graph.errors",
+    "reversible": "petra_graph.autograd",
 }
 """Modules of the names that are not in `petra_graph.api`."""
 

@@ -43,14 +43,14 @@ def backpropagate(
     reached = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if output.requires_grad]
     if reached:
         # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
-        with _without_autocast(reached[0][0].device.type):
+        with without_autocast(reached[0][0].device.type):
             torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
     return tuple(_gradient(stream) for stream in inputs)
 
 
-def _without_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Switch autocast off on a type of device; the meta device has none."""
-    if not torch.amp.is_autocast_available(device_type):
+def without_autocast(device_type: str) -> AbstractContextManager[object]:
+    """Switch autocast off on a type of device, where it is on; the meta device has none."""
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
         return nullcontext()
     return torch.autocast(device_type, enabled=False)
 
@@ -111,7 +111,7 @@ class Reversed:
 
 
 class Reversible(Block):
-    """A block whose input follows from its output: shapes in and out are equal.
+    """A block whose input follows from its output, in its shapes; they may differ from the output's.
 
     Override `inverse`. Override `reverse_vjp` too where inverse and gradient share work, as couplings do.
     """

@@ -14,7 +14,7 @@ from attrs import Factory, field, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
-from petra_graph.blocks.coupling import grid, grid_limit, rounded
+from petra_graph.blocks.grid import grid, grid_limit, rounded
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck

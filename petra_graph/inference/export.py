@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
-from petra_graph.blocks.coupling import grid
+from petra_graph.blocks.grid import grid
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT

@@ -68,7 +68,7 @@ def test_an_inverse_of_other_shapes(made, refused):
     assert refused(made(InvertsOneStream), (8,)) == [
         Problem(
             message='node "mine": the inverse of block "mine" returns 6',
-            hint="it must return the input streams, 6, 6, in their order",
+            hint='it must return the input streams, 6, 6, in their order; or set kind = "buffered"',
             path=("graph", "node", 1),
         )
     ]

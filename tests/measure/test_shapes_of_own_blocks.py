@@ -21,14 +21,28 @@ class Halves(Reversible):
         return y, s
 
 
-def test_a_reversible_block_that_changes_shapes(made, refused):
+def test_a_reversible_block_whose_inverse_keeps_other_shapes(made, refused):
     assert refused(made(Halves), (8,)) == [
         Problem(
-            message='node "mine" is reversible but changes shapes: 6, 6 to 3, 6',
-            hint='set kind = "buffered"',
+            message='node "mine": the inverse of block "mine" returns 3, 6',
+            hint='it must return the input streams, 6, 6, in their order; or set kind = "buffered"',
             path=("graph", "node", 1),
         )
     ]
+
+
+class Folds(Reversible):
+    """Other shapes, from which the inverse returns to those of the inputs."""
+
+    def forward(self, x, t):
+        return torch.cat((x, t), 1), x[:, :0]
+
+    def inverse(self, y, _):
+        return y.tensor_split(2, 1)
+
+
+def test_a_reversible_block_may_change_shapes(made):
+    assert measure_shapes(made(Folds), (8,), torch.float32)["mine"].outputs == ((12,), (0,))
 
 
 def test_the_same_block_as_a_buffered_node(made):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.blocks import Reversible
-from petra_graph.blocks.coupling import grid, grid_limit, on_grid, rounded
+from petra_graph.blocks.grid import grid, grid_limit, on_grid, rounded
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.registry.contracts import BlockDeclaration
 from tests.support.pipelines import BLOCKS, CLASSES, batches, node, pipeline

@@ -17,7 +17,7 @@ import torch
 from network import save
 from torch import Tensor, nn
 
-from petra_graph.blocks.coupling import grid, rounded
+from petra_graph.blocks.grid import grid, rounded
 from petra_graph.catalog.blocks.declared import RevBasicOptions
 from petra_graph.catalog.blocks.residual import RevBasic
 

@@ -1,0 +1,122 @@
+"""One forward through a sequence: what its backward must know to evaluate every block as the forward did.
+
+Decision: random numbers follow from one key that is drawn for each forward, as in a stage (`petra_graph.blocks.randomness`), and
+no generator's state is stored: the memory does not grow with depth, and a coupling that evaluates its functions in the
+opposite order still gives each its own masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from attrs import define, frozen
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from petra_graph.blocks import Streams
+from petra_graph.blocks.randomness import fork_rng, random_key
+
+
+@frozen
+class Arguments:
+    """What the functions read besides a stream: positional and keyword arguments, with any tensors inside."""
+
+    leaves: tuple[Any, ...]
+    """All values; None where a differentiated tensor goes."""
+    places: tuple[int, ...]
+    """Of the differentiated tensors among them."""
+    structure: TreeSpec
+
+    @staticmethod
+    def of(positional: Sequence[Any], named: dict[str, Any]) -> tuple[Arguments, Streams]:
+        """Return the arguments, and the tensors among them that need a gradient.
+
+        All others are held as they are: integers, and masks and positions in floating point, have no gradient.
+        """
+        leaves, structure = tree_flatten((tuple(positional), named))
+        places = tuple(at for at, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad)
+        differentiated = tuple(leaves[at] for at in places)
+        for at in places:
+            leaves[at] = None
+        return Arguments(tuple(leaves), places, structure), differentiated
+
+    def passed_to(self, function: Callable[..., Tensor], x: Tensor, differentiated: Sequence[Tensor]) -> Tensor:
+        """Call a function with a stream and the arguments."""
+        if not self.leaves:
+            return function(x)
+        leaves = list(self.leaves)
+        for at, tensor in zip(self.places, differentiated, strict=True):
+            leaves[at] = tensor
+        positional, named = tree_unflatten(leaves, self.structure)
+        return function(x, *positional, **named)
+
+
+@define(eq=False)
+class Call:
+    """The settings of one forward, and the streams that its backward has reached."""
+
+    arguments: Arguments
+    device: torch.device
+    function_dtype: torch.dtype | None
+    """Functions read streams in this type; None: as they are."""
+    key: int | None
+    """Of the random numbers; None: functions draw none."""
+    autocast_dtype: torch.dtype | None
+    """Autocast in force; None: it is off."""
+    streams: Streams | None = None
+    """In a backward, the outputs of the next block to be undone."""
+
+    @contextmanager
+    def block(self, index: int) -> Iterator[None]:
+        """Set random numbers, autocast and arguments for an evaluation of block `index`."""
+        with ExitStack() as stack:
+            if self.key is not None:
+                key = random_key(self.key, index)
+                # Functions may draw on the host, where streams are on an accelerator: a layer that is skipped at random.
+                if self.device.type != "cpu":
+                    stack.enter_context(fork_rng(key, torch.device("cpu")))
+                stack.enter_context(fork_rng(key, self.device))
+            stack.enter_context(self.functions())
+            if self.autocast_dtype is not None or autocast_in_force(self.device) is not None:
+                # Torch before 2.10 keeps weights that were cast without a graph, for evaluations that need one.
+                enabled = self.autocast_dtype is not None
+                autocast = torch.autocast(self.device.type, self.autocast_dtype, enabled=enabled, cache_enabled=False)
+                stack.enter_context(autocast)
+            yield
+
+    @contextmanager
+    def functions(self) -> Iterator[None]:
+        """Pass the arguments to all functions that `evaluated` calls."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+_current: ContextVar[Call | None] = ContextVar("petra_graph_reversible_call", default=None)
+
+
+def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tensor) -> Tensor:
+    """Return function(x, arguments...) with the arguments of the call in force."""
+    call = _current.get()
+    if call is None:
+        return function(x, *differentiated)
+    read = x if call.function_dtype is None else x.to(call.function_dtype)
+    return call.arguments.passed_to(function, read, differentiated)
+
+
+def autocast_in_force(device: torch.device) -> torch.dtype | None:
+    """Return the type that autocast computes in on a device; None where it is off."""
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
+        return None
+    return torch.get_autocast_dtype(device.type)
+
+
+def draw_key() -> int:
+    """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
+    return int(torch.randint(2**62, (), device="cpu"))

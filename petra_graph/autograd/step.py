@@ -1,0 +1,121 @@
+"""One block in the graph of autograd: its forward keeps nothing, its backward undoes it.
+
+    forward     streams ─ block 0 ─ block 1 ─ ... ─ block L-1 (keeps its outputs)
+    backward    streams of block i's output: left by block i+1, which has reconstructed them
+
+Decision: each block is a node of its own, which has the block's parameters as inputs. So autograd itself accumulates
+every gradient as soon as it is there, one block after the other: hooks fire once, data-parallel buckets fill during the
+backward, `torch.autograd.grad` works. A block gets the outputs that it undoes from the node after it, which autograd
+always runs before: its only way to a gradient.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.autograd.call import Call
+from petra_graph.autograd.parameters import TrainedParameters
+from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
+
+
+@frozen(eq=False)
+class Step:
+    """A block in one forward."""
+
+    block: Reversible
+    index: int
+    call: Call
+    anchor: bool
+    """Whether it keeps its outputs: the last block, or one from which reconstruction begins again."""
+    streams: int
+    """Number of streams; the differentiated arguments follow them, then the parameters."""
+    differentiated: int
+    trained: TrainedParameters
+    training: bool
+    """The block's mode in the forward."""
+
+    @staticmethod
+    def forward(
+        block: Reversible, index: int, call: Call, streams: Streams, differentiated: Streams, *, anchor: bool
+    ) -> Streams:
+        """Run a block; the outputs have a graph that keeps no activation."""
+        trained = TrainedParameters.of(block)
+        step = Step(block, index, call, anchor, len(streams), len(differentiated), trained, block.training)
+        outputs: Streams = _Node.apply(step, *streams, *differentiated, *trained.values)
+        return outputs
+
+    def expect_unchanged(self) -> None:
+        """Check that the block is as it was in its forward.
+
+        Raises:
+            RuntimeError: other inputs would be reconstructed.
+        """
+        change = (
+            "its parameters were modified by an inplace operation, such as an optimizer's step"
+            if self.trained.changed
+            else "it changed between training and evaluation mode"
+        )
+        if self.trained.changed or self.block.training != self.training:
+            raise RuntimeError(
+                f"petra_graph.reversible: block {self.index} is not as it was in its forward, so that its backward would "
+                f"reconstruct other inputs: {change}"
+            )
+
+    def evaluate(self, streams: Streams, differentiated: Streams) -> Streams:
+        """Run the block as it is."""
+        with self.call.block(self.index):
+            outputs: Streams = self.block(*streams, *differentiated)
+        return outputs[: self.streams]
+
+    def reverse(
+        self, outputs: Streams, gradients: Streams, differentiated: Streams
+    ) -> tuple[Reversed, list[Tensor | None]]:
+        """Undo the block; return its inputs, and the gradients with respect to all that it read."""
+        nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
+        frozen_where_any = frozen_statistics(self.block) if self.trained.tracks_statistics else nullcontext()
+        with self.call.block(self.index), frozen_where_any, self.trained.replaced() as leaves:
+            reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
+        return reverse, [leaf.grad for leaf in leaves]
+
+
+class _Node(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, step: Step, *read: Tensor) -> Streams:
+        """Run the block without a graph; `read` are streams, differentiated arguments and parameters."""
+        split = step.streams + step.differentiated
+        outputs = step.evaluate(read[: step.streams], read[step.streams : split])
+        ctx.step = step
+        ctx.save_for_backward(*read[step.streams : split], *(outputs if step.anchor else ()))
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Undo the block, and leave its inputs to the block before it."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "petra_graph.reversible: a second derivative was asked for (create_graph=True), and a backward that "
+                "reconstructs has none; set keep_graphs=len(sequence) to differentiate it with plain autograd"
+            )
+        step: Step = ctx.step
+        step.expect_unchanged()
+        saved = ctx.saved_tensors
+        differentiated = saved[: step.differentiated]
+        outputs, step.call.streams = saved[step.differentiated :] if step.anchor else step.call.streams, None
+        if outputs is None:
+            raise RuntimeError(
+                f"petra_graph.reversible: the backward has reached block {step.index} without the block after it; "
+                "differentiate the outputs of the sequence, not values from within"
+            )
+        reverse, of_parameters = step.reverse(outputs, gradients, differentiated)
+        if step.index:
+            step.call.streams = reverse.inputs[: step.streams]
+        found = [
+            gradient if stream.is_floating_point() else None
+            for stream, gradient in zip(reverse.inputs, reverse.gradients, strict=True)
+        ]
+        return None, *found, *of_parameters

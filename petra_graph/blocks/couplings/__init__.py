@@ -1,0 +1,30 @@
+"""Couplings, one family a module; each docstring has the formula, its inverse, its rounding and its source."""
+
+from petra_graph.blocks.couplings.additive import Additive, AdditiveCoupling, TwoFunctionCoupling
+from petra_graph.blocks.couplings.affine import AffineCoupling
+from petra_graph.blocks.couplings.base import Coupling
+from petra_graph.blocks.couplings.bdia import BdiaCoupling, ExactBdiaCoupling
+from petra_graph.blocks.couplings.momentum import MomentumCoupling
+from petra_graph.blocks.couplings.rearrangement import ChannelPermutation, OrthogonalMixing, SpaceToDepth
+from petra_graph.blocks.couplings.streams import ColumnCoupling, RingCoupling
+from petra_graph.blocks.couplings.two_step import Coefficients, LeapfrogCoupling, MidpointCoupling, TwoStepCoupling
+
+__all__ = [
+    "Additive",
+    "AdditiveCoupling",
+    "AffineCoupling",
+    "BdiaCoupling",
+    "ChannelPermutation",
+    "Coefficients",
+    "ColumnCoupling",
+    "Coupling",
+    "ExactBdiaCoupling",
+    "LeapfrogCoupling",
+    "MidpointCoupling",
+    "MomentumCoupling",
+    "OrthogonalMixing",
+    "RingCoupling",
+    "SpaceToDepth",
+    "TwoFunctionCoupling",
+    "TwoStepCoupling",
+]

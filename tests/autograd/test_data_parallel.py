@@ -1,0 +1,80 @@
+"""A reversible sequence under torch's own data parallelism, on two processes over gloo."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.processes import started, store
+
+SCRIPT = """
+import copy
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from petra_graph import reversible
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = nn.Linear(3, 8), nn.Linear(8, 2)
+        self.body = reversible([(Branch(), Branch()) for _ in range(4)])
+
+    def forward(self, x):
+        return self.head(self.body(self.stem(x)))
+
+
+class Branch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 8))
+        self.unused = nn.Linear(8, 8) if UNUSED else None
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def train(network, keep_graphs):
+    network = copy.deepcopy(network)
+    network.body.keep_graphs = keep_graphs
+    parallel = DistributedDataParallel(network, bucket_cap_mb=0.0005, find_unused_parameters=UNUSED)
+    optimizer = torch.optim.SGD(parallel.parameters(), 0.1, momentum=0.9)
+    torch.manual_seed(rank)
+    for step in range(3):
+        optimizer.zero_grad()
+        with parallel.no_sync():
+            parallel(torch.randn(6, 3).double()).square().mean().backward()
+        parallel(torch.randn(6, 3).double()).square().mean().backward()
+        optimizer.step()
+    return network.state_dict()
+
+
+for UNUSED in (False, True):
+    torch.manual_seed(0)
+    network = Network().double()
+    found, expected = train(network, 0), train(network, 4)
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-10, atol=1e-12, msg=name)
+        if "running" not in name and "num_batches" not in name:
+            both = [torch.empty_like(value) for _ in range(2)]
+            dist.all_gather(both, value.contiguous())
+            assert torch.equal(*both), name
+    assert not torch.equal(found["body.0.first.layers.0.weight"], network.state_dict()["body.0.first.layers.0.weight"])
+print("agreed")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.processes
+def test_two_replicas_agree_with_plain_autograd():
+    """Dropout, statistics, accumulation without synchronisation, parameters that nothing uses, and tiny buckets."""
+    with store() as meeting, started(meeting, 2, "-c", SCRIPT) as processes:
+        for process in processes:
+            output, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+            assert output == "agreed\n"

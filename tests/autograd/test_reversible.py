@@ -1,0 +1,492 @@
+"""`petra_graph.reversible` is plain autograd in everything but its memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import petra_graph
+from petra_graph.autograd import ReversibleSequence, reversible
+from petra_graph.blocks import ChannelPermutation, OrthogonalMixing
+from petra_graph.measure.tally import LiveBytes
+
+FEATURES = 6
+COUPLINGS = ["additive", "affine", "midpoint", "leapfrog", "momentum", "bdia", "exact-bdia"]
+
+
+def branch(outputs=FEATURES, dropout=0.3):
+    return nn.Sequential(
+        nn.Linear(FEATURES, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Dropout(dropout), nn.Linear(5, outputs)
+    )
+
+
+def sequence(coupling="additive", depth=4, dropout=0.3, *, pairs=False, **settings):
+    outputs = 2 * FEATURES if coupling == "affine" else FEATURES
+    made = [
+        (branch(outputs, dropout), branch(outputs, dropout)) if pairs else branch(outputs, dropout)
+        for _ in range(depth)
+    ]
+    return reversible(made, coupling=coupling, **settings).double()
+
+
+def inputs(batch=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, FEATURES, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def gradients(made, *arguments, keep_graphs=0, **named):
+    """Run forward and backward; return the output, all gradients, and torch's generator afterwards."""
+    made.keep_graphs = keep_graphs
+    torch.manual_seed(7)
+    output = made(*arguments, **named)
+    wanted = [one for one in (*arguments, *made.parameters()) if isinstance(one, torch.Tensor) and one.requires_grad]
+    found = torch.autograd.grad(output.double().square().sum(), wanted, allow_unused=True)
+    return output.detach(), found, torch.get_rng_state()
+
+
+def expect_plain(made, *arguments, rtol=1e-11, **named):
+    """Compare with a copy of the sequence that runs under plain autograd, statistics included."""
+    plain = copy.deepcopy(made)
+    output, found, generator = gradients(made, *arguments, **named)
+    of_plain, expected, generator_of_plain = gradients(plain, *arguments, keep_graphs=len(plain), **named)
+    assert torch.equal(output, of_plain)
+    assert torch.equal(generator, generator_of_plain)
+    size = max(float(one.abs().max()) for one in expected if one is not None)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=rtol, atol=rtol * size)
+    for (name, one), other in zip(made.named_buffers(), plain.buffers(), strict=True):
+        assert torch.equal(one, other), name
+
+
+@settings(max_examples=8)
+@given(depth=st.integers(1, 6), seed=st.integers(0, 2**32), batch=st.integers(2, 5))
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_gradients_masks_and_statistics_are_plain_autograds(coupling, depth, seed, batch):
+    torch.manual_seed(seed)
+    expect_plain(sequence(coupling, depth), inputs(batch, seed))
+
+
+@pytest.mark.parametrize("split", [None, 1, -1])
+def test_pairs_of_functions_are_a_transformers_block(split):
+    if split is None:
+        expect_plain(sequence(pairs=True), inputs())
+    else:
+        wide = torch.randn(4, 2 * FEATURES, dtype=torch.float64, requires_grad=True)
+        expect_plain(sequence(pairs=True, split=split), wide)
+
+
+def saved_bytes(made, x):
+    """Return how much the forward keeps for the backward, parameters left out."""
+    kept = {}
+
+    def keep(tensor):
+        if not isinstance(tensor, nn.Parameter) and tensor.dim():
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = made(x)
+    output.sum().backward()
+    return sum(kept.values())
+
+
+def test_no_depth_changes_what_the_forward_keeps():
+    two_streams = 2 * inputs(64).nbytes
+    assert [saved_bytes(sequence(depth=depth), inputs(64)) for depth in (1, 4, 16)] == [two_streams] * 3
+    plain = [saved_bytes(sequence(depth=depth, keep_graphs=depth), inputs(64)) for depth in (4, 16)]
+    assert plain[1] > 3.5 * plain[0]
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_nothing_is_left_in_a_cycle(coupling):
+    """Memory is free at once, without the garbage collector, with a backward and without one."""
+    made = sequence(coupling)
+    gc.collect()
+    gc.disable()
+    try:
+        with LiveBytes() as live:
+            for backward in (False, True):
+                output = made(inputs(64))
+                if backward:
+                    output.sum().backward()
+                    made.zero_grad()
+                del output
+                assert live.live == 0
+    finally:
+        gc.enable()
+
+
+def test_anchors_keep_two_tensors_a_stretch():
+    assert saved_bytes(sequence(depth=12, anchor_every=3), inputs(64)) == 4 * 2 * inputs(64).nbytes
+    expect_plain(sequence(depth=7, anchor_every=3), inputs())
+
+
+def test_some_of_the_last_blocks_may_keep_their_graph():
+    made = sequence(depth=5)
+    assert saved_bytes(made, inputs(64)) < saved_bytes(sequence(depth=5, keep_graphs=2), inputs(64))
+    results = [gradients(copy.deepcopy(made), inputs(), keep_graphs=kept) for kept in (0, 2, 5)]
+    for (_, found, _), (_, other, _) in pairwise(results):
+        for pair in zip(found, other, strict=True):
+            torch.testing.assert_close(*pair, rtol=1e-11, atol=1e-11)
+
+
+class Counted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x).tanh()
+
+
+def test_each_function_runs_twice_a_step_and_once_in_an_evaluation():
+    functions = [(Counted(), Counted()) for _ in range(3)]
+    made = reversible(functions)
+    made(torch.randn(2, FEATURES)).sum().backward()
+    assert {part.calls for pair in functions for part in pair} == {2}
+    with torch.no_grad():
+        made(torch.randn(2, FEATURES))
+    assert {part.calls for pair in functions for part in pair} == {3}
+
+
+def test_without_gradients_it_is_a_plain_loop():
+    """No generator moves, and no node is made."""
+    made, x = sequence(dropout=0.0).eval(), inputs()
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        output = made(x)
+    assert torch.equal(torch.get_rng_state(), before)
+    a = b = x.detach()
+    for block in made:
+        a, b = block(a, b)
+    assert torch.equal(output, (a + b) / 2)
+    frozen = made.requires_grad_(requires_grad=False)
+    assert not frozen(x.detach()).requires_grad
+
+
+def test_evaluation_with_gradients_is_exact_too():
+    for coupling in COUPLINGS:
+        expect_plain(sequence(coupling).eval(), inputs())
+
+
+class Attends(nn.Module):
+    """It reads a mask, an optional bias, and another tensor with a gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES)
+
+    def forward(self, x, memory, *, mask, scale=None, name="none"):
+        assert name in {"none", "given"}
+        assert not mask.requires_grad
+        value = self.linear(x) * memory + memory
+        value = value * mask
+        return value if scale is None else value * scale["by"]
+
+
+@pytest.mark.parametrize("coupling", ["additive", "midpoint", "momentum", "bdia", "exact-bdia"])
+def test_functions_read_masks_and_other_tensors(coupling):
+    """Gradients of what requires one are summed over all blocks; a mask in floating point gets none."""
+    torch.manual_seed(0)
+    made = reversible([Attends() for _ in range(3)], coupling=coupling).double()
+    x, memory = inputs(), inputs(seed=1)
+    scale = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+    for mask in (torch.rand(4, 1) > 0.3, torch.rand(4, 1, dtype=torch.float64)):
+        expect_plain(made, x, memory, mask=mask, name="given")
+    for keep in (0, 3):
+        made.keep_graphs = keep
+        torch.manual_seed(1)
+        made(x, memory, mask=mask, scale={"by": scale}).sum().backward()
+    assert scale.grad is not None
+    pairs = reversible([(Attends(), Attends()) for _ in range(3)]).double()
+    expect_plain(pairs, x, memory, mask=mask)
+
+
+def test_a_gradient_inside_a_structure_is_plain_autograds():
+    made = reversible([Attends() for _ in range(3)]).double()
+    found = []
+    for keep in (0, 3):
+        made.keep_graphs = keep
+        scale = torch.full((1,), 1.5, dtype=torch.float64, requires_grad=True)
+        made(inputs(), inputs(seed=1), mask=torch.ones(4, 1), scale={"by": scale}).sum().backward()
+        found.append(scale.grad)
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_accumulate_and_a_graph_may_be_kept():
+    made, x = sequence(), inputs()
+    output = made(x)
+    output.sum().backward(retain_graph=True)
+    once = [parameter.grad.clone() for parameter in made.parameters()]
+    output.sum().backward()
+    for parameter, before in zip(made.parameters(), once, strict=True):
+        torch.testing.assert_close(parameter.grad, 2 * before)
+
+
+def test_frozen_and_shared_parameters():
+    shared = branch(dropout=0.0)
+    made = reversible([shared, branch(), shared]).double()
+    made[1].function[0].weight.requires_grad_(requires_grad=False)
+    expect_plain(made, inputs())
+    expect_plain(made, inputs().detach())  # only parameters need a gradient
+
+
+def test_parameters_may_be_given_from_outside():
+    """As meta-learning and ensembles do it."""
+    made, x = sequence(dropout=0.0).eval(), inputs()
+    given = {name: (value * 1.1).detach().requires_grad_() for name, value in made.named_parameters()}
+    found = []
+    for keep in (0, len(made)):
+        made.keep_graphs = keep
+        scaled = {name: value * 1.0 for name, value in given.items()}
+        found.append(torch.autograd.grad(torch.func.functional_call(made, scaled, (x,)).sum(), list(given.values())))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
+def test_hooks_of_parameters_run_once_a_backward():
+    made, calls = sequence(depth=3, dropout=0.0), []
+    for parameter in made.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda one: calls.append(id(one)))
+    made(inputs()).sum().backward()
+    assert sorted(calls) == sorted(map(id, made.parameters()))
+
+
+def test_each_blocks_gradient_is_there_before_the_block_below_is_undone():
+    """So that data-parallel buckets fill during the backward, and an optimizer may step in it."""
+    order = []
+    made = sequence(depth=3, dropout=0.0)
+    for index, block in enumerate(made):
+        block.function[0].weight.register_post_accumulate_grad_hook(lambda _, at=index: order.append(("grad", at)))
+        block.function.register_forward_hook(lambda *_, at=index: order.append(("run", at)))
+    made(inputs()).sum().backward()
+    assert order[3:] == [(what, at) for at in (2, 1, 0) for what in ("run", "grad")]
+
+
+def test_parameters_that_changed_since_the_forward_are_refused():
+    made = sequence()
+    output = made(inputs())
+    with torch.no_grad():
+        made[1].function[0].weight.add_(1)
+    with pytest.raises(RuntimeError, match=r"block 1 is not as it was .* parameters were modified by an inplace op"):
+        output.sum().backward()
+
+
+def test_another_mode_than_the_forwards_is_refused():
+    made = sequence()
+    output = made(inputs())
+    made.eval()
+    with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* it changed between training and evaluation"):
+        output.sum().backward()
+
+
+def test_outputs_that_changed_since_the_forward_are_refused():
+    made = sequence()
+    outputs = made((inputs(), inputs(seed=1)))
+    with torch.no_grad():
+        outputs[0].detach().add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        sum(outputs).sum().backward()
+
+
+def test_a_second_derivative_is_refused():
+    made, x = sequence(), inputs()
+    with pytest.raises(RuntimeError, match=r"a second derivative was asked for .* keep_graphs=len\(sequence\)"):
+        torch.autograd.grad(made(x).sum(), x, create_graph=True)
+    made.keep_graphs = len(made)
+    (first,) = torch.autograd.grad(made(x).square().sum(), x, create_graph=True)
+    first.square().sum().backward()
+    assert x.grad is not None
+
+
+def test_a_copy_and_a_state_dictionary_are_the_same_network():
+    made = sequence()
+    made(inputs()).sum().backward()
+    copied = copy.deepcopy(made)
+    assert {id(one) for one in copied.parameters()}.isdisjoint(map(id, made.parameters()))
+    other = sequence()
+    other.load_state_dict(made.state_dict())
+    file = io.BytesIO()
+    torch.save(made, file)
+    file.seek(0)
+    for again in (copied, other, torch.load(file, weights_only=False)):
+        for found, expected in zip(gradients(again, inputs())[1], gradients(made, inputs())[1], strict=True):
+            assert torch.equal(found, expected)
+    assert next(iter(made.state_dict())) == "0.function.0.weight"
+
+
+def test_it_is_a_list_of_blocks():
+    made = sequence(depth=4, keep_graphs=1)
+    assert len(made) == 4
+    assert isinstance(made[1:3], ReversibleSequence)
+    assert list(made[1:3]) == list(made)[1:3]
+    assert made[1:3].keep_graphs == 1
+    assert repr(made).startswith("ReversibleSequence(  # additive, keep_graphs=1\n  (0-3): 4 x Additive(\n")
+    assert petra_graph.reversible is reversible
+
+
+def test_blocks_of_ones_own_and_several_streams():
+    shapes = [(FEATURES,), (FEATURES,)]
+    made = reversible(
+        [branch(), OrthogonalMixing(shapes, None), ChannelPermutation(shapes, ChannelPermutation.Options())]
+    )
+    made = made.double()
+    expect_plain(made, inputs())
+    one, other = made((inputs(), inputs(seed=1)))
+    assert one.shape == other.shape == (4, FEATURES)
+
+
+@pytest.mark.parametrize("coupling", ["additive", "affine", "midpoint", "momentum"])
+def test_under_autocast_gradients_are_plain_autograds(coupling):
+    """Torch before 2.10 lost the gradients of weights that a pass without a graph had cast first."""
+    made = sequence(coupling, dropout=0.0).float()
+    for block in made:
+        block.function[1] = nn.Identity()
+    stem = nn.Linear(FEATURES, FEATURES)
+    found = []
+    for keep in (0, len(made)):
+        made.keep_graphs = keep
+        with torch.autocast("cpu", torch.bfloat16):
+            output = made(stem(inputs().float()))
+            assert output.dtype == torch.bfloat16
+            tied = nn.functional.linear(output, made[0].function[0].weight)
+        made.zero_grad()
+        tied.float().square().mean().backward()
+        found.append([parameter.grad for parameter in made.parameters()])
+    assert all(one is not None and one.isfinite().all() for one in found[0])
+    size = max(float(one.abs().max()) for one in found[1])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-2 * size)
+
+
+def test_autocast_of_the_forward_holds_in_the_backward():
+    seen = []
+
+    class Seeing(Counted):
+        def forward(self, x):
+            seen.append((torch.is_autocast_enabled("cpu"), self.linear(x).dtype))
+            return super().forward(x)
+
+    made = reversible([Seeing()])
+    with torch.autocast("cpu", torch.bfloat16):
+        output = made(torch.randn(2, FEATURES))
+    output.float().sum().backward()
+    made(torch.randn(2, FEATURES)).sum()
+    with torch.autocast("cpu", torch.bfloat16):
+        made(torch.randn(2, FEATURES)).float().sum()
+    assert seen == [(True, torch.bfloat16)] * 2 + [(False, torch.float32)] + [(True, torch.bfloat16)]
+    output = made(torch.randn(2, FEATURES))
+    with torch.autocast("cpu", torch.bfloat16):
+        output.sum().backward()
+    assert seen[-2:] == [(False, torch.float32)] * 2
+
+
+def test_streams_in_half_precision_are_reconstructed_in_float32():
+    """Functions read them in the type that came in; the result has it too."""
+    made = reversible([Counted() for _ in range(24)]).bfloat16()
+    x = torch.randn(8, FEATURES, dtype=torch.bfloat16, requires_grad=True)
+    output, found, _ = gradients(made, x)
+    _, expected, _ = gradients(made, x, keep_graphs=len(made))
+    assert output.dtype == torch.bfloat16
+    size = max(float(one.abs().max()) for one in expected)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-2 * size)
+
+
+def test_random_numbers_of_two_forwards_differ_and_follow_the_seed():
+    made, x = sequence(dropout=0.5), inputs()
+    torch.manual_seed(3)
+    first, second = made(x), made(x)
+    torch.manual_seed(3)
+    assert torch.equal(made(x), first)
+    assert not torch.equal(first, second)
+
+
+def test_compiled_functions():
+    """Compiled alone they run compiled, forward and backward; a compiler around the sequence leaves the reversal alone."""
+    torch._dynamo.reset()
+    graphs, runs = [], []
+
+    def backend(graph, example):
+        graphs.append(graph)
+
+        def run(*arguments):
+            runs.append(torch.is_grad_enabled())
+            return graph(*arguments)
+
+        return run
+
+    class Function(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(FEATURES, FEATURES)
+
+        def forward(self, x):
+            return self.linear(x).tanh()
+
+    made = reversible([Function() for _ in range(2)])
+    plain = copy.deepcopy(made)
+    expected = gradients(copy.deepcopy(plain), torch.ones(2, FEATURES, requires_grad=True))[1]
+    for block in made:
+        block.function.compile(backend=backend)
+    for candidate in (made, torch.compile(plain, backend=backend)):
+        x = torch.ones(2, FEATURES, requires_grad=True)
+        candidate(x).double().square().sum().backward()
+        found = [x.grad, *(parameter.grad for parameter in candidate.parameters())]
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+        if candidate is made:
+            assert runs == [False, False, True, True]
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: reversible([branch()], coupling="swap"),
+            ValueError,
+            r'coupling must be one of additive, .* \(got "swap"\)',
+        ),
+        (
+            lambda: reversible([branch()], momentum=0.5),
+            TypeError,
+            r'"additive" has the coefficients: none \(got momentum\)',
+        ),
+        (lambda: reversible([3]), TypeError, r"each entry must be a module F, a pair .* \(got int\)"),
+        (lambda: reversible([(branch(), branch())], coupling="momentum"), ValueError, "pairs of functions are coupled"),
+        (lambda: reversible([branch()], coupling="momentum", split=1), ValueError, "split halves the input"),
+        (lambda: reversible([branch()], keep_graphs=-1), ValueError, "keep_graphs must be at least 0"),
+        (
+            lambda: reversible([branch()] * 64, coupling="exact-bdia"),
+            ValueError,
+            r"room for 63 exact-bdia blocks \(got 64\)",
+        ),
+        (lambda: reversible([branch()], split=1)(torch.zeros(2, 5)), ValueError, "dimension 1 must be even"),
+        (
+            lambda: reversible([nn.Linear(FEATURES, 1)])(torch.zeros(2, FEATURES)),
+            ValueError,
+            "must return a tensor of its",
+        ),
+        (
+            lambda: reversible([nn.LSTM(FEATURES, FEATURES)])(torch.zeros(2, FEATURES)),
+            TypeError,
+            r"must return a tensor \(got tuple\)",
+        ),
+    ],
+)
+def test_mistakes(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

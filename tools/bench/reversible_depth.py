@@ -1,0 +1,325 @@
+"""Memory and time of deep residual networks, in plain PyTorch: what each way to train them costs as depth grows.
+
+    plain            the ordinary residual network x + F(x) under autograd
+    checkpoint       the same, with torch.utils.checkpoint around each block, in its two implementations
+    reversible       the same functions F under petra_graph.reversible
+    as much memory   the same, where so many of the last blocks keep their graph as fit into checkpointing's memory
+    spec             for the RevNet: a spec with method = "reversible-backprop"
+
+Two networks: pre-norm transformer blocks, as a GPT has, and the residual blocks of a RevNet. All that is compared runs in
+turns in one process. Times are the process's CPU seconds for a step of forward and backward: the best of all rounds, as a
+ratio to the best of the plain network, since whatever else the machine does only adds to them. Bytes are live tensors at the peak of one step, beside parameters and their
+gradients, which all have alike; the spec's have its gradients and messages too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from attrs import frozen
+from network import prepared, runtime_of, save
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from petra_graph import reversible
+from petra_graph.measure.tally import LiveBytes
+
+PLAIN, CHECKPOINT, REENTRANT = "plain autograd", "checkpoint", "checkpoint, reentrant"
+REVERSIBLE, AS_MUCH, SPEC = "reversible", "reversible, checkpoint's memory", "spec, reversible-backprop"
+COLOURS = {
+    PLAIN: "#57606a",
+    CHECKPOINT: "#c27c00",
+    REENTRANT: "#e6b34d",
+    REVERSIBLE: "#2f8fce",
+    AS_MUCH: "#7fb7de",
+    SPEC: "#c2689a",
+}
+WIDTH, HEADS, CONTEXT = 128, 4, 64
+CHANNELS, SIDE = 16, 16
+LONG = 64
+"""Blocks from which on a round takes seconds; smaller networks have more rounds."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention behind a normalisation, [n, context, width]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.read, self.write = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the block adds to the stream."""
+        shape = (*x.shape[:2], 3, HEADS, WIDTH // HEADS)
+        query, key, value = self.read(self.norm(x)).view(shape).permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=True)
+        result: Tensor = self.write(mixed.transpose(1, 2).reshape(x.shape))
+        return result
+
+
+class Mlp(nn.Module):
+    """Two layers behind a normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.first, self.second = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 4 * WIDTH),
+            nn.Linear(4 * WIDTH, WIDTH),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the block adds to the stream."""
+        result: Tensor = self.second(gelu(self.first(self.norm(x))))
+        return result
+
+
+class Residual(nn.Sequential):
+    """The residual function of a basic block; the last norm begins small, as in deep networks, so that streams do not grow."""
+
+    def __init__(self, depth: int) -> None:
+        def convolution() -> nn.Conv2d:
+            return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+
+        super().__init__(
+            convolution(), nn.BatchNorm2d(CHANNELS), nn.ReLU(inplace=True), convolution(), nn.BatchNorm2d(CHANNELS)
+        )
+        nn.init.constant_(self[4].weight, depth**-0.5)  # type: ignore[arg-type]
+
+
+class Block(nn.Module):
+    """An ordinary residual block: each function adds to the stream."""
+
+    def __init__(self, functions: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.functions = nn.ModuleList(functions)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x + F(x), and the same for the next function."""
+        for function in self.functions:
+            x = x + function(x)
+        return x
+
+
+@frozen(kw_only=True)
+class Kind:
+    """One of the two networks."""
+
+    name: str
+    functions: Callable[[int], tuple[nn.Module, ...]]
+    """Of one block, in a network of so many."""
+    shape: tuple[int, ...]
+    """Of the stream, with the batch."""
+
+
+KINDS = (
+    Kind(name="GPT", functions=lambda _: (Attention(), Mlp()), shape=(4, CONTEXT, WIDTH)),
+    Kind(name="RevNet", functions=lambda depth: (Residual(depth),), shape=(8, CHANNELS, SIDE, SIDE)),
+)
+
+REVNET = """
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+kind = "buffered"
+options = {{ channels = {channels}, kernel = 3, stride = 1 }}
+[[graph.node]]
+name = "body"
+block = "rev-basic"
+repeat = {blocks}
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = {{ outputs = 10 }}
+[data]
+name = "random"
+options = {{ shape = [3, {side}, {side}], classes = 10, train = {batch} }}
+batch = {batch}
+[method]
+name = "reversible-backprop"
+[optimizer]
+name = "sgd"
+options = {{ lr = 0.0, momentum = 0.0, nesterov = false, weight_decay = 0.0 }}
+[run]
+epochs = 1
+"""
+
+
+@click.command()
+@click.option("--depths", default="8,32,128,512", show_default=True, help="Blocks of each network.")
+@click.option("--rounds", default=3, show_default=True, help=f"Turns of each contestant; more below {LONG} blocks.")
+@click.option("--threads", default=1, show_default=True)
+@click.option("--write/--no-write", default=False, help="Keep the result, and draw it, in tools/bench/results.")
+def main(depths: str, rounds: int, threads: int, write: bool) -> None:
+    torch.set_num_threads(threads)
+    rows = []
+    for kind in KINDS:
+        per_block = 0.0
+        for depth in map(int, depths.split(",")):
+            row = _measured(kind, depth, rounds, per_block)
+            per_block = row["bytes"][PLAIN] / depth
+            rows.append(row)
+            _show(row)
+    if write:
+        setting = {"rounds": rounds, "threads": threads, "streams": {kind.name: kind.shape for kind in KINDS}}
+        path = save("reversible_depth", {**setting, "rows": rows})
+        draw(rows, path.with_suffix(".png"))
+        click.echo(f"written: {path}", err=True)
+
+
+def _measured(kind: Kind, depth: int, rounds: int, per_block: float) -> dict[str, Any]:
+    torch.manual_seed(0)
+    functions = [kind.functions(depth) for _ in range(depth)]
+    blocks = nn.ModuleList(Block(parts) for parts in functions)
+    body = reversible([parts if len(parts) > 1 else parts[0] for parts in functions])
+    for parameter in body.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    stream = torch.randn(kind.shape)
+    contestants: dict[str, Callable[[], None]] = {
+        PLAIN: partial(_step, partial(_ordinary, blocks, lambda block, x: block(x)), stream),
+        CHECKPOINT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=False)), stream),
+        REENTRANT: partial(_step, partial(_ordinary, blocks, partial(_checkpointed, reentrant=True)), stream),
+        REVERSIBLE: partial(_step, partial(_reversible, body, 0), stream),
+    }
+    if kind.name == "RevNet":
+        contestants[SPEC] = _spec(depth, kind.shape)
+    peaks = {name: _peak(run) for name, run in contestants.items()}
+    per_block = per_block or peaks[PLAIN] / depth
+    kept = min(depth, max(0, int((peaks[CHECKPOINT] - peaks[REVERSIBLE]) / per_block)))
+    contestants[AS_MUCH] = partial(_step, partial(_reversible, body, kept), stream)
+    peaks[AS_MUCH] = _peak(contestants[AS_MUCH])
+    seconds = _seconds(contestants, rounds * max(1, LONG // depth))
+    best = {name: min(taken) for name, taken in seconds.items()}
+    return {
+        "network": kind.name,
+        "blocks": depth,
+        "bytes": peaks,
+        "time over plain autograd": {name: round(taken / best[PLAIN], 3) for name, taken in best.items()},
+        "time over checkpoint": {name: round(taken / best[CHECKPOINT], 3) for name, taken in best.items()},
+        "CPU seconds of each round": seconds,
+        "blocks that keep their graph": kept,
+        "gradient error": _gradient_error(body, stream),
+    }
+
+
+def _ordinary(blocks: nn.ModuleList, run: Callable[[nn.Module, Tensor], Tensor], x: Tensor) -> Tensor:
+    for block in blocks:
+        x = run(block, x)
+    return x
+
+
+def _checkpointed(block: nn.Module, x: Tensor, *, reentrant: bool) -> Tensor:
+    result: Tensor = checkpoint(block, x, use_reentrant=reentrant)
+    return result
+
+
+def _reversible(body: Any, kept: int, x: Tensor) -> Tensor:
+    body.keep_graphs = kept
+    result: Tensor = body(x)
+    return result
+
+
+def _step(network: Callable[[Tensor], Tensor], stream: Tensor) -> None:
+    """Run forward and backward; gradients are added to those that there are."""
+    output = network(stream.clone().requires_grad_())
+    output.square().mean().backward()  # type: ignore[no-untyped-call]
+
+
+def _spec(depth: int, shape: tuple[int, ...]) -> Callable[[], None]:
+    batch, channels, side, _ = shape
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "revnet.toml")
+        path.write_text(REVNET.format(channels=2 * channels, blocks=depth, side=side, batch=batch))
+        ready = prepared(str(path))
+    runtime, data = runtime_of(ready), list(ready.training_batches(0))
+    state = {"next": 0}
+
+    def run() -> None:
+        at = state["next"]
+        runtime.train(data, range(at, at + 1), lambda _: None)
+        state["next"] = at + 1
+
+    run()  # what stays from the first micro-batch on is not counted
+    return run
+
+
+def _peak(run: Callable[[], None]) -> int:
+    with LiveBytes() as live:
+        run()
+    peak: int = live.peak
+    return peak
+
+
+def _seconds(contestants: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            began = time.process_time()
+            run()
+            found[name].append(round(time.process_time() - began, 5))
+    return found
+
+
+def _gradient_error(body: Any, stream: Tensor) -> float:
+    """Return how far the gradients are from those of the same network under plain autograd, relative, in float32."""
+    found = []
+    for kept in (0, len(body)):
+        body.zero_grad(set_to_none=True)
+        _step(partial(_reversible, body, kept), stream)
+        found.append([parameter.grad for parameter in body.parameters()])
+    differences = torch.stack([(one - other).norm() for one, other in zip(*found, strict=True)])
+    return float(differences.norm() / torch.stack([one.norm() for one in found[1]]).norm())
+
+
+def _show(row: Mapping[str, Any]) -> None:
+    click.echo(
+        f"{row['network']}, {row['blocks']} blocks; gradient error {row['gradient error']:.1e}; "
+        f"{row['blocks that keep their graph']} blocks keep their graph"
+    )
+    for name, size in row["bytes"].items():
+        over_plain, over_checkpoint = (row[key][name] for key in ("time over plain autograd", "time over checkpoint"))
+        click.echo(
+            f"  {name:34} {size / 2**20:9.2f} MiB   {over_plain:6.3f} x plain   {over_checkpoint:6.3f} x checkpoint"
+        )
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw bytes and time over depth, a row for each network."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+    figure = Figure(figsize=(10, 7.4), layout="constrained", dpi=110)
+    axes = figure.subplots(2, 2, sharex=True)
+    for line, kind in zip(axes, KINDS, strict=True):
+        of_kind = [row for row in rows if row["network"] == kind.name]
+        blocks = [row["blocks"] for row in of_kind]
+        for name, colour in COLOURS.items():
+            if name not in of_kind[0]["bytes"]:
+                continue
+            style = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 2.4 if name == REVERSIBLE else 1.5}
+            line[0].plot(blocks, [row["bytes"][name] / 2**20 for row in of_kind], label=name, **style)
+            line[1].plot(blocks, [row["time over plain autograd"][name] for row in of_kind], label=name, **style)
+        line[0].set(xscale="log", yscale="log", ylabel=f"{kind.name}\npeak activations, MiB")
+        line[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        line[1].set(ylabel="CPU time of a step / plain autograd", ylim=(0.9, None))
+        for axis in line:
+            axis.set_xticks(blocks, [str(depth) for depth in blocks])
+            axis.minorticks_off()
+            axis.grid(visible=True, color="#e3e6e9", linewidth=0.7)
+            axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[1]:
+        axis.set_xlabel("blocks")
+    handles, labels = axes[1][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
