@@ -129,7 +129,7 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
     document = planned(spec, *overrides)
     timing, (device,) = document["timing"], document["devices"]
     share = timing["exposed_communication"]["all_reduce"]
-    assert 0.5 < share <= timing["bubble_fraction"]
+    assert 0.5 < share <= timing["bubble_fraction"] + 1e-9
     assert device["exchange_seconds_per_tick"] == pytest.approx(share * timing["tick_seconds"])
     assert device["busy_seconds_per_tick"] + device["exchange_seconds_per_tick"] <= timing["tick_seconds"] * (1 + 1e-9)
     assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
