@@ -6,10 +6,12 @@
                       flops, seconds, bytes, channel_bytes (what it sends)
     totals            parameters, bytes, checkpoint_bytes
     paper_accounting  model, input_buffer, parameter_buffer, total
-    timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop, bubble_fraction, utilisation (in the
+    timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop (on one device, alone),
+                      bubble_fraction, exposed_communication (all_reduce, links: parts of the bubble), utilisation (in the
                       order of devices), fill_seconds, drain_seconds, overhead_seconds (of a run between two drains),
                       outside_seconds (of a profile), exact, limited_by (stages)
-    devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation
+    devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation,
+                      exchange_seconds_per_tick (waiting for the all-reduce of replicas)
     nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
     edges             producer, consumer, forward_bytes, backward_bytes, cut, capacity (messages that each
                       direction holds; null on one device)
@@ -17,7 +19,8 @@
     assumptions, warnings
 
 `bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
-the moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
+the moment when a stage holds most. Times are seconds, shares fractions; `update` of a stage's seconds has the `exchange` in
+it, which is no work. Keys are added and never changed.
 """
 
 from __future__ import annotations
@@ -139,6 +142,7 @@ def _timing(prediction: Prediction) -> Document:
         ),
         "speedup_over_reversible_backprop": prediction.speedup,
         "bubble_fraction": timing.bubble_fraction,
+        "exposed_communication": {"all_reduce": timing.exchange_fraction, "links": prediction.exposed_links},
         "utilisation": [timing.utilisation[device.name] for device in _used(prediction)],
         "fill_seconds": timing.fill_seconds,
         "drain_seconds": timing.drain_seconds,
@@ -157,7 +161,7 @@ def _used(prediction: Prediction) -> Sequence[Device]:
 def _devices(prediction: Prediction) -> Iterator[Document]:
     tick = prediction.timing.tick_seconds
     for device in _used(prediction):
-        used = prediction.timing.utilisation[device.name]
+        used, waiting = prediction.timing.utilisation[device.name], prediction.timing.exchange[device.name]
         streams = 2 if prediction.inputs.overlap else 1
         yield {
             "name": device.name,
@@ -167,6 +171,7 @@ def _devices(prediction: Prediction) -> Iterator[Document]:
             "bytes": _bytes(prediction.device_memory[device.name]),
             "busy_seconds_per_tick": used * streams * tick,
             "utilisation": used,
+            "exchange_seconds_per_tick": waiting * streams * tick,
         }
 
 

@@ -12,25 +12,16 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-from attrs import evolve
+from collections.abc import Callable
 
 from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
-from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.channels import Direction
-from petra_graph.program.costs import OPERATIONS, CostTable, Operation, Profile
+from petra_graph.program.costs import CostTable, Operation, Profile
 from petra_graph.program.devices import EFFICIENCY, DeviceType
 from petra_graph.program.stage_program import Segment, StageProgram
-from petra_graph.record.profile import read_profile
-from petra_graph.spec.model import Spec
 
 OperationSeconds = Callable[[str, Operation], float]
 """Seconds of an operation of a node, by its name, for one micro-batch."""
-_PATH = ("partition", "profile")
-_HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
 
 
 def forward_operations(segment: Segment) -> tuple[Operation, ...]:
@@ -62,16 +53,23 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
     """Return the operations' seconds on a device of which only the data sheet is known.
 
     An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
-    rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785).
+    rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and its kernels have to be
+    launched. A CPU launches and computes in turn, so the seconds add up. The host of a GPU launches ahead while the GPU
+    computes, so the longer of the two counts: small tensors leave a GPU waiting for its host.
     """
     rate = EFFICIENCY * device.flops_per_second(compute)
     bandwidth = EFFICIENCY * device.memory_bandwidth
 
+    def timed(flops: int, traffic: int, kernels: int) -> float:
+        computing, launching = max(flops / rate, traffic / bandwidth), kernels * device.launch_seconds
+        return max(computing, launching) if device.kind == "cuda" else computing + launching
+
     def seconds(node: str, operation: Operation) -> float:
+        cost = costs.nodes[node]
         if operation == "copy":
-            return 2 * costs.nodes[node].parameter_bytes / bandwidth
-        work = costs.nodes[node].work.get(operation)
-        return 0.0 if work is None else max(work.flops / rate, work.traffic_bytes / bandwidth)
+            return timed(0, 2 * cost.parameter_bytes, cost.parameter_tensors)
+        work = cost.work.get(operation)
+        return 0.0 if work is None else timed(work.flops, work.traffic_bytes, work.kernels)
 
     return seconds
 
@@ -124,56 +122,3 @@ def node_flops(program: StageProgram, segment: Segment, name: str, costs: CostTa
 def _delayed(program: StageProgram) -> bool:
     """Whether parameters may change between a micro-batch's forward and its backward."""
     return program.depth > 1 and program.flush == "drain"
-
-
-def checked_profile(spec: Spec, graph: NodeGraph, costs: CostTable, device_kind: str) -> Profile | None:
-    """Read the profile; None where the specification names none.
-
-    Args:
-        spec: the specification.
-        graph: its network.
-        costs: the costs of every node.
-        device_kind: kind of the first device, "cpu" or "cuda".
-
-    Raises:
-        SpecError: the profile cannot be read, or is of another network, micro-batch, precision or kind of device.
-    """
-    if spec.partition.profile is None:
-        return None
-    try:
-        profile = read_profile(Path(spec.partition.profile))
-    except SpecError as error:
-        raise SpecError([evolve(problem, path=_PATH) for problem in error.problems]) from None
-    problems = [*_other_conditions(profile, spec, device_kind), *_other_network(profile, graph, costs)]
-    if problems:
-        raise SpecError(problems)
-    return profile
-
-
-def _other_conditions(profile: Profile, spec: Spec, device_kind: str) -> Iterator[Problem]:
-    for condition, profiled, planned in (
-        ("micro-batches of", profile.micro_batch, spec.data.batch),
-        ("precision.compute =", profile.compute, spec.precision.compute),
-        ("run.threads =", profile.threads, spec.run.threads),
-        ("a device of kind", profile.kind, device_kind),
-    ):
-        if profiled != planned:
-            message = f"the profile is of {condition} {shown(profiled)}, not {shown(planned)}"
-            yield Problem(message=message, hint=_HINT, path=_PATH)
-
-
-def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
-    """Yield the first node that the profile lacks or has otherwise."""
-    for name, node in graph.nodes.items():
-        cost = costs.nodes[name]
-        operations = profile.nodes.get(name)
-        if operations is None:
-            message = f"the profile has no node {shown(name)}"
-        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
-            message = f"the profile's node {shown(name)} has other sizes than the network's"
-        elif missing := OPERATIONS[node.kind] - operations.keys():
-            message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
-        else:
-            continue
-        yield Problem(message=message, hint=_HINT, path=_PATH)
-        return

@@ -17,6 +17,7 @@ from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.devices import DeviceType
 from petra_graph.program.memory import PaperBytes, StageBytes
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Placement
@@ -93,12 +94,17 @@ class Prediction:
 
     @property
     def speedup(self) -> float:
-        """Over `reversible-backprop`, with the same stages."""
-        return (
-            sequential_seconds(self.inputs, self.placement) / self.timing.tick_seconds
-            if self.timing.tick_seconds
-            else 1.0
-        )
+        """The throughput of all replicas over that of one device which trains alone with `reversible-backprop`."""
+        alone, seconds = one_device_seconds(self.inputs, self.placement), self.timing.tick_seconds
+        return self.inputs.replicas * alone / seconds if seconds else 1.0
+
+    @cached_property
+    def exposed_links(self) -> float:
+        """The share of the devices' time by which messages on links lengthen the steady state."""
+        timing, pipeline = self.timing, self.pipeline
+        if not timing.tick_seconds or not any(channel.seconds for channel in pipeline.channels.values()):
+            return 0.0
+        return max(0.0, 1 - tick(pipeline.with_free_links()).seconds / timing.tick_seconds)
 
     def timeline(self) -> Timeline:
         """Return the operations from the start to some ticks after the pipeline is full, with a run's capacities."""
@@ -107,9 +113,18 @@ class Prediction:
         return simulate(self.pipeline.with_capacity(self.capacity), windows * self.inputs.accumulation)
 
 
-def sequential_seconds(inputs: PlannerInputs, partition: Partition) -> float:
-    """Return the seconds of a micro-batch with `reversible-backprop`, the same stages one after another."""
-    one_by_one = evolve(
-        inputs, method=METHODS["reversible-backprop"], schedule="sequential", last_stage_keeps_graph=False
+def one_device_seconds(inputs: PlannerInputs, partition: Partition) -> float:
+    """Return the seconds of a micro-batch with `reversible-backprop`, all stages on the fastest of the devices.
+
+    Nothing is sent, and there is no other replica to wait for.
+    """
+    alone = evolve(
+        inputs, method=METHODS["reversible-backprop"], schedule="sequential", last_stage_keeps_graph=False, replicas=1
     )
-    return tick(one_by_one.pipeline(one_by_one.programs(partition, "sequential"))).seconds
+    fastest: dict[DeviceType, float] = {}
+    for device in inputs.devices:
+        if device.type not in fastest:
+            stages = tuple(evolve(stage, device=device.name) for stage in partition.stages)
+            programs = alone.programs(Partition(stages=stages), "sequential")
+            fastest[device.type] = tick(alone.pipeline(programs)).seconds
+    return min(fastest.values())

@@ -17,7 +17,7 @@ from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, Stag
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.costs import CostTable, Profile
-from petra_graph.program.devices import Device, Link
+from petra_graph.program.devices import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -71,18 +71,35 @@ class PlannerInputs:
         """Return the seconds of a stage's operations on its device."""
         seconds = stage_seconds(program, self.clocks[program.device])
         enters = any(edge.producer == INPUT for edge in program.receives)
+        exchange = self._exchange_seconds(program)
         return evolve(
             seconds,
             forward=seconds.forward + (self.outside_seconds if enters else 0.0),
-            update=seconds.update + self._exchange_seconds(program),
+            update=seconds.update + exchange,
+            exchange=exchange,
         )
 
     def _exchange_seconds(self, program: StageProgram) -> float:
         """Return the seconds in which replicas sum a stage's gradients, none of them hidden behind computation."""
-        link = next(device.link for device in self.devices if device.name == program.device)
+        link = self.exchange_link(next(device for device in self.devices if device.name == program.device))
         return all_reduce_seconds(
             link, sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas
         )
+
+    def exchange_link(self, device: Device) -> Link:
+        """Return the link between replicas of a device: that of one machine where it has room for all of them."""
+        return device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
+
+    @property
+    def machine_devices(self) -> int:
+        """The devices that a machine is taken to have."""
+        return MACHINE_DEVICES[self.devices[0].type.kind]
+
+    @property
+    def crosses_machines(self) -> bool:
+        """Whether the devices of all replicas are in more than one machine."""
+        apart = len({device.machine for device in self.devices}) > 1
+        return apart or (self.replicas > 1 and len(self.devices) * self.replicas > self.machine_devices)
 
     def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, MessageBytes]:
         """Return the sizes of messages between stages."""
@@ -104,14 +121,14 @@ class PlannerInputs:
         )
 
     def _links(self, programs: Sequence[StageProgram]) -> Iterator[tuple[tuple[str, str], Link]]:
-        """Yield the link between each two devices that exchange messages: the slower of their two links."""
-        link = {device.name: device.link for device in self.devices}
+        """Yield the link between each two devices that exchange messages."""
+        device = {device.name: device for device in self.devices}
         home = {name: program.device for program in programs for name in program.nodes}
         for program in programs:
             for edge in program.sends:
                 ends = home[edge.producer], home[edge.consumer]
                 if ends[0] != ends[1]:
-                    yield ends, slower(link[ends[0]], link[ends[1]])
+                    yield ends, device[ends[0]].link_to(device[ends[1]])
 
 
 def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
@@ -121,14 +138,6 @@ def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
     https://doi.org/10.1016/j.jpdc.2008.09.002).
     """
     return 2 * (replicas - 1) * (link.latency_seconds + size / replicas / link.bytes_per_second)
-
-
-def slower(one: Link, other: Link) -> Link:
-    """Return the link between two devices whose own links differ."""
-    return Link(
-        latency_seconds=max(one.latency_seconds, other.latency_seconds),
-        bytes_per_second=min(one.bytes_per_second, other.bytes_per_second),
-    )
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:

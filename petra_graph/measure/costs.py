@@ -200,6 +200,7 @@ def _run(
     cost = NodeCost(
         kind=node.kind,
         parameters=sum(parameter.numel() for parameter in parameters),
+        parameter_tensors=len(parameters),
         parameter_bytes=distinct_bytes(parameters),
         gradient_bytes=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
         statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),

@@ -196,6 +196,7 @@ def work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares:
     return Work(
         flops=lap.flops,
         traffic_bytes=lap.traffic_bytes,
+        kernels=lap.kernels,
         working_bytes=lap.working_bytes,
         accumulating_bytes=(accumulating or lap).working_bytes,
         kept_bytes=kept,

@@ -109,6 +109,7 @@ class Lap:
 
     flops: int
     traffic_bytes: int
+    kernels: int
     working_bytes: int
     """Most bytes alive beyond those at the lap's start."""
     left_bytes: int
@@ -126,6 +127,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         super().__init__()
         self._flops = 0
         self._traffic = 0
+        self._kernels = 0
         self._start = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -134,6 +136,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         self._flops += _flops(func, args, kwargs or {}, result)
         if not (func.is_view or _moves_nothing(func)):
             self._traffic += _bytes((args, kwargs)) + _bytes(result)
+            self._kernels += 1
         return result
 
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -145,10 +148,11 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         lap = Lap(
             flops=self._flops,
             traffic_bytes=self._traffic,
+            kernels=self._kernels,
             working_bytes=self.peak - self._start,
             left_bytes=self.live - self._start,
         )
-        self._flops = self._traffic = 0
+        self._flops = self._traffic = self._kernels = 0
         self._start = self.peak = self.live
         return lap
 

@@ -8,9 +8,12 @@ from typing import Any
 
 from attrs import evolve
 
+from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.assumptions import assumptions_of_all
 from petra_graph.planning.checked_spec import with_method, without_global_clip
 from petra_graph.planning.plan import Planner
+from petra_graph.planning.predict import Plan
 from petra_graph.program.method import METHODS
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
@@ -22,7 +25,7 @@ _BASE_SCHEDULE = "lockstep"
 """The paper's schedule: savings are relative to `pipedream` under it."""
 _FIGURES = (
     "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
-    "speedup",
+    "speedup", "exact",
 )  # fmt: skip
 """Of a method's row; None where no plan of the method is feasible."""
 
@@ -35,13 +38,19 @@ def compare(planner: Planner) -> Document:
     Raises:
         SpecError, PluginError: as `Planner.plan`.
     """
-    rows = [_row(planner, method, schedule) for method, schedule in _methods()]
+    plans: list[Plan] = []
+    rows = [_row(planner, method, schedule, plans) for method, schedule in _methods()]
     base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
     for row in rows:
         for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
             known = row[total] is not None and base[total] is not None
             row[saving] = 1 - row[total] / base[total] if known else None
-    return {"name": planner.spec.name, "micro_batch": planner.spec.data.batch, "rows": rows}
+    return {
+        "name": planner.spec.name,
+        "micro_batch": planner.spec.data.batch,
+        "rows": rows,
+        "assumptions": _assumptions(plans, "speed-ups are over one device that trains alone with reversible-backprop"),
+    }
 
 
 def _methods() -> Iterator[tuple[str, RequestedScheduleName]]:
@@ -51,7 +60,12 @@ def _methods() -> Iterator[tuple[str, RequestedScheduleName]]:
                 yield method.name, schedule
 
 
-def _row(planner: Planner, method: str, schedule: RequestedScheduleName) -> dict[str, Any]:
+def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
+    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans), more] if plans else []
+
+
+def _row(planner: Planner, method: str, schedule: RequestedScheduleName, plans: list[Plan]) -> dict[str, Any]:
+    """Return a method's row, and add its plan, where there is one."""
     spec = planner.spec
     variant = evolve(
         spec, method=with_method(spec.method, method, schedule), optimizer=without_global_clip(spec.optimizer)
@@ -61,8 +75,10 @@ def _row(planner: Planner, method: str, schedule: RequestedScheduleName) -> dict
         plan = planner.plan(variant)
     except NoFeasiblePlan as error:
         return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
+    plans.append(plan)
     prediction = plan.prediction
     stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
+    depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     return {
         **row,
         "memory_total": sum(stage["bytes"]["total"] for stage in stages),
@@ -73,8 +89,13 @@ def _row(planner: Planner, method: str, schedule: RequestedScheduleName) -> dict
         "flops": sum(sum(stage["flops"].values()) for stage in stages),
         "seconds_per_micro_batch": prediction.timing.tick_seconds,
         "speedup": prediction.speedup,
-        "note": schedule_text(prediction.placement.schedule) if schedule == "auto" else "",
+        "exact": prediction.timing.exact,
+        "note": "; ".join([*depths, *_inexact(prediction)]),
     }
+
+
+def _inexact(prediction: Prediction) -> list[str]:
+    return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
 
 
 def scale(planner: Planner, counts: Sequence[int]) -> Document:
@@ -82,35 +103,44 @@ def scale(planner: Planner, counts: Sequence[int]) -> Document:
 
     A pipeline has one stage a device, up to one a node. More devices than nodes are shared by replicas: the faster of
     the fewest replicas that use all devices, and of the most pipelines with a stage a node. Every update waits for the
-    replicas' all-reduce, none of it hidden: a bound from below.
+    replicas' all-reduce, none of it hidden: a bound from below. Speed-ups are over one device, be it among `counts` or not, and
+    be its memory enough or not.
 
     Raises:
         SpecError, PluginError: as `Planner.plan`.
     """
     nodes = len(planner.checked.graph.order)
     rows: list[dict[str, Any]] = []
+    plans: list[Plan] = []
     for count in counts:
         shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
-        tried = [_scaled(planner, count, min(stages, nodes), replicas) for stages, replicas in sorted(shares)]
+        tried = [_scaled(planner, count, min(stages, nodes), replicas, plans) for stages, replicas in sorted(shares)]
         rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
-    alone = rows[0]
+    one = planner.plan(_alone(planner.spec)).prediction
+    alone = one.timing.samples_per_second(planner.spec.data.batch)
     for row in rows:
-        rate, first = row["samples_per_second"], alone["samples_per_second"]
-        row["speedup"] = None if rate is None or first is None else rate / first
-        row["efficiency"] = None if row["speedup"] is None else row["speedup"] * alone["devices"] / row["devices"]
-    return {"name": planner.spec.name, "rows": rows}
+        rate = row["samples_per_second"]
+        row["speedup"] = None if rate is None or not alone else rate / alone
+        row["efficiency"] = None if row["speedup"] is None else row["speedup"] / row["devices"]
+    said = _assumptions(
+        plans, "speed-ups are over one device with the whole network, whether its memory is enough or not"
+    )
+    return {"name": planner.spec.name, "rows": rows, "assumptions": said}
 
 
-def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[str, Any]:
+def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: list[Plan]) -> dict[str, Any]:
+    """Return a row, and add its plan, where there is one."""
     common = {"devices": count, "stages": stages, "replicas": replicas}
     try:
         plan = planner.plan(_with_devices(planner.spec, stages, replicas))
     except NoFeasiblePlan as error:
-        keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness")
+        keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
         return {**common, **dict.fromkeys(keys), "note": str(error)}
+    plans.append(plan)
     prediction, timing = plan.prediction, plan.prediction.timing
     few = len(prediction.programs) <= _STAGES_WITH_MEMORY
     unused = count - stages * replicas
+    left_over = [f"{unused} device{'s are' if unused > 1 else ' is'} left over"] if unused else []
     return {
         **common,
         "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
@@ -118,7 +148,8 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int) -> dict[st
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
         "staleness": max(stale.updates for stale in timing.staleness),
-        "note": f"{unused} device{'s are' if unused > 1 else ' is'} left over" if unused else "",
+        "exact": timing.exact,
+        "note": "; ".join([*left_over, *_inexact(prediction)]),
     }
 
 
@@ -133,6 +164,12 @@ def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
     schedule = spec.method.schedule
     method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
     return evolve(spec, partition=partition, method=method)
+
+
+def _alone(spec: Spec) -> Spec:
+    """Return the specification with one device that has any memory."""
+    one = _with_devices(spec, 1, 1)
+    return evolve(one, partition=evolve(one.partition, memory=None))
 
 
 def device_counts(text: str) -> list[int]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from attrs import evolve
 
 from petra_graph.compiler.planner_inputs import stated_link
 from petra_graph.errors import Problem, SpecError, shown, suggestion
-from petra_graph.program.devices import DEVICE_TYPES, Device, DeviceType
+from petra_graph.planning.gpu import gpu_type
+from petra_graph.program.devices import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
 from petra_graph.spec.model import PartitionSpec
 from petra_graph.spec.sizes import byte_count
 
@@ -62,12 +64,25 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
     if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
         types = ()  # the present devices are of another kind than the planned ones
-    types = types or _present_types(names, count)
+    assigned = names or _names(partition, types, count)
+    types = types or tuple(map(_type_here, assigned))
     limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
-        Device(name=name, type=device, memory_bytes=limit, link=stated_link(partition, device.link))
-        for name, device, limit in zip(names or _names(partition, types), types[:count], limits[:count], strict=True)
+        Device(
+            name=name,
+            type=device,
+            memory_bytes=limit,
+            link=stated_link(partition, device.link),
+            machine=machine_of(index, device) if names is None else 0,
+            network=stated_link(partition, device.link.slower(NETWORK)),
+        )
+        for index, (name, device, limit) in enumerate(zip(assigned, types, limits[:count], strict=True))
     )
+
+
+def machine_of(index: int, device: DeviceType) -> int:
+    """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
+    return index // MACHINE_DEVICES[device.kind]
 
 
 def _exists(name: str, available: int) -> bool:
@@ -82,12 +97,11 @@ def device_count(partition: PartitionSpec) -> int:
     return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
 
-def _names(partition: PartitionSpec, types: tuple[DeviceType, ...]) -> tuple[str, ...]:
+def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:
     if not isinstance(partition.devices, int):
         return tuple(dict.fromkeys(partition.devices))
-    if len(types) == 1 and types[0].kind == "cpu":
-        return ("cpu",)
-    return tuple(f"{device.kind}:{index}" for index, device in enumerate(types))
+    kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
+    return ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
 
 
 def _each(given: str | tuple[str, ...] | None, count: int) -> tuple[str, ...]:
@@ -114,15 +128,20 @@ def _problems(partition: PartitionSpec, count: int) -> Iterator[Problem]:
             )
 
 
-def _present_types(names: tuple[str, ...] | None, count: int) -> tuple[DeviceType, ...]:
-    """Return the types of this machine's devices: its GPUs, as far as the table knows them, or the CPU."""
-    if not torch.cuda.is_available() or (names is not None and not any(name.startswith("cuda") for name in names)):
-        return (DEVICE_TYPES["cpu"],) * count
-    named = torch.cuda.get_device_name(0).lower().replace(" ", "").replace("-", "")
-    likely = [
-        device for device in DEVICE_TYPES.values() if device.kind == "cuda" and device.name.split("-")[0] in named
-    ]
-    return ((likely or [DEVICE_TYPES["a100-80gb"]])[-1],) * count
+def _type_here(name: str) -> DeviceType:
+    """Return the type of a device of this machine; of its first one, with a guess, where it has none of that name."""
+    kind, _, index = name.partition(":")
+    if kind == "cpu":
+        return DEVICE_TYPES["cpu"]
+    if not torch.cuda.is_available():
+        guess = f"{name} is taken to be a CPU core, since no GPU is here" if kind == "cuda" else ""
+        return evolve(DEVICE_TYPES["cpu"], guess=guess)
+    here = torch.cuda.device_count()
+    place = int(index) if index.isdecimal() else 0
+    found = gpu_type(torch.cuda.get_device_properties(place if place < here else 0))
+    if place < here or found.guess:
+        return found
+    return evolve(found, guess=f"{name} is not here, and is taken to be a {found.name} as cuda:0 is")
 
 
 def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:

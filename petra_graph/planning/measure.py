@@ -6,13 +6,15 @@ Neither the data set's files nor the devices are needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
-from petra_graph.compiler.durations import checked_profile
 from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, stated_link, transport_of
+from petra_graph.compiler.profile_check import checked_profile, settings_of
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
@@ -36,6 +38,8 @@ class MeasuredNetwork(CheckedNetwork):
     shapes: Mapping[str, NodeShapes]
     costs: Callable[[NodeGraph, Spec], CostTable]
     """Measures what nodes cost; a step calls it only where costs decide something."""
+    settings: Callable[[Spec], Mapping[str, Any]]
+    """Returns the settings, beside the network, that a profile must have been taken with."""
 
     @property
     def parameters(self) -> int:
@@ -61,7 +65,7 @@ class MeasuredNetwork(CheckedNetwork):
         """
         spec, kind = self.spec, devices[0].type.kind
         costs = self.costs(self.graph, spec)
-        profile = checked_profile(spec, self.graph, costs, kind)
+        profile = checked_profile(spec, self.graph, costs, self.settings(spec), devices[0].type)
         if profile is not None and profile.link is not None:
             devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
         return PlannerInputs(
@@ -113,6 +117,11 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         stages=checked.stages,
         shapes=shapes,
         costs=_node_costs(checked),
+        settings=partial(
+            settings_of,
+            optimizer=(checked.optimizer.plugin.name, checked.optimizer.options),
+            loss=checked.loss.plugin.name,
+        ),
     )
     check_grid(network)
     return network

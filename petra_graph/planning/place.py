@@ -16,7 +16,7 @@ from attrs import evolve
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
-from petra_graph.planning.devices import planned_devices
+from petra_graph.planning.devices import machine_of, planned_devices
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
 from petra_graph.program.devices import Device
@@ -63,7 +63,11 @@ def place_on_processes(placement: Placement, network: MeasuredNetwork, processes
     stages, devices = placement.stages, placement.devices
     check_processes(len(stages), processes)
     if not len({stage.device for stage in stages}) == processes == len(devices):
-        ranks = tuple(evolve(devices[0], name=f"rank {rank}", memory_bytes=None) for rank in range(processes))
+        kind = devices[0].type
+        ranks = tuple(
+            evolve(devices[0], name=f"rank {rank}", memory_bytes=None, machine=machine_of(rank, kind))
+            for rank in range(processes)
+        )
         inputs = evolve(network.planner_inputs(ranks), schedule=placement.schedule)
         placement = place_stages(inputs, Partition(stages=stages), network.spec.partition.strategy)
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}

@@ -15,10 +15,12 @@ from petra_graph.compiler.placement_search import resolved_schedule
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
+from petra_graph.planning.assumptions import device_guesses
 from petra_graph.program.memory import summed
 from petra_graph.spec.model import Spec
 from petra_graph.spec.sizes import size_text
 
+_STATE = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
 _IDLE = 0.7
 """Mean utilisation below which a warning says why devices wait."""
 _FULL = 0.9
@@ -35,9 +37,11 @@ _NAMED = 6
 
 def warnings(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Yield the warnings, most important first."""
+    yield from (f"{guess}: {_STATE}" for guess in device_guesses(prediction.inputs))
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
     yield from _merging(prediction)
+    yield from _exchanging(prediction)
     yield from _unbalanced(prediction, spec)
     yield from _stale(prediction)
 
@@ -101,9 +105,21 @@ def _buffers(prediction: Prediction) -> int:
     return held.input_buffer + held.parameter_buffer
 
 
+def _exchanging(prediction: Prediction) -> Iterator[str]:
+    """Say what part of the time the replicas wait for one another."""
+    share = prediction.timing.exchange_fraction
+    if share > 1 - _IDLE:
+        every = prediction.inputs.accumulation
+        yield (
+            f"devices wait {share:.0%} of the time for the all-reduce of {prediction.inputs.replicas} replicas, once in "
+            f"{every} micro-batch{'es' if every > 1 else ''}: set method.accumulation higher, or partition.replicas lower"
+        )
+
+
 def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
     """Name the stages or the device that limits the speed, where the others wait for long."""
-    used = prediction.timing.utilisation
+    exchange = prediction.timing.exchange
+    used = {device: share + exchange[device] for device, share in prediction.timing.utilisation.items()}
     mean = sum(used.values()) / len(used)
     ahead = max(stage.depth for stage in prediction.pipeline.stages) > 1
     if mean >= _IDLE or prediction.pipeline.flushes or not ahead:

@@ -20,7 +20,7 @@ A profile has the seconds of these operations, timed on a real device, for plans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 
@@ -40,6 +40,8 @@ class Work:
     """Of convolutions, matrix products and attention; a multiply-add counts two."""
     traffic_bytes: int = 0
     """Read and written by kernels, without caches: inputs and outputs of every operation that is no view."""
+    kernels: int = 0
+    """These operations; each has a kernel to launch."""
     working_bytes: int = 0
     """Most bytes alive at once, beyond those alive before (arguments count before, results here). Parameter gradients
     are allocated, as in a window's first backward."""
@@ -62,6 +64,7 @@ class NodeCost:
     kind: Kind
     parameters: int
     """Number of trained values."""
+    parameter_tensors: int = 0
     parameter_bytes: int
     gradient_bytes: int
     """Of the parameters that have a gradient, once a backward has made it."""
@@ -102,18 +105,20 @@ OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
 
 @frozen(kw_only=True)
 class Profile:
-    """One network, one micro-batch size and one precision on one type of device."""
+    """One network with one micro-batch size, precision and optimizer, on one type of device."""
 
     name: str
     """The name in the specification."""
     device: str
     """The device's name, as users know it."""
+    device_type: str
+    """The name of its type, as plans know it."""
     kind: Literal["cpu", "cuda"]
     micro_batch: int
     """Samples."""
-    compute: str
-    """`precision.compute`."""
     threads: int
+    settings: Mapping[str, Any]
+    """By key of the specification, as JSON: precision, optimizer, clipping and loss that were timed."""
     nodes: Mapping[str, Mapping[Operation, float]]
     """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
     sizes: Mapping[str, tuple[int, int]]

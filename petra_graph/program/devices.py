@@ -1,12 +1,14 @@
 """Rates of arithmetic, memory and links of devices, for plans made without them.
 
 Figures are those of the makers' data sheets: dense float32 without TF32 (which training here does not use), dense
-bfloat16, memory bandwidth. No kernel reaches them, so a plan takes `EFFICIENCY` of them and says so; a profile of the real
-device is better than any table. `cpu` is one core of a present-day server.
+bfloat16 (float32's where a GPU has no bfloat16 of its own), memory bandwidth, multiprocessors. No kernel reaches the rates, so
+a plan takes `EFFICIENCY` of them and says so; a profile of the real device is better than any table. `cpu` is one core of a
+present-day server.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Literal
 
@@ -15,6 +17,13 @@ from attrs.validators import ge, gt
 
 EFFICIENCY = 0.5
 """The assumed share of a data sheet's rates that convolutions and matrix products reach."""
+CPU_LAUNCH_SECONDS = 6e-6
+"""What an operation takes on a CPU however small its tensors are: Python, autograd and torch's dispatcher."""
+GPU_LAUNCH_SECONDS = 10e-6
+"""The same until a GPU's kernel is in its queue: the host's part as on a CPU, and 4 microseconds of the driver's launch
+(3.8 where launches overlap with kernels: https://developer.nvidia.com/blog/cuda-graphs/)."""
+MACHINE_DEVICES: Mapping[str, int] = {"cuda": 8, "cpu": 64}
+"""The devices of a kind that plans take a machine to have: GPUs of an HGX server or of the cloud's largest instances, cores."""
 
 
 @frozen(kw_only=True)
@@ -27,6 +36,17 @@ class Link:
     def seconds(self, size: int) -> float:
         """Return the seconds that a message of `size` bytes takes."""
         return self.latency_seconds + size / self.bytes_per_second
+
+    def slower(self, other: Link) -> Link:
+        """Return the link of two in a row: the longer latency and the smaller bandwidth."""
+        return Link(
+            latency_seconds=max(self.latency_seconds, other.latency_seconds),
+            bytes_per_second=min(self.bytes_per_second, other.bytes_per_second),
+        )
+
+
+NETWORK = Link(latency_seconds=2e-5, bytes_per_second=12.5e9)
+"""Between machines, where nothing is stated: Ethernet of 100 Gbit/s, one way."""
 
 
 @frozen(kw_only=True)
@@ -45,6 +65,12 @@ class DeviceType:
     """None: unknown, without a limit."""
     link: Link
     """To its neighbour in the same machine."""
+    launch_seconds: float
+    """Of the host, for each operation: a CPU computes afterwards, a GPU meanwhile."""
+    multiprocessors: int | None = None
+    """Of a GPU; they tell its variants apart."""
+    guess: str = ""
+    """Where the figures are on no data sheet: a sentence on how they were found."""
 
     def flops_per_second(self, compute: str) -> float:
         """Return the rate at `precision.compute`."""
@@ -62,11 +88,28 @@ class Device:
     memory_bytes: int | None
     """The usable part; None: no limit."""
     link: Link
-    """To its neighbours."""
+    """To devices in the same machine."""
+    machine: int = 0
+    """Counted from 0 in the order of the pipeline."""
+    network: Link | None = None
+    """To devices in other machines; None: as in the same."""
+
+    def link_to(self, other: Device) -> Link:
+        """Return the link between two devices: the slower of their own."""
+        apart = self.machine != other.machine
+        own, others = (device.network if apart and device.network else device.link for device in (self, other))
+        return own.slower(others)
 
 
 def _device(
-    name: str, tflops: tuple[float, float], bandwidth: float, memory: int | None, link: float, *, latency: float = 1e-5
+    name: str,
+    tflops: tuple[float, float],
+    bandwidth: float,
+    memory: int | None,
+    link: float,
+    *,
+    multiprocessors: int | None = None,
+    latency: float = 1e-5,
 ) -> DeviceType:
     """Make a type from its data sheet's units: Tflop/s of float32 and bfloat16, GB/s, GB, GB/s one way, seconds."""
     return DeviceType(
@@ -77,6 +120,8 @@ def _device(
         memory_bandwidth=bandwidth * 1e9,
         memory_bytes=None if memory is None else memory * 10**9,
         link=Link(latency_seconds=latency, bytes_per_second=link * 1e9),
+        launch_seconds=CPU_LAUNCH_SECONDS if name == "cpu" else GPU_LAUNCH_SECONDS,
+        multiprocessors=multiprocessors,
     )
 
 
@@ -84,15 +129,16 @@ DEVICE_TYPES = {
     device.name: device
     for device in (
         _device("cpu", (0.1, 0.1), 12, None, 4, latency=1e-4),
-        _device("v100", (15.7, 125.0), 900, 32, 150),
-        _device("t4", (8.1, 65.0), 320, 16, 16),
-        _device("l4", (30.3, 121.0), 300, 24, 32),
-        _device("l40s", (91.6, 362.0), 864, 48, 32),
-        _device("rtx3090", (35.6, 71.0), 936, 24, 32),
-        _device("rtx4090", (82.6, 165.0), 1008, 24, 32),
-        _device("a100-40gb", (19.5, 312.0), 1555, 40, 300),
-        _device("a100-80gb", (19.5, 312.0), 2039, 80, 300),
-        _device("h100", (67.0, 989.0), 3350, 80, 450),
-        _device("h200", (67.0, 989.0), 4800, 141, 450),
+        _device("v100", (15.7, 15.7), 900, 32, 150, multiprocessors=80),
+        _device("t4", (8.1, 8.1), 320, 16, 16, multiprocessors=40),
+        _device("l4", (30.3, 121.0), 300, 24, 32, multiprocessors=58),
+        _device("l40", (90.5, 181.0), 864, 48, 32, multiprocessors=142),
+        _device("l40s", (91.6, 362.0), 864, 48, 32, multiprocessors=142),
+        _device("rtx3090", (35.6, 71.0), 936, 24, 32, multiprocessors=82),
+        _device("rtx4090", (82.6, 165.0), 1008, 24, 32, multiprocessors=128),
+        _device("a100-40gb", (19.5, 312.0), 1555, 40, 300, multiprocessors=108),
+        _device("a100-80gb", (19.5, 312.0), 2039, 80, 300, multiprocessors=108),
+        _device("h100", (67.0, 989.0), 3350, 80, 450, multiprocessors=132),
+        _device("h200", (67.0, 989.0), 4800, 141, 450, multiprocessors=132),
     )
 }

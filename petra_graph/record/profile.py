@@ -14,7 +14,7 @@ from petra_graph.errors import SpecError, shown
 from petra_graph.program.costs import Profile
 from petra_graph.record.run_directory import environment, write_output
 
-FORMAT = 1
+FORMAT = 2
 _REMEDY = "`petra-graph profile SPEC --output FILE`"
 
 

@@ -30,7 +30,7 @@ class Started:
     notes: tuple[str, ...] = ()
     """Of its beginning: a checkpoint, or weights of another run."""
     warnings: tuple[str, ...] = ()
-    """Of its plan, each with the key that changes it."""
+    """Of its plan, each with the key that changes it; or why there is no plan."""
 
 
 @frozen(kw_only=True)

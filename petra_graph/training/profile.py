@@ -12,11 +12,13 @@ and update. One training for each way of keeping activations gives all operation
 from __future__ import annotations
 
 import platform
+import re
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 import torch
 from attrs import evolve
@@ -25,6 +27,7 @@ from torch import Tensor
 from petra_graph.executor.observer import StageObserver
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import without_global_clip
+from petra_graph.planning.gpu import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.costs import Operation, Profile
 from petra_graph.program.schedule import Verb
@@ -106,16 +109,26 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
     costs = network.costs(network.graph, spec)
     return Profile(
         name=spec.name,
-        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({platform.machine()})",
+        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({_processor()})",
+        device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name if on_gpu else "cpu",
         kind="cuda" if on_gpu else "cpu",
         micro_batch=spec.data.batch,
-        compute=spec.precision.compute,
         threads=spec.run.threads,
+        settings=network.settings(spec),
         nodes=dict(seconds),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
         link=timed_link(devices),
     )
+
+
+def _processor() -> str:
+    """Return the processor's model, as Linux knows it; elsewhere its architecture."""
+    with suppress(OSError):
+        cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^model name\s*:\s*(.+)$", cpus, re.MULTILINE):
+            return found[1].strip()
+    return platform.machine()
 
 
 def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:

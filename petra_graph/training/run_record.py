@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import traceback
@@ -14,15 +13,13 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, SpecError, shown
+from petra_graph.errors import PetraGraphError, Problem, RunFailed, shown
 from petra_graph.planning.devices import device_count
-from petra_graph.planning.predict import predict
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
-from petra_graph.record.run_directory import TIMELINE, create_run_directory, environment, lock, write_json, write_text
+from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
-from petra_graph.report.plan.document import ticks_once_full
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Trainer
@@ -30,12 +27,9 @@ from petra_graph.training.prepare import Prepared
 from petra_graph.training.progress import Progress
 from petra_graph.training.resolve import resolved
 from petra_graph.training.resume import Resumption
+from petra_graph.training.run_plan import MOST_STAGES, LatePlan, figures_of, not_planned, write_plan
 
 Summary = Mapping[str, Any]
-_TICKS = 5
-"""Of the simulated timeline, so many are kept for a report."""
-_MOST_STAGES = 64
-"""More of them are not simulated: it takes time, and no reader could tell them apart."""
 
 
 @define(kw_only=True)
@@ -50,6 +44,8 @@ class RunRecord:
     """How far the training came, as the process with the head published it."""
     predicted: Mapping[str, Any] | None = None
     """The plan's figures; None where no plan was made."""
+    late_plan: LatePlan | None = None
+    """Of more stages than can be planned before the training."""
     measured: Mapping[str, Any] | None = None
     """What the processes have measured (`training.measured`); None where they did not come to the end."""
     lock: int | None = None
@@ -108,7 +104,9 @@ class RunRecord:
             yield f"a trial on a part of the data: {', '.join(f'run.{key} = {shown(self._trial[key])}' for key in self._trial)}"
 
     def release(self) -> None:
-        """Let another process go on with the run."""
+        """Let another process go on with the run, and leave none behind."""
+        if self.late_plan is not None:
+            self.late_plan.figures()
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
@@ -116,7 +114,8 @@ class RunRecord:
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
         at = None if resumption is None else resumption.at
-        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *self._trial_notes))
+        beside = [] if self.late_plan is None else [f"the plan of {self.run.stages} stages is made beside the training"]
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *self._trial_notes, *beside))
         return self.run
 
     def write_inputs(self, prepared: Prepared) -> None:
@@ -129,22 +128,21 @@ class RunRecord:
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
-        """Write the plan of the run; a run that cannot be planned goes on, and its summary says why."""
+        """Write the plan of the run, now or beside the training; a run that cannot be planned goes on and says why."""
         try:
-            plan = predict(prepared.network, prepared.placement)
-        except SpecError as error:
-            self.predicted = {"not planned": [str(problem) for problem in error.problems]}
-            return
-        document = plan.document(with_timeline=len(prepared.programs) <= _MOST_STAGES)
-        blocks = ticks_once_full(document, _TICKS)
-        write_json(self.directory / "plan.json", document | {"timeline": []})
-        write_text(self.directory / TIMELINE, json.dumps(blocks) + "\n")
-        self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *document["warnings"]))
-        self.predicted = {
-            "samples_per_second": round(document["timing"]["samples_per_second"], 1),
-            "memory_bytes": document["totals"]["bytes"]["total"],
-            "from": "profile" if self.spec.partition.profile else "data sheet",
-        }
+            if len(prepared.programs) > MOST_STAGES:
+                self.late_plan = LatePlan.begin(
+                    self.directory, self.spec, prepared.placement, prepared.checked.loaded.folder
+                )
+                self.run = attrs.evolve(self.run, warnings=tuple(_absent(prepared)))
+                return
+            document = write_plan(self.directory, prepared.network, prepared.placement)
+            self.predicted = figures_of(document, self.spec)
+            warnings = document["warnings"]
+        except Exception as error:  # noqa: BLE001  no prediction ends a run, whatever is wrong with it
+            self.predicted = not_planned(error)
+            warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]]
+        self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *warnings))
 
     def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:
         """Take what all processes have measured."""
@@ -159,6 +157,8 @@ class RunRecord:
     def summarise(self, status: str, **more: Any) -> Summary:
         """Write the summary, last of all files, and return it."""
         run, spec = self.run, self.spec
+        if self.late_plan is not None:
+            self.predicted = self.late_plan.figures()
         progress = self.trainer.progress if self.trainer else self.published
         samples = progress.micro_batches * run.batch
         summary = {

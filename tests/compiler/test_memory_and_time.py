@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.memory_and_time import Prediction, sequential_seconds
+from petra_graph.compiler.memory_and_time import Prediction, one_device_seconds
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.program.devices import Link
+from petra_graph.program.devices import DEVICE_TYPES, Link
 from tests.support.settings import setting
 
 
@@ -38,14 +39,47 @@ def test_a_device_a_stage_goes_as_fast_as_the_slowest():
 
 def test_links_slow_down_what_waits_for_each_message():
     link = Link(latency_seconds=0.5, bytes_per_second=1e9)
-    assert sequential_seconds(*_setting_and_cut(5, link=link)) == pytest.approx(19 + 8 * 0.5, rel=1e-3)
+    assert per_block_prediction(5, schedule="sequential", link=link).timing.tick_seconds == pytest.approx(23, rel=1e-3)
     # Lockstep runs ahead far enough to hide it.
     assert per_block_prediction(5, link=link).timing.tick_seconds == pytest.approx(4, rel=1e-3)
 
 
-def _setting_and_cut(count, **changes):
-    used = setting(count, schedule="lockstep", **changes)
-    return used, by_hand(used)
+def test_the_baseline_of_a_speed_up_is_one_device_without_links():
+    """Three devices with slow links once "sped up" 3.00 times over the same links in turn.
+
+    One device alone was 600 times as fast as they.
+    """
+    link = Link(latency_seconds=1000.0)
+    made = per_block_prediction(5, schedule="1f1b", link=link)
+    assert one_device_seconds(made.inputs, made.placement) == 19
+    assert made.timing.tick_seconds > 1000
+    assert made.speedup == 19 / made.timing.tick_seconds < 0.1
+    assert made.exposed_links == pytest.approx(1, abs=0.01)
+
+
+def test_the_baseline_is_the_fastest_of_unlike_devices_and_of_no_replica():
+    """The whole network on the slow one of two devices made any pipeline look fast."""
+    used = setting(2, schedule="1f1b")
+    slow, fast = evolve(used.devices[0], type=DEVICE_TYPES["t4"]), evolve(used.devices[1], type=DEVICE_TYPES["h100"])
+    clock = used.clocks["d0"]
+    clocks = {"d0": lambda *operation: 10 * clock(*operation), "d1": clock}
+    inputs = evolve(used, devices=(slow, fast), clocks=clocks)
+    made = Prediction(inputs=inputs, placement=by_hand(inputs))
+    assert one_device_seconds(inputs, made.placement) == 19
+    twice = evolve(made, inputs=evolve(inputs, replicas=2))
+    assert one_device_seconds(twice.inputs, twice.placement) == 19
+    assert twice.speedup == pytest.approx(2 * 19 / twice.timing.tick_seconds)
+
+
+def test_waiting_for_an_all_reduce_is_no_work():
+    """A plan said "bubble 0 %, busy 100 %" where 15.8 of 25.1 ms were waiting for replicas."""
+    alone = per_block_prediction(1, schedule="1f1b")
+    made = per_block_prediction(1, schedule="1f1b", replicas=2, link=Link(latency_seconds=10.0))
+    timing = made.timing
+    exchange = 5 * 2 * 10.0  # of each stage
+    assert timing.tick_seconds == pytest.approx(alone.timing.tick_seconds + exchange)
+    assert timing.utilisation["d0"] == pytest.approx(19 / (19 + exchange))
+    assert timing.exchange_fraction == timing.bubble_fraction == pytest.approx(exchange / (19 + exchange))
 
 
 def test_reconstruction_at_stored_parameters_costs_a_forward_more():
@@ -58,7 +92,7 @@ def test_keeping_graphs_costs_three_units():
     used = setting(1, method="backprop", schedule="sequential")
     made = Prediction(inputs=used, placement=cut_and_place(used, 1, "balanced"))
     assert made.timing.tick_seconds == 4 * 3 + 3
-    assert sequential_seconds(made.inputs, made.placement) == 19
+    assert one_device_seconds(made.inputs, made.placement) == 19
 
 
 def test_stages_add_up_to_their_devices():

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.compiler.planner_inputs import all_reduce_seconds
+from petra_graph.compiler.simulator import steady_state
 from petra_graph.errors import SpecError
 from petra_graph.planning.compare import compare, device_counts, scale
 from petra_graph.planning.plan import Planner
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
+from petra_graph.report.plan.compare import scale_text
+from petra_graph.report.plan.terminal import plan_text
 from tests.support.runs import SPEC
 
 FOUR = ("partition.devices=4", "partition.device_type=cpu")
@@ -29,9 +32,14 @@ def test_every_method_under_each_of_its_schedules(spec):
     assert {method for method, _ in rows} == set(METHODS)
     assert ("petra", "auto") in rows
     assert ("petra", "sequential") not in rows
-    assert rows["reversible-backprop", "sequential"]["speedup"] == pytest.approx(1)
+    assert rows["reversible-backprop", "sequential"]["speedup"] < 1, "it waits for links, and one device alone does not"
     assert rows["pipedream", "lockstep"]["saving"] == 0
     assert 0 < rows["petra", "lockstep"]["saving"] < rows["petra", "1f1b"]["saving"] < 1
+
+
+def test_links_that_cost_nothing_leave_the_same_speed_as_one_device(spec):
+    rows = rows_of(spec, *FOUR, "partition.link_latency=0", "partition.link_bandwidth=1e30")
+    assert 1 <= rows["reversible-backprop", "sequential"]["speedup"] < 1.3, "updates alone run beside other stages"
 
 
 def test_what_theory_says(spec):
@@ -67,6 +75,52 @@ def test_scale(spec):
     assert rows[0]["speedup"] == rows[0]["efficiency"] == 1
     assert rows[3]["samples_per_second"] < 2 * rows[2]["samples_per_second"], "replicas wait for their all-reduce"
     assert rows[0]["bytes_per_link"] == 0 < rows[1]["bytes_per_link"]
+
+
+def test_tables_of_plans_say_what_they_assume(spec):
+    """`--compare` and `--scale` printed figures without a word on where they come from.
+
+    1,024 GPUs were on the link of one machine: 300 GB/s where a network is.
+    """
+    planner = Planner(spec, ["partition.device_type=a100-40gb"])
+    for table in (compare(planner), scale(planner, [1, 8])):
+        said = " ".join(table["assumptions"])
+        assert "data sheet of a100-40gb" in said
+        assert "never compared with a GPU" in said
+        assert "speed-ups are over one device" in said
+        assert "between machines" not in said
+    many = scale(planner, [1, 8, 1024])
+    assert sum("between machines: 2e-05 s a message and 1.25e+10 bytes/s" in text for text in many["assumptions"]) == 1
+    assert "between machines" in scale_text(many, width=100)
+    stated = scale(Planner(spec, ["partition.device_type=a100-40gb", "partition.link_bandwidth=3e11", "partition.link_latency=1e-5"]), [1024])  # fmt: skip
+    assert many["rows"][2]["samples_per_second"] < stated["rows"][0]["samples_per_second"]
+
+
+def test_speed_ups_are_over_one_device_whatever_counts_are_listed(spec):
+    """`--scale 4,8` called 4 devices 1.00 times as fast as one."""
+    settings = ["partition.device_type=a100-40gb", "data.batch=2", "method.accumulation=1"]  # memory is of parameters
+    planner = Planner(spec, settings)
+    (listed,) = scale(planner, [4])["rows"]
+    alone, four = scale(planner, [1, 4])["rows"]
+    assert listed["speedup"] == four["speedup"] > 1
+    limit = (alone["memory_peak"] + four["memory_peak"]) // 2
+    rows = scale(Planner(spec, [*settings, f"partition.memory={limit}B"]), [1, 4])["rows"]
+    assert [row["speedup"] is None for row in rows] == [True, False]
+
+
+def test_a_steady_state_that_was_not_reached_is_said(spec, monkeypatch):
+    """A tick that is a mean over a simulation without a period was printed like an exact one."""
+    monkeypatch.setattr(steady_state, "_recurrence", lambda *_: None)
+    shared = ["partition.devices=2", "partition.device_type=cpu", "partition.strategy=balanced"]
+    planner = Planner(spec, shared)
+    plan = planner.plan()
+    assert not plan.prediction.timing.exact
+    document = plan.document(with_timeline=False)
+    assert any("the tick is no exact one" in text for text in document["assumptions"])
+    assert "about" in plan_text(document, width=120)
+    noted = {row["method"]: row["note"] for row in compare(planner)["rows"] if not row["exact"]}
+    assert "petra" in noted
+    assert all("no period was found" in note for note in noted.values())
 
 
 def test_pipelines_that_flush_are_not_stale(spec):

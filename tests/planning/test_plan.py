@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -12,6 +13,8 @@ from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
 from petra_graph.registry.listener import Listener
 from petra_graph.report.plan.document import read_document
+from petra_graph.report.plan.html import html
+from petra_graph.report.plan.terminal import plan_text
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
@@ -89,7 +92,7 @@ def test_neither_devices_nor_files_are_needed(write):
 
 def test_other_devices_of_a_list_take_their_share(spec):
     fast, slow = (
-        planned(spec, "partition.stages=2", "partition.devices=2", f"partition.device_type={types}")
+        planned(spec, "data.batch=16384", "partition.stages=2", "partition.devices=2", f"partition.device_type={types}")
         for types in ('["h100", "t4"]', '["t4", "h100"]')
     )
     assert len(fast["stages"][0]["nodes"]) > len(slow["stages"][0]["nodes"])
@@ -101,6 +104,38 @@ def test_replicas_multiply_speed_but_for_their_exchange(spec):
     assert one["timing"]["samples_per_second"] < two["timing"]["samples_per_second"]
     assert two["timing"]["samples_per_second"] < 2 * one["timing"]["samples_per_second"]
     assert two["stages"][0]["seconds"]["update"] > one["stages"][0]["seconds"]["update"]
+
+
+def test_small_tensors_cost_a_gpu_its_launches(spec):
+    """A micro-batch of hundreds of kernels was "predicted" to take 21 microseconds on an H100.
+
+    Its host launches one in several microseconds, so larger micro-batches are almost free until the GPU is busy.
+    """
+    small, double = (planned(spec, "partition.device_type=h100", f"data.batch={batch}") for batch in (2, 4))
+    tick = small["timing"]["tick_seconds"]
+    assert 1e-3 < tick < 1e-2
+    assert double["timing"]["tick_seconds"] == pytest.approx(tick)
+    assert "10 us on a GPU's host to launch an operation" in small["assumptions"][0]
+
+
+def test_what_replicas_wait_is_shown_apart_from_work(spec):
+    """Waiting for an all-reduce made devices "100 % busy"; it is a part of the bubble, and is named."""
+    overrides = (
+        "partition.device_type=h100",
+        "partition.replicas=4",
+        "partition.link_bandwidth=1e6",
+        "method.accumulation=1",
+    )
+    document = planned(spec, *overrides)
+    timing, (device,) = document["timing"], document["devices"]
+    share = timing["exposed_communication"]["all_reduce"]
+    assert 0.5 < share <= timing["bubble_fraction"] + 1e-9
+    assert device["exchange_seconds_per_tick"] == pytest.approx(share * timing["tick_seconds"])
+    assert device["busy_seconds_per_tick"] + device["exchange_seconds_per_tick"] <= timing["tick_seconds"] * (1 + 1e-9)
+    assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
+    text = plan_text(document, width=120)
+    assert re.search(rf"exposed all-reduce +{100 * share:.1f} %", text)
+    assert f"{100 * share:.1f} % for all-reduce" in html(document)
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         stages=given_stages(graph, spec, schedule),
         shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
         costs=not_needed,
+        settings=not_needed,
     )
     check_grid(network)
     return network

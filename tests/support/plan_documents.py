@@ -116,6 +116,7 @@ def document(
             "samples_per_second": 64 / tick,
             "speedup_over_reversible_backprop": sum(_busy(stages).values()) / tick,
             "bubble_fraction": 1 - sum(_busy(stages).values()) / tick / len(_busy(stages)),
+            "exposed_communication": {"all_reduce": 0.0, "links": 0.0},
             "utilisation": [busy / tick for busy in _busy(stages).values()],
             "fill_seconds": 2 * max(distances.values()) * tick,
             "drain_seconds": max(distances.values()) * tick,

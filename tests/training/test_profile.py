@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from attrs import evolve
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan import plan
@@ -32,7 +33,9 @@ def test_every_operation_that_a_method_may_need(taken):
     assert set(taken.nodes["stem"]) == {"forward", "recompute", "record", "replay", "copy", "update"}
     assert set(taken.nodes["head"]) == {"forward_backward", "update"}
     assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
-    assert (taken.micro_batch, taken.compute, taken.threads) == (128, "float32", 1)
+    assert (taken.micro_batch, taken.threads, taken.device_type) == (128, 1, "cpu")
+    assert taken.settings["precision.compute"] == "float32"
+    assert taken.settings["optimizer.name"] == "sgd"
     assert taken.link.latency_seconds < 64 * 2**20 / taken.link.bytes_per_second
 
 
@@ -51,7 +54,7 @@ def test_a_plan_adds_its_times_up(taken, spec, here):
     assert first["seconds"]["backward"] == pytest.approx(nodes["rev.0"]["reverse"])
     assert second["seconds"]["update"] == pytest.approx(nodes["rev.1"]["update"])
     assert head["seconds"] == pytest.approx(
-        {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"]}
+        {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"], "exchange": 0}
     )
     assert "times are of a profile" in document["assumptions"][0]
 
@@ -81,15 +84,17 @@ def test_a_profile_asks_for_none(spec):
     ("change", "message"),
     [
         ({"micro_batch": 64}, "micro-batches of 64, not 128"),
-        ({"compute": "bfloat16"}, '"bfloat16", not "float32"'),
+        ({"settings": {"precision.compute": "bfloat16"}}, 'precision.compute = "bfloat16", not "float32"'),
+        ({"settings": []}, "is no profile"),
         ({"nodes": {}}, 'has no node "stem"'),
         ({"threads": 2}, "run.threads = 2, not 1"),
+        ({"format": 1}, "p.json is a profile of format 1, and this petra-graph reads format 2"),
         ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
         ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
         ({"nodes": {"stem": {"repl+y": 1.0}}}, "is no profile"),
         ({"outside": -1.0}, "is no profile"),
         ({"outside": float("nan")}, "is no profile"),
-        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 1"),
+        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 2"),
     ],
 )
 def test_a_profile_of_something_else(taken, spec, here, change, message):
@@ -100,3 +105,43 @@ def test_a_profile_of_something_else(taken, spec, here, change, message):
         plan(spec, ["partition.profile=p.json"])
     assert message in str(caught.value)
     assert str(caught.value).startswith("--set partition.profile=p.json: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.name=adam", 'the profile is of optimizer.name = "sgd", not "adam"'),
+        ("optimizer.options.momentum=0", "the profile is of optimizer.options.momentum = 0.9, not 0"),
+        ("optimizer.options.nesterov=false", "the profile is of optimizer.options.nesterov = true, not false"),
+        ("optimizer.clip.limit=1.0", 'the profile is of optimizer.clip.by = none, not "norm"'),
+        ("precision.buffer_dtype=bfloat16", 'precision.buffer_dtype = "as-streams", not "bfloat16"'),
+        ("loss.name=mean-squared-error", 'loss.name = "cross-entropy", not "mean-squared-error"'),
+        ("partition.device_type=h100", 'a device of kind "cpu", not "cuda"'),
+    ],
+)
+def test_a_profile_of_other_settings_is_refused(taken, spec, here, override, message):
+    """Adam's updates were predicted from SGD's seconds, and one GPU's from another's.
+
+    Both values are named, with what to do.
+    """
+    write_profile(here / "p.json", taken)
+    more = ["optimizer.options.nesterov=false"] if override.endswith("momentum=0") else []
+    with pytest.raises(SpecError) as caught:
+        plan(spec, ["partition.profile=p.json", override, *more])
+    assert message in str(caught.value)
+    assert "petra-graph profile SPEC" in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["optimizer.options.lr=0.5", "optimizer.options.momentum=0.5", "method.name=dsp"])
+def test_settings_that_change_no_seconds_are_accepted(taken, spec, here, override):
+    write_profile(here / "p.json", taken)
+    assert plan(spec, ["partition.profile=p.json", override]).prediction.timing.tick_seconds > 0
+
+
+def test_a_profile_of_another_gpu_is_refused(taken, spec, here):
+    """Seconds of an A100 were taken for those of an H100."""
+    gpu = evolve(taken, kind="cuda", device="NVIDIA A100 80GB PCIe", device_type="a100-80gb")
+    write_profile(here / "p.json", gpu)
+    with pytest.raises(SpecError, match='a device of type "a100-80gb", not "h100"'):
+        plan(spec, ["partition.profile=p.json", "partition.device_type=h100"])
+    assert plan(spec, ["partition.profile=p.json", "partition.device_type=a100-80gb"])

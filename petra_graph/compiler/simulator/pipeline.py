@@ -43,6 +43,12 @@ class StageSeconds:
     """With reconstruction or recomputation; the head's with its loss."""
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
+    exchange: float = field(default=0.0, validator=ge(0))
+    """Of `update`: waiting for the all-reduce, which is no work."""
+
+    def per_micro_batch(self, accumulation: int) -> float:
+        """Return the work of a micro-batch, with its share of an update."""
+        return self.forward + self.backward + (self.update - self.exchange) / accumulation
 
 
 @frozen(kw_only=True)
@@ -145,6 +151,13 @@ class Pipeline:
         channels = {
             key: evolve(channel, capacity=None if channel.link is None else capacity.get(key))
             for key, channel in self.channels.items()
+        }
+        return evolve(self, channels=channels)
+
+    def with_free_links(self) -> Pipeline:
+        """Return the same pipeline where messages take no time."""
+        channels = {
+            key: evolve(channel, occupies_seconds=0.0, latency_seconds=0.0) for key, channel in self.channels.items()
         }
         return evolve(self, channels=channels)
 

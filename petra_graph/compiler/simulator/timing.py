@@ -8,7 +8,7 @@ pipelines too large for that, it is the time in which one micro-batch goes forwa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import frozen
 
@@ -42,6 +42,8 @@ class Timing:
     """Stages whose waits for one another, or whose device alone, set the tick."""
     utilisation: Mapping[str, float]
     """For each device, the share of the steady state in which it works; two streams count as two devices."""
+    exchange: Mapping[str, float]
+    """For each device, the share in which it waits for the all-reduce of replicas: a part of the bubble."""
     fill_seconds: float
     """Until the head starts its first forward."""
     drain_seconds: float
@@ -53,8 +55,13 @@ class Timing:
 
     @property
     def bubble_fraction(self) -> float:
-        """The share of all devices' time in which nothing runs, in the steady state."""
-        return max(0.0, 1 - sum(self.utilisation.values()) / len(self.utilisation))
+        """The share of all devices' time in which nothing is computed, in the steady state."""
+        return max(0.0, 1 - _mean(self.utilisation))
+
+    @property
+    def exchange_fraction(self) -> float:
+        """The share of all devices' time in which they wait for the all-reduce of replicas."""
+        return _mean(self.exchange)
 
     def samples_per_second(self, batch: int, replicas: int = 1) -> float:
         """Return the throughput of the steady state; `batch` is the samples in a micro-batch of one replica."""
@@ -77,7 +84,8 @@ def timing(pipeline: Pipeline) -> Timing:
         tick_seconds=steady.seconds,
         exact=steady.exact,
         limited_by=steady.stages,
-        utilisation=_utilisation(pipeline, steady.seconds),
+        utilisation=_shares(pipeline, steady.seconds, lambda stage: stage.seconds.per_micro_batch(stage.accumulation)),
+        exchange=_shares(pipeline, steady.seconds, lambda stage: stage.seconds.exchange / stage.accumulation),
         fill_seconds=fill,
         drain_seconds=drain,
         overhead_seconds=timeline.seconds - count * steady.seconds if small else fill + drain,
@@ -91,12 +99,11 @@ def staleness(stage: TimedStage) -> Staleness:
     return Staleness(micro_batches=behind, updates=behind / stage.accumulation)
 
 
-def _utilisation(pipeline: Pipeline, tick_seconds: float) -> Mapping[str, float]:
-    streams = 2 if pipeline.overlap else 1
-    found: dict[str, float] = {}
-    for device, stages in pipeline.hosted.items():
-        work = 0.0
-        for stage in stages:
-            work += stage.seconds.forward + stage.seconds.backward + stage.seconds.update / stage.accumulation
-        found[device] = work / (streams * tick_seconds) if tick_seconds else 0.0
-    return found
+def _shares(pipeline: Pipeline, tick_seconds: float, of: Callable[[TimedStage], float]) -> Mapping[str, float]:
+    """Return the share that the seconds of a device's stages have in its tick."""
+    whole = (2 if pipeline.overlap else 1) * tick_seconds
+    return {device: sum(map(of, stages)) / whole if tick_seconds else 0.0 for device, stages in pipeline.hosted.items()}
+
+
+def _mean(shares: Mapping[str, float]) -> float:
+    return sum(shares.values()) / len(shares)

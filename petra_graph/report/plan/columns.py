@@ -17,6 +17,8 @@ Pairs = list[tuple[str, str]]
 
 _KIND_STYLES = {"reversible": "green", "buffered": "yellow", "head": "cyan"}
 _BAR_STYLES = {False: "blue", True: "bold red"}
+_OF_THE_TICK = {"throughput", "speed-up over one device", "tick", "bubble"}
+"""The times that follow from the steady state, which a simulation may not have reached."""
 _KIND_WIDTH, _TYPE_WIDTH, _RANGES_WIDTH, _DEVICE_WIDTH = 16, 16, 16, 18
 
 
@@ -64,6 +66,9 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
         number_column("busy\na tick", units.SECONDS, [device["busy_seconds_per_tick"] for device in devices], "work"),
         text_column("busy", (device["utilisation"] for device in devices), "work", units.percent),
     ]
+    waiting = [device.get("exchange_seconds_per_tick", 0.0) for device in devices]
+    if any(waiting):
+        columns.append(number_column("all-reduce\na tick", units.SECONDS, waiting, "work"))
     if bar_cells:
         bars = [bar(use / (limit or max(used) or 1), bar_cells) for use, limit in zip(used, limits, strict=True)]
         columns.append(name_column("memory", bars, bar_cells, "memory", [_BAR_STYLES[full] for full in over]))
@@ -131,8 +136,9 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
     memory = [*((part.name, parts[part.key]) for part in shown), ("total", counts["total"])]
     paper = ((key, document["paper_accounting"][key]) for key in ("model", "input_buffer", "parameter_buffer", "total"))
     share = ", ".join(map(units.percent, (min(busy), max(busy)))) if busy else "unknown"
+    about = "" if timing.get("exact", True) else "about "
     times = [
-        *((name, write(value)) for name, value, write in timing_values(timing)),
+        *((name, about * (name in _OF_THE_TICK) + write(value)) for name, value, write in timing_values(timing)),
         ("devices busy, least, most", share),
     ]
     return [
@@ -145,11 +151,14 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
 
 def timing_values(timing: Document) -> list[tuple[str, float, Callable[[float], str]]]:
     """Return the simulation's times, each with its name and with the function that writes it."""
+    exposed = timing.get("exposed_communication", {})
     return [
         ("throughput", timing["samples_per_second"], units.rate),
-        ("speed-up over stages in turn", timing["speedup_over_reversible_backprop"], units.factor),
+        ("speed-up over one device", timing["speedup_over_reversible_backprop"], units.factor),
         ("tick", timing["tick_seconds"], units.seconds),
         ("bubble", timing["bubble_fraction"], units.percent),
+        ("exposed all-reduce", exposed.get("all_reduce", 0.0), units.percent),
+        ("exposed messages", exposed.get("links", 0.0), units.percent),
         ("to fill the pipeline", timing["fill_seconds"], units.seconds),
         ("to drain it", timing["drain_seconds"], units.seconds),
     ]

@@ -46,7 +46,8 @@ def compare_text(comparison: Document, *, width: int, colour: bool = False) -> s
         tables.text_column("speed-up", values["speedup"], "work", factor),
     ]
     title = f"{one_line(comparison['name'])}: methods compared, micro-batch {comparison['micro_batch']}"
-    return tables.render(_parts(title, columns, rows, width), width=width, colour=colour)
+    said = comparison.get("assumptions", ())
+    return tables.render(_parts(title, columns, rows, said, width), width=width, colour=colour)
 
 
 def scale_text(scaling: Document, *, width: int, colour: bool = False) -> str:
@@ -68,7 +69,8 @@ def scale_text(scaling: Document, *, width: int, colour: bool = False) -> str:
         tables.number_column("busiest\nlink", units.BINARY, values["bytes_per_link"], "cost"),
     ]
     title = f"{one_line(scaling['name'])}: throughput by number of devices"
-    return tables.render(_parts(title, columns, rows, width), width=width, colour=colour)
+    said = scaling.get("assumptions", ())
+    return tables.render(_parts(title, columns, rows, said, width), width=width, colour=colour)
 
 
 def _compared_column(
@@ -81,13 +83,18 @@ def _compared_column(
     return evolve(tables.number_column(head, quantity, values, group, unit), styles=styles)
 
 
-def _parts(title: str, columns: Sequence[Column], rows: Sequence[Document], width: int) -> Iterator[RenderableType]:
+def _parts(
+    title: str, columns: Sequence[Column], rows: Sequence[Document], assumptions: Sequence[str], width: int
+) -> Iterator[RenderableType]:
     yield Text(f"{title}\n", "bold")
     yield from tables.packed(columns, range(len(rows)), width)
     noted = [(name, row["note"]) for name, row in zip(columns[0].cells, rows, strict=True) if row.get("note")]
     if noted:
         yield tables.heading("notes")
         yield from (tables.indented(f"{name}: {note}") for name, note in noted)
+    if assumptions:
+        yield tables.heading("assumptions")
+        yield from (tables.indented(text, "-") for text in assumptions)
 
 
 Value = tuple[str, float | str, Callable[[float], str]]

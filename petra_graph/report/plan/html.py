@@ -67,14 +67,25 @@ def _figures(document: Document) -> Iterator[Figure]:
     limit = fullest["memory_bytes"]
     of = f"{fullest['name']}, which has {memory(limit)}" if limit is not None else fullest["name"]
     stalest = max(stage["staleness"] for stage in document["stages"])
+    about = "" if timing.get("exact", True) else "about "
     tick, paper = seconds(timing["tick_seconds"]), paper_memory(document["paper_accounting"]["total"])
-    yield Figure("throughput", PLAIN.text(timing["samples_per_second"]), f"samples/s; a tick takes {tick}")
-    yield Figure("speed-up", factor(timing["speedup_over_reversible_backprop"]), "over the same stages in turn")
-    yield Figure("bubble", percent(timing["bubble_fraction"]), "of the devices' time is idle")
+    yield Figure("throughput", about + PLAIN.text(timing["samples_per_second"]), f"samples/s; a tick takes {tick}")
+    yield Figure("speed-up", about + factor(timing["speedup_over_reversible_backprop"]), "over one device alone")
+    yield Figure(
+        "bubble", about + percent(timing["bubble_fraction"]), f"of the devices' time is idle{_exposed(timing)}"
+    )
     yield Figure("fullest device", memory(fullest["bytes"]["total"]), f"on {one_line(of)}")
     total = memory(document["totals"]["bytes"]["total"])
     yield Figure("memory, all stages", total, f"{paper} GB as the paper counts")
     yield Figure("staleness at most", plural(stalest, "update"), f"accumulation {document['accumulation']}")
+
+
+def _exposed(timing: Document) -> str:
+    """Return the parts of the bubble that are communication."""
+    exposed = timing.get("exposed_communication", {})
+    parts = (("all-reduce", exposed.get("all_reduce", 0.0)), ("messages", exposed.get("links", 0.0)))
+    said = " and ".join(f"{percent(share)} for {what}" for what, share in parts if percent(share) != percent(0.0))
+    return f"; waits {said}" if said else ""
 
 
 def _graph(document: Document) -> dict[str, Any]:

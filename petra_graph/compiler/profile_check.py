@@ -1,0 +1,128 @@
+"""Whether a profile's seconds are those of a specification: its network, its settings and its device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import evolve
+
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.program.costs import OPERATIONS, CostTable, Profile
+from petra_graph.program.devices import DeviceType
+from petra_graph.record.profile import read_profile
+from petra_graph.spec.model import Spec
+
+_PATH = ("partition", "profile")
+_HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
+_ANY_VALUE = "optimizer.options.lr"
+"""A factor that every update multiplies by, 0 or not."""
+
+
+def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, Any]:
+    """Return the settings on which the seconds of operations depend, by key, as JSON.
+
+    Args:
+        spec: the specification.
+        optimizer: the plugin's name, and its options with their defaults.
+        loss: the loss plugin's name.
+    """
+    name, options = optimizer
+    precision = {key: value for key, value in attrs.asdict(spec.precision).items() if key != "channel_dtype"}
+    given = {
+        **{f"precision.{key}": value for key, value in precision.items()},
+        "optimizer.name": name,
+        **{f"optimizer.options.{key}": value for key, value in attrs.asdict(options).items()},
+        "optimizer.clip.by": None if spec.optimizer.clip is None else spec.optimizer.clip.by,
+        "loss.name": loss,
+    }
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in given.items() if key != _ANY_VALUE
+    }
+
+
+def checked_profile(
+    spec: Spec, graph: NodeGraph, costs: CostTable, settings: Mapping[str, Any], device: DeviceType
+) -> Profile | None:
+    """Read the profile; None where the specification names none.
+
+    Args:
+        spec: the specification.
+        graph: its network.
+        costs: the costs of every node.
+        settings: of `settings_of`.
+        device: type of the first device.
+
+    Raises:
+        SpecError: the profile cannot be read, or is of another network, of other settings or of another kind of device.
+    """
+    if spec.partition.profile is None:
+        return None
+    try:
+        profile = read_profile(Path(spec.partition.profile))
+    except SpecError as error:
+        raise SpecError([evolve(problem, path=_PATH) for problem in error.problems]) from None
+    problems = [*_other_conditions(profile, spec, device), *_other_settings(profile, settings)]
+    problems += _other_network(profile, graph, costs)
+    if problems:
+        raise SpecError(problems)
+    return profile
+
+
+def _other_conditions(profile: Profile, spec: Spec, device: DeviceType) -> Iterator[Problem]:
+    conditions: list[tuple[str, Any, Any]] = [
+        ("micro-batches of", profile.micro_batch, spec.data.batch),
+        ("run.threads =", profile.threads, spec.run.threads),
+    ]
+    if profile.kind != device.kind:
+        conditions.append(("a device of kind", profile.kind, device.kind))
+    else:
+        conditions.append(("a device of type", profile.device_type, device.name))
+    for condition, profiled, planned in conditions:
+        if profiled != planned:
+            message = f"the profile is of {condition} {shown(profiled)}, not {shown(planned)}"
+            yield Problem(message=message, hint=_HINT, path=_PATH)
+
+
+def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the settings that differ; options of another optimizer are no news."""
+    other_optimizer = profile.settings.get("optimizer.name") != settings["optimizer.name"]
+    for key in dict.fromkeys((*settings, *profile.settings)):
+        if other_optimizer and key.startswith("optimizer.options."):
+            continue
+        profiled, planned = profile.settings.get(key), settings.get(key)
+        if not _as_fast(profiled, planned):
+            message = f"the profile is of {key} = {_text(profiled)}, not {_text(planned)}"
+            yield Problem(message=message, hint=_HINT, path=_PATH)
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else shown(value)
+
+
+def _as_fast(one: Any, other: Any) -> bool:
+    """Whether two values of a setting take the same operations: numbers that are both zero, or both not."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_as_fast, one, other))
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+    return bool((one == 0) == (other == 0) if numbers else one == other)
+
+
+def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
+    """Yield the first node that the profile lacks or has otherwise."""
+    for name, node in graph.nodes.items():
+        cost = costs.nodes[name]
+        operations = profile.nodes.get(name)
+        if operations is None:
+            message = f"the profile has no node {shown(name)}"
+        elif profile.sizes.get(name) != (cost.parameters, sum(cost.output_bytes)):
+            message = f"the profile's node {shown(name)} has other sizes than the network's"
+        elif missing := OPERATIONS[node.kind] - operations.keys():
+            message = f"the profile has not timed {', '.join(sorted(missing))} of node {shown(name)}"
+        else:
+            continue
+        yield Problem(message=message, hint=_HINT, path=_PATH)
+        return

@@ -1,0 +1,40 @@
+"""The process that plans a run beside its training: `python -m petra_graph.training.late_plan DIRECTORY FOLDER`."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import IO
+
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.measure import measure
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.training.run_plan import lowest_priority, write_plan
+
+_MOST_SECONDS = 600
+"""Of computing; a thousand stages take three minutes."""
+
+
+def main(directory: Path, folder: str, given: IO[bytes]) -> None:
+    """Plan a run from its resolved specification and its placement.
+
+    Args:
+        directory: of the run.
+        folder: modules of blocks may lie there.
+        given: the placement, as the run pickled it.
+
+    Raises:
+        SpecError, PluginError: as `Planner`.
+        RunFailed: the disk refuses.
+    """
+    placement = pickle.load(given)  # noqa: S301  from the process that started this one
+    checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=(folder,))
+    problems = ProblemCollector(loaded=checked.loaded)
+    network = problems.require(measure, checked)
+    problems.require(write_plan, directory, network, placement)
+
+
+if __name__ == "__main__":
+    lowest_priority(_MOST_SECONDS)
+    main(Path(sys.argv[1]), sys.argv[2], sys.stdin.buffer)
