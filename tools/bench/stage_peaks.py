@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
-from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_results import BackwardMessage, Forwarded
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
 
