@@ -13,6 +13,7 @@ The operations of a segment for a micro-batch follow from what it keeps (see `ex
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
 from petra_graph.program.channels import Direction
@@ -55,7 +56,8 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
     An operation takes as long as its arithmetic or its memory traffic, whichever is longer, at `EFFICIENCY` of the
     rates (the roofline of Williams et al. 2009, https://doi.org/10.1145/1498765.1498785), and its kernels have to be
     launched. A CPU launches and computes in turn, so the seconds add up. The host of a GPU launches ahead while the GPU
-    computes, so the longer of the two counts: small tensors leave a GPU waiting for its host.
+    computes, so the longer of the two counts: small tensors leave a GPU waiting for its host. An update was counted tensor
+    by tensor; on a GPU torch's optimizers step all of a node's tensors with one kernel each operation.
     """
     rate = EFFICIENCY * device.flops_per_second(compute)
     bandwidth = EFFICIENCY * device.memory_bandwidth
@@ -69,7 +71,12 @@ def estimated(costs: CostTable, device: DeviceType, compute: str) -> OperationSe
         if operation == "copy":
             return timed(0, 2 * cost.parameter_bytes, cost.parameter_tensors)
         work = cost.work.get(operation)
-        return 0.0 if work is None else timed(work.flops, work.traffic_bytes, work.kernels)
+        if work is None:
+            return 0.0
+        kernels = work.kernels
+        if operation == "update" and device.kind == "cuda":
+            kernels = ceil(kernels / max(1, cost.parameter_tensors))
+        return timed(work.flops, work.traffic_bytes, kernels)
 
     return seconds
 
