@@ -33,7 +33,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
-from petra_graph.program.memory import StageBytes, summed
+from petra_graph.program.memory import StageBytes
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_program import StageProgram
 
@@ -72,7 +72,7 @@ def document(
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
-            "bytes": _bytes(summed(prediction.memory)),
+            "bytes": _bytes(prediction.total_memory),
             "checkpoint_bytes": prediction.checkpoint_bytes,
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},

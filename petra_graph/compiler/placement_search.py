@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
@@ -194,8 +193,7 @@ def _devices(inputs: PlannerInputs, solution: Solution) -> list[str]:
 
 def _held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
     """Return the most bytes that every device would hold, by the memory model."""
-    programs = inputs.programs(placement, placement.schedule)
-    held = device_memory(programs, stage_memory(programs, inputs.costs, transport=inputs.transport))
+    held = inputs.device_memory(inputs.programs(placement, placement.schedule))
     return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
 
 

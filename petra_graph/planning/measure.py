@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.durations import checked_profile
 from petra_graph.compiler.lower import MessageTypes, lower
-from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, stated_link, transport_of
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
@@ -73,6 +73,7 @@ class MeasuredNetwork(CheckedNetwork):
             messages=self.messages,
             transport=transport_of(spec.precision, kind),
             devices=devices,
+            policy=policy_of(spec, kind),
             clocks=clocks_of(devices, costs, spec.precision.compute, profile),
             profile=profile,
             overlap=overlap,

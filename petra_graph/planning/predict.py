@@ -98,5 +98,21 @@ def _assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
         yield f"the cut: {prediction.placement.guarantee}"
     if inputs.transport.buffer == 0:
         yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
-    yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
+    yield from _memory_assumptions(prediction)
     yield from inputs.costs.assumptions
+
+
+def _memory_assumptions(prediction: Prediction) -> Iterator[str]:
+    """Yield what a stage's bytes and a device's mean."""
+    alone = "memory is of tensors, every stage's at its own largest moment"
+    if len(prediction.device_memory) == len(prediction.programs):
+        yield alone
+        return
+    turns = {
+        "arrival": "stages take turns, the one nearest to the head first",
+        "static": "stages follow the plan's fixed order",
+    }
+    yield (
+        f"{alone}, as if on a device of its own; a device with several stages has less than their sum, since one of them "
+        f"works at a time and what one hands to another is the same tensor: {turns[prediction.inputs.policy]}"
+    )

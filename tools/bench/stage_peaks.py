@@ -1,12 +1,13 @@
-"""The memory peak of every stage of a real run, tensor by tensor.
+"""The memory peak of every stage, or of every device, of a real run, tensor by tensor.
 
     with StagePeaks(executors) as peaks:
         Scheduler(peaks.executors).train(...)
     peaks.total
 
-A tensor belongs to the stage whose operation made it. A stage copies its messages first, as onto a device of its own: the
-copy belongs to the receiver, and the original goes when the sender drops it, so a message in a channel belongs to its
-sender. Without the copies, stages in one process would share tensors, and no stage would have a memory of its own.
+A tensor belongs to the device whose operation made it; without `devices`, every stage has its own. A stage copies its
+messages from other devices first, as onto its own: the copy belongs to the receiver, and the original goes when the sender
+drops it, so a message in a channel belongs to its sender. Stages on one device share tensors, as they do in a run. Samples
+are copied onto the device of their stage.
 """
 
 from __future__ import annotations
@@ -21,81 +22,111 @@ from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
+from petra_graph.program.stage_program import StageProgram
 
-_NO_STAGE = 0
+_NO_DEVICE = 0
 
 
 class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
-    """Counts live bytes by stage; tensors that are made between the operations of stages belong to none."""
+    """Counts live bytes by device; tensors that are made between the operations of stages belong to none."""
 
-    def __init__(self, executors: Sequence[StageExecutor]) -> None:
+    def __init__(self, executors: Sequence[StageExecutor], devices: Mapping[int, str] | None = None) -> None:
+        """Count the parameters.
+
+        Args:
+            executors: of all stages.
+            devices: of each stage, by its index; None: every stage has its own.
+        """
         super().__init__()
         self.live_of: Counter[int] = Counter()
         self.peak_of: Counter[int] = Counter()
-        self._owner = _NO_STAGE
-        self.executors = [_MeasuredExecutor(executor, self) for executor in executors]
+        self._owner = _NO_DEVICE
+        named = devices or {executor.program.index: str(executor.program.index) for executor in executors}
+        self._number = {name: number for number, name in enumerate(dict.fromkeys(named.values()), start=1)}
+        """Of each device."""
+        self.owner_of = {
+            name: self._number[named[executor.program.index]]
+            for executor in executors
+            for name in executor.program.nodes
+        }
+        """The number of each node's device."""
+        self.executors = [_MeasuredExecutor(executor, self) for executor in self._counted_parameters(executors)]
+
+    def _counted_parameters(self, executors: Sequence[StageExecutor]) -> Sequence[StageExecutor]:
         for executor in executors:
-            with self.owned_by(executor.program.index):
+            with self.owned_by(executor.program):
                 for module in executor.modules.values():
                     for storage in storages([*module.parameters(), *module.buffers()]):
                         self.count(storage)
+        return executors
 
     @property
     def total(self) -> Mapping[int, int]:
-        """The memory peak of every stage in bytes, by its index."""
-        return {executor.program.index: self.peak_of[executor.program.index] for executor in self.executors}
+        """The memory peak of every stage's device in bytes, by the stage's index."""
+        return {
+            executor.program.index: self.peak_of[self.owner_of[executor.program.nodes[0]]]
+            for executor in self.executors
+        }
+
+    @property
+    def of_devices(self) -> Mapping[str, int]:
+        """The memory peak of every device in bytes."""
+        return {name: self.peak_of[number] for name, number in self._number.items()}
 
     @contextmanager
-    def owned_by(self, stage: int) -> Iterator[None]:
-        """Let tensors that are made inside the context belong to a stage."""
-        before, self._owner = self._owner, stage
+    def owned_by(self, program: StageProgram) -> Iterator[None]:
+        """Let tensors that are made inside the context belong to a stage's device."""
+        before, self._owner = self._owner, self.owner_of[program.nodes[0]]
         try:
             yield
         finally:
             self._owner = before
 
     def grow(self, size: int) -> int:
-        """Add bytes to the stage whose operation runs."""
+        """Add bytes to the device whose operation runs."""
         super().grow(size)
-        stage = self._owner
-        self.live_of[stage] += size
-        self.peak_of[stage] = max(self.peak_of[stage], self.live_of[stage])
-        return stage
+        owner = self._owner
+        self.live_of[owner] += size
+        self.peak_of[owner] = max(self.peak_of[owner], self.live_of[owner])
+        return owner
 
     def shrink(self, size: int, owner: int) -> None:
-        """Take bytes from the stage whose operation made them."""
+        """Take bytes from the device whose operation made them."""
         super().shrink(size, owner)
         self.live_of[owner] -= size
 
 
 class _MeasuredExecutor(StageExecutor):
-    """An executor whose operations own their tensors, and which copies its messages."""
+    """An executor whose operations own their tensors, and which copies messages of other devices."""
 
     def __init__(self, executor: StageExecutor, peaks: StagePeaks) -> None:  # the executor's own state, shared
         vars(self).update(vars(executor))
         self._peaks = peaks
+        self._device = peaks.owner_of[executor.program.nodes[0]]
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
     ) -> Forwarded:
         """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program.index):
+        with self._peaks.owned_by(self.program):
             for edge in received:
-                received[edge] = copied(received[edge])
+                if self._peaks.owner_of.get(edge.producer) != self._device:
+                    received[edge] = copied(received[edge])
             return super().forward(micro_batch, received, target)
 
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
         """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program.index):
+        with self._peaks.owned_by(self.program):
             for edge in received:
-                received[edge] = _copied(received[edge])
+                if self._peaks.owner_of[edge.consumer] != self._device:
+                    received[edge] = _copied(received[edge])
             return super().backward(micro_batch, received)
 
     def update(self, norm: Tensor | None = None) -> None:
         """Do the operation as the stage."""
-        with self._peaks.owned_by(self.program.index):
+        with self._peaks.owned_by(self.program):
             super().update(norm)
 
 
