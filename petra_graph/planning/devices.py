@@ -61,9 +61,11 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     count = planned if names is None else len(names)
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
     if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
-        types = ()  # the present devices are of another kind than the planned ones
+        types = ()  # the present devices are of another kind than the planned ones, whose memory is not theirs
+        limits: tuple[int | None, ...] = (None,) * count
+    else:
+        limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     types = types or _present_types(names, count)
-    limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
         Device(name=name, type=device, memory_bytes=limit, link=stated_link(partition, device.link))
         for name, device, limit in zip(names or _names(partition, types), types[:count], limits[:count], strict=True)

@@ -20,7 +20,7 @@ from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
 from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place import place, place_on_present, place_on_processes
+from petra_graph.planning.place import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
@@ -227,11 +227,10 @@ def _placed(
 def _place_run(
     network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...], processes: int
 ) -> tuple[Placement, Sequence[str]]:
-    placement = place(network, devices)
     if processes > 1:
-        placement = place_on_processes(placement, network, processes)
+        placement = place_on_processes(network, devices, processes)
         return placement, [present[stage.rank] for stage in placement.stages]
-    placement = place_on_present(placement, network, present)
+    placement = place_on_present(network, devices, present)
     return placement, [stage.device for stage in placement.stages]
 
 

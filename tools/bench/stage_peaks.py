@@ -6,23 +6,27 @@
 
 A tensor belongs to the device whose operation made it; without `devices`, every stage has its own. A stage copies its
 messages from other devices first, as onto its own: the copy belongs to the receiver, and the original goes when the sender
-drops it, so a message in a channel belongs to its sender. Stages on one device share tensors, as they do in a run. Samples
-are copied onto the device of their stage.
+drops it, so a message in a channel belongs to its sender. Stages on one device share tensors, as they do in a run.
+
+Samples are copied onto the device of their stage, unless `loaded` has made them there, with their targets where the head
+is on that device too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied
 from petra_graph.executor.stage import BackwardMessage, Forwarded, StageExecutor
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.tally import LiveBytes, storages
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
 _NO_DEVICE = 0
 
@@ -41,6 +45,8 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         self.live_of: Counter[int] = Counter()
         self.peak_of: Counter[int] = Counter()
         self._owner = _NO_DEVICE
+        self.loads = False
+        """Whether samples belong to their stage's device before it reads them."""
         named = devices or {executor.program.index: str(executor.program.index) for executor in executors}
         self._number = {name: number for number, name in enumerate(dict.fromkeys(named.values()), start=1)}
         """Of each device."""
@@ -73,6 +79,16 @@ class StagePeaks(LiveBytes):  # type: ignore[no-untyped-call]
         """The memory peak of every device in bytes."""
         return {name: self.peak_of[number] for name, number in self._number.items()}
 
+    def loaded(self, data: Iterable[MicroBatch]) -> Iterator[MicroBatch]:
+        """Yield micro-batches whose memory belongs to the device that reads the samples."""
+        first, head = self.executors[0], self.executors[-1]
+        self.loads = True
+        for samples, targets in data:
+            with self.owned_by(first.program):
+                own = samples.clone(), targets.clone() if first.device == head.device else targets
+            yield own
+            del own
+
     @contextmanager
     def owned_by(self, program: StageProgram) -> Iterator[None]:
         """Let tensors that are made inside the context belong to a stage's device."""
@@ -102,7 +118,7 @@ class _MeasuredExecutor(StageExecutor):
     def __init__(self, executor: StageExecutor, peaks: StagePeaks) -> None:  # the executor's own state, shared
         vars(self).update(vars(executor))
         self._peaks = peaks
-        self._device = peaks.owner_of[executor.program.nodes[0]]
+        self.device = peaks.owner_of[executor.program.nodes[0]]
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
@@ -110,7 +126,8 @@ class _MeasuredExecutor(StageExecutor):
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             for edge in received:
-                if self._peaks.owner_of.get(edge.producer) != self._device:
+                there = self._peaks.loads if edge.producer == INPUT else self._from(edge.producer)
+                if not there:
                     received[edge] = copied(received[edge])
             return super().forward(micro_batch, received, target)
 
@@ -120,7 +137,7 @@ class _MeasuredExecutor(StageExecutor):
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             for edge in received:
-                if self._peaks.owner_of[edge.consumer] != self._device:
+                if not self._from(edge.consumer):
                     received[edge] = _copied(received[edge])
             return super().backward(micro_batch, received)
 
@@ -128,6 +145,10 @@ class _MeasuredExecutor(StageExecutor):
         """Do the operation as the stage."""
         with self._peaks.owned_by(self.program):
             super().update(norm)
+
+    def _from(self, node: str) -> bool:
+        """Whether a node is on the same device."""
+        return self._peaks.owner_of[node] == self.device
 
 
 def _copied(message: BackwardMessage) -> BackwardMessage:
