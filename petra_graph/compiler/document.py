@@ -17,7 +17,8 @@
     assumptions, warnings
 
 `bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
-the moment when a stage holds most. Times are seconds, shares fractions. Keys are added and never changed.
+the moment when a device holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices.
+Times are seconds, shares fractions. Keys are added and never changed.
 """
 
 from __future__ import annotations

@@ -99,6 +99,12 @@ def _assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
     if inputs.transport.buffer == 0:
         yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
     yield from _memory_assumptions(prediction)
+    evaluated = spec.data.evaluation_batch or spec.data.batch
+    if evaluated > spec.data.batch:
+        yield (
+            f"memory is of the training; an evaluation in batches of {evaluated} samples, where the training has "
+            f"{spec.data.batch}, may hold more"
+        )
     yield from inputs.costs.assumptions
 
 
