@@ -69,11 +69,12 @@ class LiveTensors:
         rank, held = _RANK[role], self._held
         for stream in streams:
             reasons = stream.reasons
-            assert reasons[rank] > 0, f"a tensor is not held as {role}"
             reasons[rank] -= 1
             if reasons[rank] or stream.rank != rank:
                 continue
-            after = next((later for later in range(rank + 1, _FREE) if reasons[later]), _FREE)
+            after = rank + 1
+            while after < _FREE and not reasons[after]:
+                after += 1
             stream.rank = after
             held[rank] -= stream.size
             held[after] += stream.size

@@ -194,17 +194,20 @@ class _Pipeline:
 
     def run(self, orders: Sequence[Iterator[Action]]) -> None:
         """Execute all operations in rounds, each stage in its own order, until the pipeline has drained."""
-        stages = list(self.stages)
-        following = [next(actions, None) for actions in orders]
-        while any(following):
+        following = dict(
+            reversed([(stage, next(actions, None)) for stage, actions in zip(self.stages, orders, strict=True)])
+        )
+        of_stage = dict(zip(self.stages, orders, strict=True))
+        while following:
             progressed = False
-            for place in reversed(range(len(stages))):
-                action = following[place]
-                if action is not None and self._ready(stages[place], action.verb):
-                    self.perform(stages[place], action)
-                    following[place] = next(orders[place], None)
+            for stage, action in list(following.items()):
+                if action is None:
+                    del following[stage]
+                elif self._ready(stage, action.verb):
+                    self.perform(stage, action)
+                    following[stage] = next(of_stage[stage], None)
                     progressed = True
-            assert progressed, "no stage can go on: depths grow along an edge"
+            assert progressed or not any(following.values()), "no stage can go on: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
         """Return the bytes of the backward messages that no stage has received."""
@@ -212,7 +215,11 @@ class _Pipeline:
         return sum(stream.size for message in messages for stream in message.streams)
 
     def _ready(self, stage: int, verb: Verb) -> bool:
-        return verb == "update" or all(channel for _, channel in self._receives[stage, verb])
+        if verb != "update":
+            for _, channel in self._receives[stage, verb]:
+                if not channel:
+                    return False
+        return True
 
     def perform(self, index: int, action: Action) -> None:
         """Execute one operation of a stage, whose messages have been sent."""
