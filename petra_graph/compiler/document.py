@@ -19,8 +19,9 @@
     assumptions, warnings
 
 `bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
-the moment when a stage holds most. Times are seconds, shares fractions; `update` of a stage's seconds has the `exchange` in
-it, which is no work. Keys are added and never changed.
+the moment when a device holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices.
+Times are seconds, shares fractions; `update` of a stage's seconds has the `exchange` in it, which is no work. Keys are added
+and never changed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.measure.shapes import NodeShapes
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import Device
-from petra_graph.program.memory import StageBytes, summed
+from petra_graph.program.memory import StageBytes
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_program import StageProgram
 
@@ -75,7 +76,7 @@ def document(
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
-            "bytes": _bytes(summed(prediction.memory)),
+            "bytes": _bytes(prediction.total_memory),
             "checkpoint_bytes": prediction.checkpoint_bytes,
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},

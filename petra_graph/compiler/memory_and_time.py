@@ -9,7 +9,7 @@ from attrs import define, evolve
 
 from petra_graph.compiler.memory.checkpoint_bytes import checkpoint_bytes
 from petra_graph.compiler.memory.paper import paper_accounting
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
@@ -18,7 +18,7 @@ from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.devices import DeviceType
-from petra_graph.program.memory import PaperBytes, StageBytes
+from petra_graph.program.memory import PaperBytes, StageBytes, summed
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
@@ -46,8 +46,15 @@ class Prediction:
 
     @cached_property
     def device_memory(self) -> Mapping[str, StageBytes]:
-        """The bytes of every device that hosts a stage."""
-        return device_memory(self.programs, self.memory)
+        """The bytes of every device that hosts a stage, at the device's largest moment."""
+        if len({program.device for program in self.programs}) == len(self.programs):
+            return {program.device: held for program, held in zip(self.programs, self.memory, strict=True)}
+        return self.inputs.device_memory(self.programs)
+
+    @cached_property
+    def total_memory(self) -> StageBytes:
+        """The bytes of all devices."""
+        return summed(self.device_memory.values())
 
     @cached_property
     def paper(self) -> PaperBytes:

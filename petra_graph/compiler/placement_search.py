@@ -4,8 +4,9 @@
                          ^------ limits, corrected by the memory model's bytes of the last candidate ------'
 
 The solver adds bytes up node by node; the memory model goes through the operations of each stage, and is right. So the
-solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. No placement is
-refused that the memory model has not refused.
+solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. Where none of its cuts
+fits, stages move between neighbouring devices of the nearest one (`boundary_moves`). No placement is refused that the
+memory model has not refused.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import evolve, frozen
 
+from petra_graph.compiler.boundary_moves import Stages, moved_until_fits
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
@@ -139,12 +140,25 @@ class _Search:
         fitting = [candidate for candidate in candidates if _keeps(candidate.held_bytes, self.inputs.limits)]
         if not fitting:
             nearest = min(candidates, key=lambda one: max(_shares(one.held_bytes, self.inputs.limits)))
+            if (moved := self._moved(nearest.placement)) is not None:
+                return moved
             raise _refused(self.inputs, nearest.placement, nearest.held_bytes, len(candidates))
         if self.objective == "balanced":
             return min(fitting, key=lambda one: one.tick_seconds).placement
         best = min(fitting, key=lambda one: (max(one.held_bytes), one.tick_seconds)).placement
         guarantee = f"least memory on the fullest device, of {len(candidates)} cuts, by the memory model"
         return evolve(best, guarantee=guarantee)
+
+    def _moved(self, placement: Placement) -> Placement | None:
+        """Return a placement that fits after stages have moved between neighbouring devices, None where none was found."""
+
+        def fullest(stages: Stages) -> float:
+            held = _held_bytes(self.inputs, evolve(placement, stages=stages))
+            return max(_shares(held, self.inputs.limits))
+
+        stages = moved_until_fits(placement.stages, fullest)
+        guarantee = "stages moved between devices until each kept its limit; another placement may be faster"
+        return None if stages is None else evolve(placement, stages=stages, guarantee=guarantee)
 
     def _candidates(self) -> Iterator[_Candidate]:
         """Yield the solver's best without limits, for time and for memory, then its best under corrected limits."""
@@ -194,8 +208,7 @@ def _devices(inputs: PlannerInputs, solution: Solution) -> list[str]:
 
 def _held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
     """Return the most bytes that every device would hold, by the memory model."""
-    programs = inputs.programs(placement, placement.schedule)
-    held = device_memory(programs, stage_memory(programs, inputs.costs, transport=inputs.transport))
+    held = inputs.device_memory(inputs.programs(placement, placement.schedule))
     return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
 
 

@@ -12,17 +12,20 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.durations import OperationSeconds, estimated, profiled, stage_seconds
 from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.costs import CostTable, Profile
 from petra_graph.program.devices import MACHINE_DEVICES, Device, Link
+from petra_graph.program.memory import StageBytes
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
+from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Schedule
+from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Schedule, Spec
 
 
 @frozen(kw_only=True)
@@ -39,6 +42,8 @@ class PlannerInputs:
     transport: EncodedShare
     devices: tuple[Device, ...]
     """In the order of the pipeline."""
+    policy: Policy = "arrival"
+    """The order in which the stages of a device take turns."""
     clocks: Mapping[str, OperationSeconds]
     """Each device's, by its name."""
     profile: Profile | None = None
@@ -66,6 +71,10 @@ class PlannerInputs:
             messages=self.messages,
             last_stage_keeps_graph=self.last_stage_keeps_graph,
         )
+
+    def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment."""
+        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
         """Return the seconds of a stage's operations on its device."""
@@ -172,4 +181,17 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
         buffer=0.0 if offload else ITEM_BYTES[encoded_dtype(precision.buffer_dtype, own)] / ITEM_BYTES[own],
         sample_buffer=0.0 if offload else 1.0,
         channel=ITEM_BYTES[encoded_dtype(precision.channel_dtype, own)] / ITEM_BYTES[own],
+        targets=0.0 if kind == "cuda" else 1.0,
     )
+
+
+def policy_of(spec: Spec, kind: str) -> Policy:
+    """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
+
+    Args:
+        spec: the specification.
+        kind: kind of the devices, "cpu" or "cuda".
+    """
+    if spec.run.scheduling != "auto":
+        return spec.run.scheduling
+    return "static" if kind == "cuda" or spec.partition.sync_batch_norm else "arrival"

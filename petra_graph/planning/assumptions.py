@@ -26,7 +26,7 @@ def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
         yield INEXACT
     if prediction.placement.guarantee:
         yield f"the cut: {prediction.placement.guarantee}"
-    yield from _of_memory(prediction.inputs)
+    yield from _of_memory(prediction, spec)
 
 
 def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str]:
@@ -39,7 +39,7 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
             [*_of_times(inputs)],
             [*_of_links(prediction, spec.partition, counted=False)],
             [*_of_replicas(prediction, spec.partition, counted=False)],
-            [*_of_memory(inputs)],
+            [*_of_memory(prediction, spec)],
         ]
     return list(dict.fromkeys(chain.from_iterable(chain.from_iterable(said[part::_PARTS] for part in range(_PARTS)))))
 
@@ -127,8 +127,26 @@ def _of_replicas(prediction: Prediction, partition: PartitionSpec, *, counted: b
             yield "the messages of batch normalisations between replicas are in neither bytes nor times"
 
 
-def _of_memory(inputs: PlannerInputs) -> Iterator[str]:
+def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    inputs = prediction.inputs
     if inputs.transport.buffer == 0:
         yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
-    yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
+    alone = "memory is of tensors, every stage's at its own largest moment"
+    if len(prediction.device_memory) == len(prediction.programs):
+        yield alone
+    else:
+        turns = {
+            "arrival": "stages take turns, the one nearest to the head first",
+            "static": "stages follow the plan's fixed order",
+        }
+        yield (
+            f"{alone}, as if on a device of its own; a device with several stages has less than their sum, since one of them "
+            f"works at a time and what one hands to another is the same tensor: {turns[inputs.policy]}"
+        )
+    evaluated = spec.data.evaluation_batch or spec.data.batch
+    if evaluated > spec.data.batch:
+        yield (
+            f"memory is of the training; an evaluation in batches of {evaluated} samples, where the training has "
+            f"{spec.data.batch}, may hold more"
+        )
     yield from inputs.costs.assumptions

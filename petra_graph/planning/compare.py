@@ -81,7 +81,7 @@ def _row(planner: Planner, method: str, schedule: RequestedScheduleName, plans: 
     depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
     return {
         **row,
-        "memory_total": sum(stage["bytes"]["total"] for stage in stages),
+        "memory_total": prediction.total_memory.total,
         "memory_peak": max(held.total for held in prediction.device_memory.values()),
         "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
         "staleness": max(stage["staleness"] for stage in stages),

@@ -63,10 +63,12 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     count = planned if names is None else len(names)
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
     if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
-        types = ()  # the present devices are of another kind than the planned ones
+        types = ()  # the present devices are of another kind than the planned ones, whose memory is not theirs
+        limits: tuple[int | None, ...] = (None,) * count
+    else:
+        limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     assigned = names or _names(partition, types, count)
     types = types or tuple(map(_type_here, assigned))
-    limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
     return tuple(
         Device(
             name=name,

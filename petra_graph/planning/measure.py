@@ -13,7 +13,7 @@ import torch
 from attrs import evolve, frozen
 
 from petra_graph.compiler.lower import MessageTypes, lower
-from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, stated_link, transport_of
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
@@ -78,6 +78,7 @@ class MeasuredNetwork(CheckedNetwork):
             messages=self.messages,
             transport=transport_of(spec.precision, kind),
             devices=devices,
+            policy=policy_of(spec, kind),
             clocks=clocks_of(devices, costs, spec.precision.compute, profile),
             profile=profile,
             overlap=overlap,

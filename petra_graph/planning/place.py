@@ -5,18 +5,23 @@
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
-Costs are measured only where one of these decisions needs them. Stages, places and depths follow from the devices that
-the specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
+Costs are measured only where one of these decisions needs them. Stages and depths follow from the devices that the
+specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
+
+Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
+present, or its processes. Where the planned devices are not used, a limit that they would break refuses nothing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
-from petra_graph.planning.devices import machine_of, planned_devices
+from petra_graph.planning.devices import device_count, machine_of, planned_devices
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
 from petra_graph.program.devices import Device
@@ -34,44 +39,121 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         SpecError: there are fewer nodes than stages, or depths do not fit the stages.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    try:
-        return _place(network, devices)
-    except NoFeasiblePlan as error:
-        hint = working_remedies(network, _fits)
-        raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
+    return _with_remedies(network, lambda variant: _place(variant, _planned(variant, devices)), more_devices=True)
 
 
-def place_on_present(placement: Placement, network: MeasuredNetwork, present: tuple[str, ...]) -> Placement:
-    """Return the same stages on devices that are present: each planned device in its order, or all on the only one."""
-    names = tuple(dict.fromkeys(present))
-    planned = [device.name for device in placement.devices]
-    if list(names) == planned:
-        return placement
-    present_name = dict(zip(planned, names if len(names) > 1 else names * len(planned), strict=True))
-    stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
-    return evolve(placement, stages=stages, devices=planned_devices(network.spec.partition, names))
+def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
+    """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
 
-
-def place_on_processes(placement: Placement, network: MeasuredNetwork, processes: int) -> Placement:
-    """Return the same stages on as many devices as processes, by cost where the planned devices are fewer or more.
-
-    The process of a stage decides when its operations run, and changes no bit.
+    Args:
+        network: the network.
+        devices: those that the specification names.
+        present: names of devices, as many as these, or one.
 
     Raises:
-        SpecError: there are more processes than stages.
+        SpecError, NoFeasiblePlan: as `place`; of the devices that are present.
     """
-    stages, devices = placement.stages, placement.devices
-    check_processes(len(stages), processes)
-    if not len({stage.device for stage in stages}) == processes == len(devices):
-        kind = devices[0].type
-        ranks = tuple(
-            evolve(devices[0], name=f"rank {rank}", memory_bytes=None, machine=machine_of(rank, kind))
-            for rank in range(processes)
-        )
-        inputs = evolve(network.planner_inputs(ranks), schedule=placement.schedule)
-        placement = place_stages(inputs, Partition(stages=stages), network.spec.partition.strategy)
+    names = tuple(dict.fromkeys(present))
+    if list(names) == [device.name for device in devices]:
+        return place(network, devices)
+
+    def placed(variant: MeasuredNetwork) -> Placement:
+        planned = _planned(variant, devices)
+        placement = _place(variant, planned) if len(names) > 1 else _of_plan(variant, planned)
+        hosts = names if len(names) > 1 else names * len(planned)
+        present_name = dict(zip([device.name for device in planned], hosts, strict=True))
+        stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
+        own = planned_devices(variant.spec.partition, names)
+        return _judged(variant, evolve(placement, stages=stages, devices=own))
+
+    return _with_remedies(network, placed, more_devices=False)
+
+
+def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], processes: int) -> Placement:
+    """Place a network on as many devices as processes, by cost where the planned devices are fewer or more.
+
+    The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
+    the least of them, where they are not as many.
+
+    Args:
+        network: the network.
+        devices: those that the specification names.
+        processes: in one pipeline.
+
+    Raises:
+        SpecError: as `place`, or there are more processes than stages.
+        NoFeasiblePlan: as `place`; of the processes.
+    """
+    limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
+    kind = devices[0].type
+    ranks = tuple(
+        evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, kind))
+        for rank in range(processes)
+    )
+
+    def placed(variant: MeasuredNetwork) -> Placement:
+        own = len(devices) == processes
+        placement = _place(variant, devices) if own else _of_plan(variant, devices)
+        check_processes(len(placement.stages), processes)
+        if own:
+            return placement
+        inputs = evolve(variant.planner_inputs(ranks), schedule=placement.schedule)
+        return place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
+
+    return _ranked(_with_remedies(network, placed, more_devices=False))
+
+
+def _of_plan(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Return the placement of the plan; without limits where the planned devices, which are not used, would break them."""
+    try:
+        return _place(network, devices)
+    except NoFeasiblePlan:
+        return _place(network, _unlimited(devices))
+
+
+def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
+    """Return a placement whose devices keep their limits.
+
+    Raises:
+        NoFeasiblePlan: they do not.
+    """
+    if any(device.memory_bytes is not None for device in placement.devices):
+        inputs = evolve(network.planner_inputs(placement.devices), schedule=placement.schedule)
+        within_memory(inputs, Partition(stages=placement.stages))
+    return placement
+
+
+def _ranked(placement: Placement) -> Placement:
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
+
+
+def _unlimited(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    return tuple(evolve(device, memory_bytes=None) for device in devices)
+
+
+def _planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the devices of a variant, which may name more than the specification."""
+    return devices if device_count(network.spec.partition) == len(devices) else planned_devices(network.spec.partition)
+
+
+def _with_remedies(
+    network: MeasuredNetwork, placed: Callable[[MeasuredNetwork], Placement], *, more_devices: bool
+) -> Placement:
+    """Place a network; where that is refused, name changes of the specification after which it is not."""
+
+    def fits(variant: MeasuredNetwork) -> bool:
+        try:
+            placed(variant)
+        except PetraGraphError:
+            return False
+        return True
+
+    try:
+        return placed(network)
+    except NoFeasiblePlan as error:
+        hint = working_remedies(network, fits, more_devices=more_devices)
+        raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
 
 
 def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
@@ -93,11 +175,3 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     if schedule == "auto":
         schedule = resolved_schedule(network.planner_inputs(devices), stages)
     return Placement(stages=stages.stages, devices=devices, schedule=schedule)
-
-
-def _fits(network: MeasuredNetwork) -> bool:
-    try:
-        _place(network, planned_devices(network.spec.partition))
-    except PetraGraphError:
-        return False
-    return True

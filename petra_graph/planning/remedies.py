@@ -29,16 +29,19 @@ class _Remedy:
     graph: NodeGraph
 
 
-def working_remedies(network: MeasuredNetwork, fits: Callable[[MeasuredNetwork], bool]) -> str:
+def working_remedies(
+    network: MeasuredNetwork, fits: Callable[[MeasuredNetwork], bool], *, more_devices: bool = True
+) -> str:
     """Return a hint: the changes after which the network fits, or those that were tried in vain.
 
     Args:
         network: it does not fit.
         fits: places a variant.
+        more_devices: the specification, not the run, decides how many devices there are.
     """
     graph, spec = network.graph, network.spec
     families: tuple[Sequence[_Remedy], ...] = (
-        list(_more_devices(graph, spec)),
+        list(_more_devices(graph, spec)) if more_devices else [],
         list(_smaller_batches(graph, spec)),
         *([remedy] for remedy in _other_keys(graph, spec)),
         list(_fewer_anchors(graph, spec)),

@@ -16,7 +16,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 
 @frozen(kw_only=True)
 class StageBytes:
-    """A stage's memory at its peak; the parts add up to the total."""
+    """The memory of a stage, or of a device with all its stages, at its peak; the parts add up to the total."""
 
     parameters: int = 0
     """With running statistics."""
@@ -30,8 +30,8 @@ class StageBytes:
     graphs: int = 0
     """Stashed graphs, with their inputs and outputs."""
     working: int = 0
-    """Tensors of the operation that runs: received, made, and not yet sent; samples and, in the head, gradients that
-    wait for the backward."""
+    """Tensors of the operation that runs: received, made, and not yet sent; samples; targets on their way to a head on
+    the same device; in the head, gradients that wait for the backward."""
     channels: int = 0
     """Messages sent and not yet received; a tensor that is also in a buffer or a graph counts there."""
 
@@ -56,10 +56,7 @@ class PaperBytes:
         return self.model + self.input_buffer + self.parameter_buffer
 
 
-def summed(stages: Iterable[StageBytes]) -> StageBytes:
-    """Add stages part by part: an upper bound for a device that hosts them all.
-
-    Their peaks need not coincide, and a message between two of them on the same device is one tensor there.
-    """
-    listed = [attrs.asdict(stage) for stage in stages]
-    return StageBytes(**{part: sum(stage[part] for stage in listed) for part in PARTS})
+def summed(held: Iterable[StageBytes]) -> StageBytes:
+    """Add the bytes of devices, or of stages that each have one, part by part."""
+    listed = [attrs.asdict(one) for one in held]
+    return StageBytes(**{part: sum(one[part] for one in listed) for part in PARTS})

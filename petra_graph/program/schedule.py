@@ -28,6 +28,7 @@ each from the first stage to the head.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from typing import Literal
 
 from attrs import frozen
@@ -36,6 +37,8 @@ from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush, RequestedSchedule, Schedule
 
 Verb = Literal["forward", "backward", "update"]
+Policy = Literal["arrival", "static"]
+"""When a process begins an operation: when its messages have arrived, or in the order of `static_order`."""
 
 
 @frozen
@@ -113,17 +116,28 @@ def static_order(programs: Sequence[StageProgram], micro_batches: range) -> Iter
     counts = _Counts(programs)
     orders = [order(program.depth, micro_batches, program.accumulation, program.flush) for program in programs]
     following = [next(actions, None) for actions in orders]
-    while any(following):
-        stage = next(
-            stage
-            for stage in reversed(range(len(programs)))
-            if (action := following[stage]) is not None and counts.allow(stage, action.verb)
-        )
+    # A stage that can begin its operation can do so until it does, since counts only grow.
+    able = [False] * len(programs)
+    nearest_to_head: list[int] = []
+
+    def enter(stage: int) -> None:
+        action = following[stage]
+        if not able[stage] and action is not None and counts.allow(stage, action.verb):
+            able[stage] = True
+            heappush(nearest_to_head, -stage)
+
+    for stage in range(len(programs)):
+        enter(stage)
+    while nearest_to_head:
+        stage = -heappop(nearest_to_head)
         action = following[stage]
         assert action is not None
         yield programs[stage].index, action
         counts.add(stage, action.verb)
-        following[stage] = next(orders[stage], None)
+        able[stage], following[stage] = False, next(orders[stage], None)
+        for other in (stage, *counts.neighbours(stage)):
+            enter(other)
+    assert not any(following), "no stage can go on: depths grow along an edge"
 
 
 def static_evaluation_order(programs: Sequence[StageProgram], batches: range) -> Iterator[tuple[int, Action]]:
@@ -153,6 +167,11 @@ class _Counts:
         return all(done[other] > done[stage] for other in read[stage]) and all(
             done[stage] - done[other] < room for other, room in written[stage].items()
         )
+
+    def neighbours(self, stage: int) -> Iterator[int]:
+        """Yield the stages with a channel to or from a stage."""
+        yield from self._before[stage]
+        yield from self._after[stage]
 
     def add(self, stage: int, verb: Verb) -> None:
         """Count an operation."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from attrs import evolve, frozen
 
+from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import horizon, learning_rate
@@ -19,15 +20,14 @@ from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
 from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place import place, place_on_present, place_on_processes
+from petra_graph.planning.place import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
-from petra_graph.program.schedule import schedule_text
+from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import build_plugin, load, missing_package
 from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
-from petra_graph.runtime.scheduler.context import Policy
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
@@ -80,11 +80,8 @@ class Prepared:
 
     @property
     def policy(self) -> Policy:
-        """The order in which a process begins operations; without one order, synchronised replicas could deadlock."""
-        scheduling = self.spec.run.scheduling
-        if scheduling != "auto":
-            return scheduling
-        return "static" if _on_cuda(self.programs) or self.spec.partition.sync_batch_norm else "arrival"
+        """The order in which a process begins operations."""
+        return policy_of(self.spec, "cuda" if _on_cuda(self.programs) else "cpu")
 
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
@@ -231,11 +228,10 @@ def _placed(
 def _place_run(
     network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...], processes: int
 ) -> tuple[Placement, Sequence[str]]:
-    placement = place(network, devices)
     if processes > 1:
-        placement = place_on_processes(placement, network, processes)
+        placement = place_on_processes(network, devices, processes)
         return placement, [present[stage.rank] for stage in placement.stages]
-    placement = place_on_present(placement, network, present)
+    placement = place_on_present(network, devices, present)
     return placement, [stage.device for stage in placement.stages]
 
 

@@ -149,7 +149,7 @@ def test_no_feasible_plan_ends_with_3(call, spec):
 
 
 def test_what_would_help_helps(call, spec):
-    limit = ("--set", "partition.memory=300KiB", "--set", "method.schedule=lockstep")
+    limit = ("--set", "partition.memory=220KiB", "--set", "method.schedule=lockstep")
     code, _, err = call("plan", spec, *limit)
     assert code == 3
     remedies = re.search("it fits with (.*)", err)[1].split("; or ")

@@ -95,10 +95,17 @@ def test_keeping_graphs_costs_three_units():
     assert one_device_seconds(made.inputs, made.placement) == 19
 
 
-def test_stages_add_up_to_their_devices():
+def test_devices_hold_less_than_their_stages_apart():
     made = per_block_prediction(2)
-    assert sum(stage.total for stage in made.memory) == sum(held.total for held in made.device_memory.values())
     assert set(made.device_memory) == {"d0", "d1"}
+    assert made.total_memory.total == sum(held.total for held in made.device_memory.values())
+    assert made.total_memory.total < sum(stage.total for stage in made.memory)
+    assert made.total_memory.parameters == sum(stage.parameters for stage in made.memory)
+
+
+def test_a_stage_that_has_a_device_to_itself_fills_it():
+    made = per_block_prediction(5)
+    assert tuple(made.device_memory.values()) == made.memory
 
 
 def test_a_timeline_goes_beyond_the_fill():

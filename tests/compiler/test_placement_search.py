@@ -6,7 +6,6 @@ import pytest
 from attrs import evolve
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.errors import NoFeasiblePlan, SpecError
@@ -29,9 +28,7 @@ def nodes_of(made):
 
 def held(used, made):
     """What each device holds, by the memory model."""
-    programs = used.programs(made, made.schedule)
-    memory = device_memory(programs, stage_memory(programs, used.costs))
-    return {name: stages.total for name, stages in memory.items()}
+    return {name: one.total for name, one in used.device_memory(used.programs(made, made.schedule)).items()}
 
 
 def test_work_decides_where_the_cut_is():

@@ -1,4 +1,4 @@
-"""The plan's memory is the run's memory, stage by stage.
+"""The plan's memory is the run's memory, stage by stage and device by device.
 
 The promise is 5 percent. What is left out is one scalar for each stream in flight, so it is nearer to the byte wherever a
 stream is more than a few values.
@@ -6,10 +6,14 @@ stream is more than a few values.
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
-from tests.support.costs import predicted_and_measured
+from petra_graph.program.method import METHODS
+from petra_graph.program.schedule import Policy
+from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import CLASSES, GRAPHS, REVNET, SHAPES, node
 
@@ -76,3 +80,27 @@ def test_a_model_that_forgets_the_buffers_is_found_out(monkeypatch):
     monkeypatch.setattr(SegmentMemory, "_buffered", lambda self, *_: self.live.allocate([0], "input_buffer"))
     monkeypatch.setattr(SegmentMemory, "_restored", lambda self, _, kept: self.live.allocate([0, 0]))
     assert deviation(REVNET, IMAGE, method="dsp") > PROMISED
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize("devices", [("a",), ("a", "b"), ("a", "b", "c")], ids=len)
+@pytest.mark.parametrize(
+    ("method", "schedule"),
+    [(name, method.schedules[0]) for name, method in METHODS.items()] + [("petra", "1f1b"), ("dsp", "1f1b")],
+)
+def test_every_method_on_shared_devices(method, schedule, devices, policy):
+    """A shared device was predicted as the sum of its stages' peaks: on one device, more than twice what it held."""
+    predicted, measured = devices_predicted_and_measured(
+        REVNET, IMAGE, devices=devices, policy=policy, method=method, schedule=schedule, accumulation=2
+    )
+    assert predicted.keys() == measured.keys() == set(devices)
+    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < NEAR
+
+
+@pytest.mark.parametrize("graph", ["skip", "branches"])
+@pytest.mark.parametrize("devices", [("a",), ("a", "b")], ids=len)
+def test_graphs_on_shared_devices(graph, devices):
+    predicted, measured = devices_predicted_and_measured(
+        GRAPHS[graph], SHAPES[graph], devices=devices, policy="arrival", batch=16, method="petra", schedule="1f1b"
+    )
+    assert max(abs(predicted[name].total / measured[name] - 1) for name in devices) < PROMISED

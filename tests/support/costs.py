@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import torch
 
 from petra_graph.compiler.lower import MessageTypes
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.program.costs import CostTable
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
+from petra_graph.program.placement import Partition, Stage
+from petra_graph.program.schedule import Policy
+from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
@@ -76,15 +79,58 @@ def predicted_and_measured(
     **settings: Any,
 ) -> tuple[Sequence[StageBytes], Sequence[int]]:
     """Plan a pipeline and run it; both per stage, on the same number of micro-batches."""
+    built, table, data = _pipeline(nodes, shape, batch=batch, compute=compute, optimizer=optimizer, **settings)
+    predicted = stage_memory(built.programs, table, micro_batches=len(data))
+    peaks = StagePeaks(built.executors)
+    with peaks:
+        Scheduler(peaks.executors).train(data, range(len(data)), lambda _: None)
+    return predicted, [peaks.total[program.index] for program in built.programs]
+
+
+def devices_predicted_and_measured(
+    nodes: Sequence[NodeSpec],
+    shape: tuple[int, ...],
+    *,
+    devices: tuple[str, ...],
+    policy: Policy,
+    batch: int = 4,
+    **settings: Any,
+) -> tuple[Mapping[str, StageBytes], Mapping[str, int]]:
+    """Plan a pipeline on devices and run it; both per device, on the same number of micro-batches.
+
+    The stages run on the CPU, as if the devices had these names.
+    """
+    built, table, data = _pipeline(nodes, shape, batch=batch, **settings)
+    spread = Partition(stages=place_of(built)).spread_over(devices)
+    programs = [
+        attrs.evolve(program, device=stage.device) for program, stage in zip(built.programs, spread.stages, strict=True)
+    ]
+    predicted = device_memory(programs, table, policy=policy, micro_batches=len(data))
+    peaks = StagePeaks(built.executors, {program.index: program.device for program in programs})
+    with peaks:
+        Scheduler(peaks.executors, context=ProcessContext(policy=policy)).train(
+            peaks.loaded(data), range(len(data)), lambda _: None
+        )
+    return predicted, peaks.of_devices
+
+
+def place_of(built: Pipeline) -> tuple[Stage, ...]:
+    return tuple(Stage(nodes=program.nodes, device="", distance=0) for program in built.programs)
+
+
+def _pipeline(
+    nodes: Sequence[NodeSpec],
+    shape: tuple[int, ...],
+    *,
+    batch: int,
+    compute: Compute = "float32",
+    optimizer: str = "sgd",
+    **settings: Any,
+) -> tuple[Pipeline, CostTable, Sequence[tuple[torch.Tensor, torch.Tensor]]]:
     built: Pipeline = pipeline(nodes, shape, compute=compute, optimizer=optimizer, **settings)
-    programs = built.programs
     table = measure_costs(
         built.network.graph,
         conditions(shape, batch=batch, optimizer=optimizer, precision=PrecisionSpec(compute=compute)),
     )
-    count = 2 * max(program.depth for program in programs) + 3 * programs[0].accumulation
-    predicted = stage_memory(programs, table, micro_batches=count)
-    peaks = StagePeaks(built.executors)
-    with peaks:
-        Scheduler(peaks.executors).train(samples(shape, count, batch), range(count), lambda _: None)
-    return predicted, [peaks.total[program.index] for program in programs]
+    count = 2 * max(program.depth for program in built.programs) + 3 * built.programs[0].accumulation
+    return built, table, samples(shape, count, batch)

@@ -24,11 +24,12 @@ from petra_graph.planning.devices import planned_devices
 from petra_graph.planning.measure import MeasuredNetwork, check_grid
 from petra_graph.planning.place import place
 from petra_graph.program.message_layout import StreamType
+from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
 from petra_graph.registry.contracts import BlockDeclaration, DataFacts
 from petra_graph.registry.registry import Plugin
-from petra_graph.runtime.scheduler.context import Policy, ProcessContext
+from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,

@@ -24,11 +24,12 @@ from attrs import field, frozen
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.program.method import METHODS
+from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
-from petra_graph.runtime.scheduler.context import Policy, ProcessContext
+from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
 from petra_graph.spec.model import ClipSpec, Transport

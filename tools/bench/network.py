@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
@@ -19,9 +19,13 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.program.costs import CostTable
+from petra_graph.program.schedule import Policy
+from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
 from petra_graph.registry.building import load
+from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepare import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
@@ -85,10 +89,27 @@ def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
     """Train on so many micro-batches, and return the most bytes that each stage held."""
     peaks = StagePeaks(ready.executors())
     runtime = Scheduler(peaks.executors)
-    data = [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
     with peaks:
-        runtime.train(data, range(micro_batches), lambda _: None)
+        runtime.train(_training_data(ready, micro_batches), range(micro_batches), lambda _: None)
     return tuple(peaks.total[program.index] for program in ready.programs)
+
+
+def device_peaks(
+    ready: Prepared, programs: Sequence[StageProgram], micro_batches: int, policy: Policy
+) -> Mapping[str, int]:
+    """Train on so many micro-batches, and return the most bytes that each device of some programs held.
+
+    All stages run on this processor, as if the devices had these names; samples count on the device that reads them.
+    """
+    peaks = StagePeaks(ready.executors(), {program.index: program.device for program in programs})
+    runtime = Scheduler(peaks.executors, context=ProcessContext(policy=policy))
+    with peaks:
+        runtime.train(peaks.loaded(_training_data(ready, micro_batches)), range(micro_batches), lambda _: None)
+    return peaks.of_devices
+
+
+def _training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
+    return [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

@@ -1,7 +1,8 @@
-"""Predicted against measured peak memory, stage by stage.
+"""Predicted against measured peak memory, stage by stage or, with `--shared`, of devices that host several stages.
 
-Measured are the bytes of tensors alive at dispatch level on the CPU, each stage as if on a device of its own
-(`stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
+Measured are the bytes of tensors alive at dispatch level on the CPU, each stage as if on a device of its own, or the stages
+of a device together (`stage_peaks`); predicted is `petra_graph.compiler.memory.pipeline_memory`. Read the ratios: 1 is exact.
+Of shared devices, the sum of the stages' own peaks stands beside, over what was measured.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import torch
-from network import costs_of, prepared, save, stage_peaks
+from attrs import evolve
+from network import costs_of, device_peaks, prepared, save, stage_peaks
 
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
+from petra_graph.program.method import METHODS
+from petra_graph.program.placement import Partition, Stage
+from petra_graph.program.schedule import Policy
 
 HERE = Path(__file__).parent
 NETWORKS = {
@@ -26,26 +31,76 @@ PIPELINED = list(product(("pipedream", "dsp", "delayed-reconstructed", "petra"),
 SEQUENTIAL = [("backprop", "sequential"), ("reversible-backprop", "sequential")]
 AFTER_FULL = 3
 """Micro-batches after the pipeline is full and each in flight has seen parameters of its own."""
+SHARED_NETWORKS = {"quickstart": ("specs/quickstart.toml", (32,)), **NETWORKS}
+DEVICES = (1, 2, 3)
+WINDOW = 4
+"""Micro-batches in an update of the methods that flush."""
 RANDOM = ("data.name=random", "data.options.shape=[3, 32, 32]", "data.options.classes=10", "data.options.train=1024")
 
 
 @click.command()
 @click.option("--threads", default=1, show_default=True)
+@click.option("--shared", is_flag=True, help="Devices that host several stages, instead of stages.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(threads: int, write: bool) -> None:
+def main(threads: int, shared: bool, write: bool) -> None:
     torch.set_num_threads(threads)
     rows = []
-    for row in _rows():
+    for row in _shared_rows() if shared else _rows():
         rows.append(row)
         ratios = row["predicted / measured"]
+        more = ""
+        if shared:
+            sums = row["sum of stages' peaks / measured"]
+            more = f"  on {row['devices']}, {row['policy']:7}; sums of peaks {min(sums):.2f} to {max(sums):.2f}"
         click.echo(
             f"{row['network']:28} {row['method']:22} {row['schedule']:10} batch {row['batch']:3}  "
-            f"{sum(row['measured']) / 2**20:8.1f} MiB  ratios {min(ratios):.4f} to {max(ratios):.4f}"
+            f"{sum(row['measured']) / 2**20:8.1f} MiB  ratios {min(ratios):.4f} to {max(ratios):.4f}{more}"
         )
     worst = max(abs(ratio - 1) for row in rows for ratio in row["predicted / measured"])
-    click.echo(f"largest deviation of any stage: {100 * worst:.3f} %")
+    click.echo(f"largest deviation of any {'device' if shared else 'stage'}: {100 * worst:.3f} %")
     if write:
-        click.echo(f"written: {save('plan_memory', {'largest deviation': worst, 'rows': rows})}", err=True)
+        name = "device_memory" if shared else "plan_memory"
+        click.echo(f"written: {save(name, {'largest deviation': worst, 'rows': rows})}", err=True)
+
+
+def _shared_rows() -> Iterator[dict[str, Any]]:
+    for network, (spec, batches) in SHARED_NETWORKS.items():
+        for method, schedule in ((name, schedule) for name, one in METHODS.items() for schedule in one.schedules):
+            if schedule == "auto" or (schedule == "sequential" and len(METHODS[method].schedules) > 1):
+                continue
+            k = WINDOW if METHODS[method].flush == "window" else 1
+            chosen = (f"method.name={method}", f"method.schedule={schedule}", f"method.accumulation={k}")
+            data = RANDOM if network in NETWORKS else ()
+            ready = prepared(spec, *data, f"data.batch={batches[0]}", *chosen)
+            costs = costs_of(ready)
+            micro_batches = 2 * max(program.depth for program in ready.programs) + AFTER_FULL * k
+            stages = Partition(stages=tuple(Stage(nodes=one.nodes, device="", distance=0) for one in ready.programs))
+            apart = stage_memory(ready.programs, costs, micro_batches=micro_batches)
+            for count, policy in product(DEVICES, get_args(Policy)):
+                hosts = [stage.device for stage in stages.spread_over([f"d{index}" for index in range(count)]).stages]
+                programs = [evolve(one, device=host) for one, host in zip(ready.programs, hosts, strict=True)]
+                predicted = device_memory(programs, costs, policy=policy, micro_batches=micro_batches)
+                measured = device_peaks(ready, programs, micro_batches, policy)
+                sums = {
+                    device: sum(stage.total for stage, host in zip(apart, hosts, strict=True) if host == device)
+                    for device in measured
+                }
+                yield {
+                    "network": network,
+                    "method": method,
+                    "schedule": schedule,
+                    "batch": batches[0],
+                    "devices": count,
+                    "policy": policy,
+                    "predicted": [predicted[device].total for device in measured],
+                    "measured": list(measured.values()),
+                    "predicted / measured": [
+                        round(predicted[device].total / found, 5) for device, found in measured.items()
+                    ],
+                    "sum of stages' peaks / measured": [
+                        round(sums[device] / found, 3) for device, found in measured.items()
+                    ],
+                }
 
 
 def _rows() -> Iterator[dict[str, Any]]:

@@ -1,12 +1,16 @@
-"""The bytes of every stage at its largest moment, from executing the order of operations that the runtimes execute.
+"""The bytes of every stage or device at its largest moment, from executing the order of operations that the runtimes execute.
 
     order      `program.schedule`, in the rounds of a single process
     operations as `executor` performs them, with tensors as numbers of bytes (`stage_memory`, `segment_memory`)
     sizes      `program.costs`, which come from running the executor's segments
 
-Every stage is taken to have a device of its own: a received tensor is its own copy, and a sent one stays its own until it
-is received. The number of messages that wait on a channel depends on timing; here every stage does its next operation as
-soon as it can, as the scheduler of a single process does.
+A device holds the tensors of its stages, one of which works at a time. A message to another device is copied: the received
+tensor belongs to the receiver's device, and the sent one stays on the sender's until it is received. A message to a stage of
+the same device is not copied: it waits in a queue, and where a stage stores it or sends it on it is one tensor, counted once.
+
+The number of messages that wait on a channel depends on the order in which stages take turns. Under `arrival` every stage
+does its next operation as soon as it can, in rounds from the head to the first stage, as the scheduler of a single process
+does; `static` is `program.schedule.static_order`.
 
 Decision: no formula. Depth times bytes is the size of the buffers, but the largest moment also has messages on channels,
 the results of a backward, and tensors that are two things at once (a coupling sends the stream that it stores); every
@@ -15,17 +19,19 @@ formula that was exact for one method was off by a fifth for another.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
 
+from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.costs import CostTable
 from petra_graph.program.cut import Cut
-from petra_graph.program.memory import StageBytes, summed
-from petra_graph.program.schedule import Action, Verb, order
+from petra_graph.program.memory import StageBytes
+from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
 from petra_graph.program.stage_program import StageProgram
 
 _WINDOWS = 3
@@ -36,27 +42,73 @@ def stage_memory(
     programs: Sequence[StageProgram],
     costs: CostTable,
     *,
+    policy: Policy = "arrival",
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
 ) -> tuple[StageBytes, ...]:
-    """Return every stage's memory at its largest moment, in the programs' order.
+    """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own.
 
     Args:
         programs: all stages.
         costs: every node's.
+        policy: the order of operations; with a device each, all stages work at once, as "arrival" has it.
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
-    if micro_batches is None:
-        stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
-        # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
-        fills = 2 if stored else 1
-        micro_batches = fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
-    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
-    pipeline.run(
-        [order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs]
-    )
-    return tuple(stage.live.peak for stage in pipeline.stages)
+    live = {program.index: LiveTensors() for program in programs}
+    _execute(_Pipeline(programs, costs, transport, live), policy, micro_batches or _enough(programs))
+    return tuple(one.peak for one in live.values())
+
+
+def device_memory(
+    programs: Sequence[StageProgram],
+    costs: CostTable,
+    *,
+    policy: Policy = "arrival",
+    micro_batches: int | None = None,
+    transport: EncodedShare | None = None,
+) -> Mapping[str, StageBytes]:
+    """Return the memory of every device that hosts a stage, at the device's largest moment.
+
+    Args:
+        programs: all stages.
+        costs: every node's.
+        policy: the order in which the stages of a device take turns; nothing else depends on it.
+        micro_batches: as in `stage_memory`.
+        transport: as in `stage_memory`.
+    """
+    count = micro_batches or _enough(programs)
+    hosted = Counter(program.device for program in programs)
+    found: dict[str, StageBytes] = {}
+    if policy == "static" and 1 in hosted.values():
+        stages = stage_memory(programs, costs, micro_batches=count, transport=transport)
+        found = {program.device: held for program, held in zip(programs, stages, strict=True)}
+        if max(hosted.values()) == 1:
+            return found
+    live = {device: LiveTensors() for device in hosted}
+    of_stage = {program.index: live[program.device] for program in programs}
+    _execute(_Pipeline(programs, costs, transport, of_stage), policy, count)
+    return found | {device: one.peak for device, one in live.items() if hosted[device] > 1 or device not in found}
+
+
+def _execute(pipeline: _Pipeline, policy: Policy, micro_batches: int) -> None:
+    if policy == "arrival":
+        pipeline.run(_orders(pipeline.programs, micro_batches))
+        return
+    for index, action in static_order(pipeline.programs, range(micro_batches)):
+        pipeline.perform(index, action)
+
+
+def _enough(programs: Sequence[StageProgram]) -> int:
+    """Return micro-batches between two drains with which everything reaches its largest moment."""
+    stored = any(segment.backward == "stored" for program in programs for segment in program.segments)
+    # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
+    fills = 2 if stored else 1
+    return fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
+
+
+def _orders(programs: Sequence[StageProgram], micro_batches: int) -> list[Iterator[Action]]:
+    return [order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs]
 
 
 def memory_after_operations(
@@ -74,20 +126,19 @@ def memory_after_operations(
         operations: each with its stage's index, every one after those whose messages it reads.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
-    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
-    stage_of = {stage.program.index: stage for stage in pipeline.stages}
+    pipeline = _Pipeline(programs, costs, transport)
     for index, action in operations:
-        pipeline.perform(action, stage_of[index])
-        yield stage_of[index].live.now()
+        pipeline.perform(index, action)
+        yield pipeline.stages[index].live.now()
 
 
 def bytes_at_cut(
     programs: Sequence[StageProgram], costs: CostTable, cut: Cut, *, transport: EncodedShare | None = None
 ) -> int:
     """Return the bytes that all stages hold at a cut and need behind it, with the backward messages in flight."""
-    pipeline = _Pipeline(programs, costs, transport or EncodedShare())
+    pipeline = _Pipeline(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
-    held = [stage.live.now() for stage in pipeline.stages]
+    held = [stage.live.now() for stage in pipeline.stages.values()]
     return pipeline.bytes_in_flight() + sum(
         stage.parameters + stage.optimizer + stage.gradients + stage.parameter_buffer + stage.input_buffer
         for stage in held
@@ -99,74 +150,97 @@ def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
     return (action for action in actions if cut.precedes(program, action))
 
 
-def device_memory(programs: Sequence[StageProgram], stages: Sequence[StageBytes]) -> Mapping[str, StageBytes]:
-    """Return the sum over each device's stages: a bound from above, as `summed` says."""
-    hosted: dict[str, list[StageBytes]] = {}
-    for program, stage in zip(programs, stages, strict=True):
-        hosted.setdefault(program.device, []).append(stage)
-    return {device: summed(stages) for device, stages in hosted.items()}
-
-
 class _Pipeline:
     """All stages, and the messages between them."""
 
-    def __init__(self, programs: Sequence[StageProgram], costs: CostTable, share: EncodedShare) -> None:
-        self.stages = [StageMemory(program, costs, share) for program in programs]
-        self._sizes = {INPUT: (costs.sample_bytes,)} | {name: node.output_bytes for name, node in costs.nodes.items()}
-        self._messages: dict[Direction, defaultdict[Edge, deque[tuple[StageMemory, Message]]]] = {
-            "forward": defaultdict(deque),
-            "backward": defaultdict(deque),
+    def __init__(
+        self,
+        programs: Sequence[StageProgram],
+        costs: CostTable,
+        transport: EncodedShare | None,
+        live: Mapping[int, LiveTensors] | None = None,
+    ) -> None:
+        """Begin with parameters alone.
+
+        Args:
+            programs: of all stages.
+            costs: every node's.
+            transport: the share of bytes in which tensors wait and travel; None: all.
+            live: of each stage's device, by the stage's index; None: every stage has a device of its own.
+        """
+        share = transport or EncodedShare()
+        if live is None:
+            live = {program.index: LiveTensors() for program in programs}
+        self.programs = programs
+        self.stages = {program.index: StageMemory(program, costs, share, live[program.index]) for program in programs}
+        self._reads_samples = {
+            program.index for program in programs if any(edge.producer == INPUT for edge in program.receives)
         }
-        """On each channel, with their senders."""
+        self._head = next((program.index for program in programs if program.holds_head), None)
+        self._target_bytes = ceil(share.targets * costs.target_bytes)
+        self._targets: deque[Streams] = deque()
+        """On their way to the head, where that is on the device of the samples."""
+        self._messages: dict[Direction, dict[Edge, deque[Message]]] = {"forward": {}, "backward": {}}
+        """On each channel."""
+        self._receives: dict[tuple[int, Verb], list[tuple[Edge, deque[Message]]]] = {}
+        """The channels that an operation reads, by the stage's index."""
+        for program in programs:
+            self._connect(program.index, "forward", [edge for edge in program.receives if edge.producer != INPUT])
+            self._connect(program.index, "backward", program.sends)
+
+    def _connect(self, stage: int, direction: Direction, edges: Iterable[Edge]) -> None:
+        channels = self._messages[direction]
+        self._receives[stage, direction] = [(edge, channels.setdefault(edge, deque())) for edge in edges]
 
     def run(self, orders: Sequence[Iterator[Action]]) -> None:
         """Execute all operations in rounds, each stage in its own order, until the pipeline has drained."""
-        following = [next(actions, None) for actions in orders]
-        while any(following):
+        following = dict(
+            reversed([(stage, next(actions, None)) for stage, actions in zip(self.stages, orders, strict=True)])
+        )
+        of_stage = dict(zip(self.stages, orders, strict=True))
+        while following:
             progressed = False
-            for stage in reversed(range(len(self.stages))):
-                action = following[stage]
-                if action is not None and self._ready(action.verb, self.stages[stage].program):
-                    self.perform(action, self.stages[stage])
-                    following[stage] = next(orders[stage], None)
+            for stage, action in list(following.items()):
+                if action is None:
+                    del following[stage]
+                elif self._ready(stage, action.verb):
+                    self.perform(stage, action)
+                    following[stage] = next(of_stage[stage], None)
                     progressed = True
-            assert progressed, "no stage can go on: depths grow along an edge"
+            assert progressed or not any(following.values()), "no stage can go on: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
         """Return the bytes of the backward messages that no stage has received."""
-        messages = (message for channel in self._messages["backward"].values() for _, message in channel)
+        messages = (message for channel in self._messages["backward"].values() for message in channel)
         return sum(stream.size for message in messages for stream in message.streams)
 
-    def _ready(self, verb: Verb, program: StageProgram) -> bool:
+    def _ready(self, stage: int, verb: Verb) -> bool:
+        if verb != "update":
+            for _, channel in self._receives[stage, verb]:
+                if not channel:
+                    return False
+        return True
+
+    def perform(self, index: int, action: Action) -> None:
+        """Execute one operation of a stage, whose messages have been sent."""
+        stage, verb = self.stages[index], action.verb
         if verb == "update":
-            return True
-        edges, messages = program.receives if verb == "forward" else program.sends, self._messages[verb]
-        return all(edge.producer == INPUT or messages[edge] for edge in edges)
+            stage.update()
+            return
+        arrived = {edge: channel.popleft() for edge, channel in self._receives[index, verb]}
+        if verb == "forward":
+            if index in self._reads_samples and self._targets_wait(stage):
+                self._targets.append(stage.live.allocate([self._target_bytes]))
+            sent = stage.forward(action.micro_batch, arrived)
+            if index == self._head and self._targets:
+                stage.live.drop(self._targets.popleft())
+        else:
+            sent = stage.backward(action.micro_batch, arrived)
+        for edge, message in sent.items():
+            self._messages[verb][edge].append(message)
 
-    def perform(self, action: Action, stage: StageMemory) -> None:
-        """Execute one operation, whose messages have been sent."""
-        program = stage.program
-        match action.verb:
-            case "forward":
-                for edge in program.receives:
-                    if edge.producer != INPUT:
-                        self._receive(edge, "forward")
-                sizes = {edge: self._sizes[edge.producer] for edge in program.receives}
-                self._send(stage, "forward", stage.forward(action.micro_batch, sizes))
-            case "backward":
-                received = {edge: self._receive(edge, "backward") for edge in program.sends}
-                sizes = {edge: self._sizes[edge.producer] for edge in received}
-                activated = {edge for edge, message in received.items() if message.activation is not None}
-                self._send(stage, "backward", stage.backward(action.micro_batch, sizes, activated))
-            case "update":
-                stage.update()
-
-    def _send(self, stage: StageMemory, direction: Direction, messages: Mapping[Edge, Message]) -> None:
-        for edge, message in messages.items():
-            self._messages[direction][edge].append((stage, message))
-
-    def _receive(self, edge: Edge, direction: Direction) -> Message:
-        """Take a message from a channel, and free its sender's tensors."""
-        sender, message = self._messages[direction][edge].popleft()
-        sender.live.drop(message.streams, "channels")
-        return message
+    def _targets_wait(self, stage: StageMemory) -> bool:
+        """Whether the targets that a stage's samples come with wait on its device for another stage, the head's."""
+        if self._head is None or self._head == stage.program.index:
+            return False
+        return self.stages[self._head].live is stage.live

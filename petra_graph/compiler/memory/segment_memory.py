@@ -27,6 +27,8 @@ class EncodedShare:
     """The same of samples."""
     channel: float = 1.0
     """Of messages between stages."""
+    targets: float = 1.0
+    """Of targets that wait for the head on the device that reads the samples; 0: they wait elsewhere."""
 
 
 @frozen
@@ -55,8 +57,8 @@ class SegmentMemory:
 
     def forget_gradients(self) -> None:
         """Free the gradients, after an update."""
+        self.live.add("gradients", -sum(self._nodes[name].gradient_bytes for name in self._with_gradient))
         self._with_gradient.clear()
-        self.live.fixed["gradients"] = 0
 
     def forward(self, segment: Segment, micro_batch: int, inputs: Streams) -> Streams:
         """Return the outputs of a segment's forward, held once."""
@@ -170,7 +172,7 @@ class SegmentMemory:
         self.live.update_peak(work.working_bytes if first or stored else work.accumulating_bytes)
         if first:
             self._with_gradient.add(name)
-            self.live.fixed["gradients"] += self._nodes[name].gradient_bytes
+            self.live.add("gradients", self._nodes[name].gradient_bytes)
 
     def _results(self, work: Work, arguments: Streams, sizes: Sequence[int]) -> Streams:
         """Return the results of an operation, held once."""

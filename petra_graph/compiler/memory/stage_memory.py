@@ -5,7 +5,7 @@ Names and order are those of the executor, so that the two can be read side by s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from math import ceil
 
 from attrs import frozen
@@ -23,6 +23,8 @@ from petra_graph.program.weight_versions import WeightVersions
 class Message:
     """A message along an edge."""
 
+    live: LiveTensors
+    """Of the device on which it is."""
     gradients: Streams
     """In a forward message, the streams themselves."""
     activation: Streams | None = None
@@ -36,14 +38,26 @@ class Message:
 class StageMemory:
     """A stage between two drains."""
 
-    def __init__(self, program: StageProgram, costs: CostTable, share: EncodedShare) -> None:
+    def __init__(self, program: StageProgram, costs: CostTable, share: EncodedShare, live: LiveTensors) -> None:
+        """Begin with parameters alone.
+
+        Args:
+            program: the stage's.
+            costs: every node's.
+            share: of bytes in which tensors wait and travel.
+            live: the tensors of the stage's device, where other stages may have theirs.
+        """
         self.program = program
-        self.live = LiveTensors(
-            parameters=sum(
-                costs.nodes[name].parameter_bytes + costs.nodes[name].statistics_bytes for name in program.nodes
-            )
-        )
+        self.live = live
         self._nodes: Mapping[str, NodeCost] = {name: costs.nodes[name] for name in program.nodes}
+        self._sizes = {
+            edge: (costs.sample_bytes,) if edge.producer == INPUT else costs.nodes[edge.producer].output_bytes
+            for edge in (*program.receives, *program.sends)
+        }
+        live.add("parameters", sum(node.parameter_bytes + node.statistics_bytes for node in self._nodes.values()))
+        self._optimizer = sum(node.optimizer_bytes for node in self._nodes.values())
+        """Bytes of the optimizer's state, until there is one."""
+        self._step_working = max(node.work["update"].working_bytes for node in self._nodes.values())
         self._share = share
         self._inside = frozenset(program.nodes)
         copied = sum(
@@ -55,9 +69,14 @@ class StageMemory:
         self._versions = WeightVersions(lambda: self.live.allocate([copied], "parameter_buffer"))
         self._segments = SegmentMemory(self._nodes, self.live, self._versions, share)
 
-    def forward(self, micro_batch: int, arrived: Mapping[Edge, Sequence[int]]) -> dict[Edge, Message]:
-        """Do the forward; `arrived` has the sizes of each edge's message."""
-        received = {edge: self._received(sizes, edge) for edge, sizes in arrived.items()}
+    def forward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
+        """Do the forward; `arrived` has the message of each edge from another stage."""
+        received = {
+            edge: self._received(arrived[edge].gradients, edge, arrived[edge].live)
+            if edge in arrived
+            else self._samples(edge)
+            for edge in self.program.receives
+        }
         sent: dict[Edge, Message] = {}
         self._versions.begin(micro_batch)
         for segment in self.program.segments:
@@ -68,18 +87,20 @@ class StageMemory:
                     self.live.hold(outputs)
                     received[edge] = outputs
                 else:
-                    sent[edge] = Message(self._sent(outputs))
+                    sent[edge] = Message(self.live, self._sent(outputs))
             self.live.drop(outputs)
             self.live.drop(inputs)
         return sent
 
-    def backward(
-        self, micro_batch: int, arrived: Mapping[Edge, Sequence[int]], activated: Collection[Edge]
-    ) -> dict[Edge, Message]:
-        """Do the backward; messages along the edges in `activated` hold the activation beside the gradient."""
+    def backward(self, micro_batch: int, arrived: Mapping[Edge, Message]) -> dict[Edge, Message]:
+        """Do the backward; `arrived` has the message of each edge to another stage."""
         received = {
-            edge: Message(self._received(sizes, edge), self._received(sizes, edge) if edge in activated else None)
-            for edge, sizes in arrived.items()
+            edge: Message(
+                self.live,
+                self._received(message.gradients, edge, message.live),
+                None if message.activation is None else self._received(message.activation, edge, message.live),
+            )
+            for edge, message in arrived.items()
         }
         sent: dict[Edge, Message] = {}
         # The executor's local variables live until the next segment's replace them.
@@ -104,12 +125,12 @@ class StageMemory:
                     continue
                 activation = inputs[own] if entry.returns_activation else None
                 if entry.edge.producer in self._inside:
-                    message = Message(through[own], activation)
+                    message = Message(self.live, through[own], activation)
                     self.live.hold(message.streams)
                     received[entry.edge] = message
                 else:
                     sent[entry.edge] = Message(
-                        self._sent(through[own]), None if activation is None else self._sent(activation)
+                        self.live, self._sent(through[own]), None if activation is None else self._sent(activation)
                     )
         self.live.drop([*given, *found])
         self.live.drop(self._versions.end(micro_batch) or (), "parameter_buffer")
@@ -118,8 +139,9 @@ class StageMemory:
     def update(self) -> None:
         """Do the optimizer's step."""
         self._versions.before_step()
-        self.live.fixed["optimizer"] = sum(node.optimizer_bytes for node in self._nodes.values())
-        self.live.update_peak(max(node.work["update"].working_bytes for node in self._nodes.values()))
+        self.live.add("optimizer", self._optimizer)
+        self._optimizer = 0
+        self.live.update_peak(self._step_working)
         self._segments.forget_gradients()
 
     def _summed(self, gradients: list[Streams]) -> Streams:
@@ -132,10 +154,25 @@ class StageMemory:
         self.live.update_peak(sum(sizes) + (max(sizes, default=0) if len(gradients) > 2 else 0))  # noqa: PLR2004
         return self.live.allocate(sizes)
 
-    def _received(self, sizes: Sequence[int], edge: Edge) -> Streams:
-        streams = self.live.allocate(sizes)
-        encoded = edge.producer != INPUT and self._share.channel != 1
-        self.live.update_peak(ceil(self._share.channel * sum(sizes)) if encoded else 0)
+    def _samples(self, edge: Edge) -> Streams:
+        streams = self.live.allocate(self._sizes[edge])
+        self.live.update_peak()
+        return streams
+
+    def _received(self, waiting: Streams, edge: Edge, live: LiveTensors) -> Streams:
+        """Return a message's streams, held once; from a stage on the same device they are the same tensors."""
+        sizes, encoded = self._sizes[edge], self._share.channel != 1
+        if live is self.live:
+            if encoded:
+                streams = self.live.allocate(sizes)
+                self.live.update_peak()
+            else:
+                streams = waiting
+                self.live.hold(streams)
+        else:
+            streams = self.live.allocate(sizes)
+            self.live.update_peak(ceil(self._share.channel * sum(sizes)) if encoded else 0)
+        live.drop(waiting, "channels")
         return streams
 
     def _sent(self, streams: Streams) -> Streams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from attrs import define, field, frozen
 
@@ -10,10 +10,9 @@ from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
+from petra_graph.program.schedule import Policy
 from petra_graph.runtime.control.failure import OperationStatus
 from petra_graph.runtime.data_parallel.replicas import Replicas
-
-Policy = Literal["arrival", "static"]
 
 
 class Supervisor(Protocol):

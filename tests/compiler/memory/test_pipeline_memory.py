@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
+from typing import get_args
+
 import attrs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.lower import lower
@@ -14,8 +20,9 @@ from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.costs import CostTable, NodeCost, Work
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
-from petra_graph.program.schedule import static_order
-from tests.support.pipelines import REVNET, built_graph, message_types
+from petra_graph.program.schedule import Policy, static_order
+from tests.support.costs import costs, messages_of
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, message_types
 
 # Every stream is 100 bytes; a node has 1000 bytes of parameters and holds 50 while it works. So the largest moment is one with
 # all copies of parameters.
@@ -64,6 +71,11 @@ TABLE = CostTable(
     },
 )
 J = len(GRAPH.nodes)
+
+
+@cache
+def graph_costs(name: str) -> CostTable:
+    return costs(GRAPHS[name], SHAPES[name])
 
 
 def programs(method: str, schedule: str = "lockstep", accumulation: int = 1, devices: tuple[str, ...] = ("cpu",)):
@@ -142,21 +154,99 @@ def test_smaller_types_shrink_what_waits_and_what_travels():
     assert sum(stage.channels for stage in half) < sum(stage.channels for stage in whole)
 
 
-def test_parts_add_up_and_devices_sum_their_stages():
-    stages = programs("petra", devices=("cuda:0", "cuda:1"))
-    found = stage_memory(stages, TABLE)
-    assert all(stage.total == sum(attrs.astuple(stage)) for stage in found)
-    devices = device_memory(stages, found)
-    assert {device: one.total for device, one in devices.items()} == {
-        "cuda:0": sum(stage.total for stage in found[:3]),
-        "cuda:1": sum(stage.total for stage in found[3:]),
+def test_parts_add_up():
+    assert all(stage.total == sum(attrs.astuple(stage)) for stage in stage_memory(programs("petra"), TABLE))
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize("method", METHODS)
+def test_on_a_device_each_stages_and_devices_hold_the_same(method, policy):
+    stages = programs(method, METHODS[method].schedules[0], 2, tuple(f"cuda:{index}" for index in range(J)))
+    assert list(device_memory(stages, TABLE, policy=policy).values()) == list(stage_memory(stages, TABLE))
+
+
+@st.composite
+def shared_devices(draw):
+    """A pipeline whose stages share devices: its programs, its costs and the policy of its processes."""
+    name = draw(st.sampled_from(sorted(GRAPHS)))
+    method = METHODS[draw(st.sampled_from(sorted(METHODS)))]
+    schedule = draw(st.sampled_from([one for one in method.schedules if one != "auto"]))
+    graph, table = built_graph(GRAPHS[name]), graph_costs(name)
+    count = draw(st.integers(1, len(graph.nodes) - 1))
+    devices = draw(st.lists(st.integers(0, count - 1), min_size=len(graph.nodes), max_size=len(graph.nodes)))
+    made = lower(
+        graph,
+        partition(graph, per_block(graph), ["cpu"]),
+        method=method,
+        schedule=schedule,
+        accumulation=draw(st.integers(1, 3)),
+        messages=messages_of(table),
+        last_stage_keeps_graph=draw(st.booleans()),
+    )
+    placed = [attrs.evolve(program, device=str(device)) for program, device in zip(made, sorted(devices), strict=True)]
+    return placed, table, draw(st.sampled_from(get_args(Policy)))
+
+
+@settings(max_examples=40)
+@given(shared_devices())
+def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_each_of_them(case):
+    stages, table, policy = case
+    apart = stage_memory(stages, table, policy=policy)
+    hosted = Counter(stage.device for stage in stages)
+    for device, held in device_memory(stages, table, policy=policy).items():
+        own = [memory for stage, memory in zip(stages, apart, strict=True) if stage.device == device]
+        if hosted[device] == 1:
+            continue  # that one does not depend on the policy
+        targets = 2 * max(stage.depth for stage in stages) * table.target_bytes
+        assert held.total <= sum(memory.total for memory in own) + targets
+        parameters = sum(memory.parameters for memory in own)
+        assert held.total >= max(memory.total - memory.parameters for memory in own) + parameters
+        assert held.parameters == parameters
+        assert held.total == sum(attrs.astuple(held))
+
+
+def test_the_stages_of_a_device_take_turns():
+    """Seven stages on one device were refused for the sum of peaks of which one at a time is reached."""
+    # dsp, 1f1b: each stage stores its input, which is the tensor that the stage before sent; one works at a time.
+    stages = programs("dsp", "1f1b")
+    apart, (held,) = stage_memory(stages, TABLE), device_memory(stages, TABLE).values()
+    assert held.input_buffer == sum(stage.input_buffer for stage in apart)
+    assert held.working < 2 * max(stage.working for stage in apart) < sum(stage.working for stage in apart)
+
+
+def test_what_a_stage_sends_on_is_one_tensor_on_a_shared_device():
+    # A coupling sends the stream that it stores as one of its two, so that the next stage stores it again.
+    swapped = {"forward": work(1, None, fresh=1)}
+    nodes = {
+        name: attrs.evolve(node, work={**node.work, **swapped}) if node.kind == "reversible" else node
+        for name, node in TABLE.nodes.items()
     }
+    table = attrs.evolve(TABLE, nodes=nodes)
+    (held,) = device_memory(programs("dsp", "sequential"), table).values()
+    # One micro-batch in flight: samples, two streams of the stem, a new one of a0 and of a1, two of down.
+    assert held.input_buffer == 25 + 2 * STREAM + STREAM + STREAM + 2 * STREAM
+    apart = stage_memory(programs("dsp", "sequential"), table)
+    assert sum(stage.input_buffer for stage in apart) == 25 + 4 * 2 * STREAM
+
+
+def test_targets_wait_for_a_head_on_the_device_of_the_samples():
+    stages = programs("petra", "1f1b")
+    (host,) = device_memory(stages, TABLE).values()
+    (elsewhere,) = device_memory(stages, TABLE, transport=EncodedShare(targets=0.0)).values()
+    assert 0 < host.total - elsewhere.total <= (J + 1) * TABLE.target_bytes
+    assert (host.total - elsewhere.total) % TABLE.target_bytes == 0
+    apart = programs("petra", "1f1b", devices=("cuda:0", "cuda:1"))
+    assert device_memory(apart, TABLE) == device_memory(apart, TABLE, transport=EncodedShare(targets=0.0))
 
 
 def test_longer_runs_hold_no_more():
     for method in ("petra", "pipedream"):
         stages = programs(method, "lockstep", 2)
         assert stage_memory(stages, TABLE) == stage_memory(stages, TABLE, micro_batches=80)
+        for policy in get_args(Policy):
+            assert device_memory(stages, TABLE, policy=policy) == device_memory(
+                stages, TABLE, policy=policy, micro_batches=80
+            )
 
 
 def test_a_tensor_counts_once_and_for_its_first_reason():
