@@ -95,7 +95,8 @@ def _assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
         if spec.partition.sync_batch_norm:
             yield "the messages of batch normalisations between replicas are in neither bytes nor times"
     if prediction.placement.guarantee:
-        yield f"the cut: {prediction.placement.guarantee}"
+        apart = ", where forwards and backwards do not overlap" if inputs.overlap else ""
+        yield f"the cut: {prediction.placement.guarantee}{apart}"
     if inputs.transport.buffer == 0:
         yield "buffers wait in host memory, which is not counted; copies there and back are taken to hide behind computation"
     yield "memory is of tensors, every stage's at its own largest moment; a device's is the sum of its stages'"
