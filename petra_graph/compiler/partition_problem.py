@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 from attrs import evolve
 
-from petra_graph.compiler.durations import OperationSeconds, backward_operations, forward_operations
-from petra_graph.compiler.listed_stages import partition, per_block
+from petra_graph.compiler.durations import backward_operations, forward_operations
+from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable, schedule_name
 from petra_graph.compiler.partitioner.problem import (
     DepthRule,
     DeviceBudget,
@@ -26,75 +26,134 @@ from petra_graph.program.channels import NEIGHBOUR_CAPACITY, Edge
 from petra_graph.program.costs import NodeCost, Operation
 from petra_graph.program.method import is_synchronous
 from petra_graph.program.stage_program import Segment
-from petra_graph.spec.model import ScheduleName
 
 
 def partition_problem(
     setting: PlannerInputs,
+    table: NodeTable,
     stages: int | None,
     objective: Objective,
     memory_bytes: Sequence[float | None],
-    keeping_graphs: Collection[str] = (),
+    *,
+    last_stage: Collection[str] = (),
 ) -> PartitionProblem:
     """Return the partition problem of a network.
 
     Args:
         setting: network, method and devices.
+        table: the network node by node.
         stages: number of stages to make; None: one a device.
         objective: the quantity to make least.
         memory_bytes: each device's limit.
-        keeping_graphs: nodes of the last stage, where that keeps graphs.
+        last_stage: nodes of the last stage, where they are known.
     """
     graph = setting.graph
-    per_node = partition(graph, per_block(graph), ["alone"])
-    programs = setting.programs(per_node, _schedule_name(setting))
-    segments = {segment.nodes[0]: segment for program in programs for segment in program.segments}
-    for name in keeping_graphs:
+    segments = {segment.nodes[0]: segment for program in table.programs for segment in program.segments}
+    for name in last_stage if setting.last_stage_keeps_graph else ():
         if segments[name].kind != "head":
             segments[name] = evolve(segments[name], keeps="graph", backward="current")
-    sizes = setting.channel_bytes(programs)
-    clocks = [setting.clocks[device.name] for device in setting.devices]
-    work = [sum(_seconds(segment, setting, clock) for segment in segments.values()) for clock in clocks]
     return PartitionProblem(
-        items=[_item(segments[name], setting, clocks[0]) for name in graph.order],
+        items=[_item(segments[name], setting) for name in graph.order],
         edges=[
             ItemEdge(
                 producer=producer,
                 consumer=consumer,
-                forward_bytes=sizes[Edge(producer, consumer)].forward,
-                backward_bytes=sizes[Edge(producer, consumer)].backward,
+                forward_bytes=table.messages[Edge(producer, consumer)].forward,
+                backward_bytes=table.messages[Edge(producer, consumer)].backward,
             )
             for producer, consumer in graph.digraph.edges
         ],
         devices=[
-            DeviceBudget(
-                name=device.name,
-                speed=work[0] / own if own else 1.0,
-                memory_bytes=None if limit is None else int(limit),
+            evolve(budget, name=device.name, memory_bytes=None if limit is None else int(limit))
+            for device, budget, limit in zip(
+                setting.devices, _budgets(setting, table.on(setting), stages, last_stage), memory_bytes, strict=True
             )
-            for device, own, limit in zip(setting.devices, work, memory_bytes, strict=True)
         ],
         stages=stages,
         objective=objective,
         link_bytes_per_second=min(device.link.bytes_per_second for device in setting.devices),
         channel_capacity=NEIGHBOUR_CAPACITY,
         depth_rule=DepthRule(
-            schedule=_schedule_name(setting), accumulation=setting.accumulation, flush=setting.method.flush
+            schedule=schedule_name(setting), accumulation=setting.accumulation, flush=setting.method.flush
         ),
     )
 
 
-def _schedule_name(setting: PlannerInputs) -> ScheduleName:
-    """Return the schedule that decides depths by distance; 1f1b where depths are listed or still to be found."""
-    schedule = setting.schedule
-    return "1f1b" if schedule == "auto" or isinstance(schedule, tuple) else schedule
+def bound_problem(
+    setting: PlannerInputs,
+    table: NodeTable,
+    stages: int,
+    devices: Sequence[NodeSeconds],
+    last_stage: Collection[str] = (),
+) -> PartitionProblem:
+    """Return a problem whose seconds the time model is never below, for bounds of ticks.
+
+    Args:
+        setting: network, method and links.
+        table: the network node by node.
+        stages: number of stages.
+        devices: the seconds of the devices that are used, at most as many as stages.
+        last_stage: nodes of the last stage, where they are known.
+    """
+    graph = setting.graph
+    return PartitionProblem(
+        items=[Item(name=name) for name in graph.order],
+        edges=[
+            ItemEdge(
+                producer=producer,
+                consumer=consumer,
+                forward_bytes=table.messages[Edge(producer, consumer)].forward,
+                backward_bytes=least_backward_bytes(setting, table, producer, consumer),
+            )
+            for producer, consumer in graph.digraph.edges
+        ],
+        devices=_budgets(setting, devices, stages, last_stage, least=True),
+        stages=stages,
+        link_bytes_per_second=max(device.link.bytes_per_second for device in setting.devices),
+    )
 
 
-def _item(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> Item:
+def least_backward_bytes(setting: PlannerInputs, table: NodeTable, producer: str, consumer: str) -> int:
+    """Return the bytes that a backward message has in every cut: which of several consumers sends the activation varies."""
+    alone = len(setting.graph.consumers(producer)) == 1
+    return table.messages[Edge(producer, consumer)].backward if alone else 0
+
+
+def _budgets(
+    setting: PlannerInputs,
+    devices: Sequence[NodeSeconds],
+    stages: int | None,
+    last_stage: Collection[str],
+    *,
+    least: bool = False,
+) -> list[DeviceBudget]:
+    """Return devices with their seconds.
+
+    Where each device hosts one stage, the last device hosts the last stage. With `least`, a node whose stage is unknown
+    takes the least that it takes in any.
+    """
+    found = []
+    unsure = least and (setting.schedule == "auto" or isinstance(setting.schedule, tuple))
+    alone = stages is None or stages == len(devices)
+    for place, seconds in enumerate(devices, start=1):
+        inner = seconds.least if unsure else seconds.inner
+        if last_stage:
+            own = tuple(
+                last if name in last_stage else before
+                for name, before, last in zip(setting.graph.order, inner, seconds.last, strict=True)
+            )
+        elif place < len(devices):
+            own = inner
+        else:
+            own = seconds.last if alone else seconds.least if least else seconds.inner
+        found.append(DeviceBudget(name=str(place), item_seconds=own, stage_seconds=seconds.stage))
+    return found
+
+
+def _item(segment: Segment, setting: PlannerInputs) -> Item:
     node = setting.costs.nodes[segment.nodes[0]]
     return Item(
         name=segment.nodes[0],
-        seconds=_seconds(segment, setting, clock),
         resident_bytes=node.parameter_bytes + node.statistics_bytes + node.gradient_bytes + node.optimizer_bytes,
         buffer_bytes=_buffer(segment, node, setting),
         version_bytes=node.parameter_bytes if segment.backward == "stored" and segment.kind != "head" else 0,
@@ -107,13 +166,6 @@ def _item(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> 
         ),
         joins=segment.kind == "buffered" and segment.keeps == "input",
     )
-
-
-def _seconds(segment: Segment, setting: PlannerInputs, clock: OperationSeconds) -> float:
-    name = segment.nodes[0]
-    work = sum(clock(name, operation) for operation in _operations(segment, setting))
-    entering = setting.outside_seconds if INPUT in setting.graph.nodes[name].inputs else 0.0
-    return work + clock(name, "update") / setting.accumulation + entering
 
 
 def _operations(segment: Segment, setting: PlannerInputs) -> tuple[Operation, ...]:

@@ -1,38 +1,38 @@
-"""The placement step: the solver proposes stages on devices, the memory model accepts or refuses them.
+"""The placement step: the solver proposes stages on devices, the memory model refuses, the time model chooses.
 
-    inputs --items--> solver --stages, devices--> memory model --> the best candidate that keeps the limits
-                         ^------ limits, corrected by the memory model's bytes of the last candidate ------'
+    inputs --items--> solver --stages, devices--> memory model --> candidates that keep the limits --> the fastest
+                         ^------ corrected limits ------'                       time model, and their neighbours
 
-The solver adds bytes up node by node; the memory model goes through the operations of each stage, and is right. So the
-solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. Where none of its cuts
-fits, stages move between neighbouring devices of the nearest one (`boundary_moves`). No placement is refused that the
-memory model has not refused.
+Decision: a device without a stage is spare only where devices outnumber stages; then which are used is part of the search.
+Their order is the specification's.
+
+Where none of the cuts that were compared fits, stages move between neighbouring devices of the nearest one (`boundary_moves`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from petra_graph.compiler.boundary_moves import Stages, moved_until_fits
+from petra_graph.compiler.cuts import CutSpace, cut_of
+from petra_graph.compiler.device_selection import has_unlike_devices, select
 from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.spec_checks import check_depths
+from petra_graph.compiler.time_search import TimeSearch
 from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
 from petra_graph.spec.sizes import size_text
-
-_CORRECTIONS = 6
-"""Runs of the solver with corrected limits, at most."""
-_Limits = Sequence[float | None]
-"""Of every device, in bytes as the solver counts them."""
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
@@ -47,41 +47,45 @@ def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> P
         message = f"{stages} stages for {nodes} nodes: a stage holds one at least"
         problem = Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages"))
         raise SpecError(problem)
-    used = evolve(inputs, devices=inputs.devices[:stages])
 
-    def solve(goal: Objective, limits: _Limits) -> Solution | None:
-        if not used.last_stage_keeps_graph:
-            return find(partition_problem(used, stages, goal, limits))
-        return find_with_last_stage(lambda kept: partition_problem(used, stages, goal, limits, kept))
+    def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
+        def solve(goal: Objective, limits: Limits) -> Solution | None:
+            if not used.last_stage_keeps_graph:
+                return find(partition_problem(used, table, stages, goal, limits))
+            return find_with_last_stage(
+                lambda kept: partition_problem(used, table, stages, goal, limits, last_stage=kept)
+            )
 
-    def partitioned(solution: Solution) -> Partition:
-        cut = partition(used.graph, [stage.items for stage in solution.costs.stages], _devices(used, solution))
-        check_depths(used.schedule, used.graph, cut)
-        return cut
+        def placed(solution: Solution) -> Placement:
+            cut = [stage.items for stage in solution.costs.stages]
+            return _placement(used, _hosted(partition(used.graph, cut, [""]), used, solution))
 
-    placement = _Search(inputs=used, solve=solve, partitioned=partitioned, objective=objective).best()
-    return evolve(placement, devices=inputs.devices)
+        return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
+
+    return _best(inputs, stages, None, proposals, objective)
 
 
 def place_stages(inputs: PlannerInputs, stages: Partition, objective: Objective) -> Placement:
-    """Place given stages, by cost where they outnumber the devices.
+    """Place given stages: by cost where they outnumber the devices, or where unlike devices outnumber them.
 
     Raises:
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    names = [device.name for device in inputs.devices[: len(stages.stages)]]
-    if len(names) in {1, len(stages.stages)}:
-        return within_memory(inputs, stages.spread_over(names))
+    count, devices = len(stages.stages), len(inputs.devices)
+    if devices in {1, count} or (devices > count and not has_unlike_devices(inputs)):
+        return within_memory(inputs, stages.spread_over([device.name for device in inputs.devices[:count]]))
     nodes = [stage.nodes for stage in stages.stages]
-    kept = nodes[-1] if inputs.last_stage_keeps_graph else ()
 
-    def solve(goal: Objective, limits: _Limits) -> Solution | None:
-        return find_place(partition_problem(inputs, None, goal, limits, kept), nodes)
+    def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
+        def solve(goal: Objective, limits: Limits) -> Solution | None:
+            return find_place(partition_problem(used, table, None, goal, limits, last_stage=nodes[-1]), nodes)
 
-    def partitioned(solution: Solution) -> Partition:
-        return stages.spread_over(_devices(inputs, solution))
+        def placed(solution: Solution) -> Placement:
+            return _placement(used, _hosted(stages, used, solution))
 
-    return _Search(inputs=inputs, solve=solve, partitioned=partitioned, objective=objective).best()
+        return Proposals(inputs=used, solve=solve, placed=placed, objective=objective)
+
+    return _best(inputs, count, nodes, proposals, objective)
 
 
 def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
@@ -92,9 +96,9 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
     """
     placement = _placement(inputs, stages)
     if any(limit is not None for limit in inputs.limits):
-        held = _held_bytes(inputs, placement)
-        if not _keeps(held, inputs.limits):
-            raise _refused(inputs, placement, held, 1)
+        held = held_bytes(inputs, placement)
+        if not keeps(held, inputs.limits):
+            raise _refused(Candidate(inputs=inputs, placement=placement, held_bytes=held), 1)
     return placement
 
 
@@ -105,128 +109,81 @@ def resolved_schedule(inputs: PlannerInputs, stages: Partition) -> Schedule:
     return least_depths(inputs.pipeline(inputs.programs(stages, "1f1b")))
 
 
-@frozen(kw_only=True)
-class _Candidate:
-    """A placement with every device's bytes, as the solver counts them and by the memory model."""
-
-    placement: Placement
-    tick_seconds: float
-    solver_bytes: Sequence[int]
-    held_bytes: Sequence[int]
-
-    def corrected(self, limits: Sequence[int | None]) -> list[float | None]:
-        """Return the limits in the solver's measure."""
-        return [
-            None if limit is None else limit * (counted / held if held else 1.0)
-            for limit, counted, held in zip(limits, self.solver_bytes, self.held_bytes, strict=True)
-        ]
-
-
-@frozen(kw_only=True)
-class _Search:
-    """The search for the best placement that keeps the limits."""
-
-    inputs: PlannerInputs
-    solve: Callable[[Objective, _Limits], Solution | None]
-    partitioned: Callable[[Solution], Partition]
-    """Returns a solution's stages on its devices."""
-    objective: Objective
-
-    def best(self) -> Placement:
-        """Return the best placement, by the memory model where memory decides."""
-        if self.objective == "balanced" and all(limit is None for limit in self.inputs.limits):
-            return self._placement(self._unlimited(self.objective))
-        candidates = list(self._candidates())
-        fitting = [candidate for candidate in candidates if _keeps(candidate.held_bytes, self.inputs.limits)]
-        if not fitting:
-            nearest = min(candidates, key=lambda one: max(_shares(one.held_bytes, self.inputs.limits)))
-            if (moved := self._moved(nearest.placement)) is not None:
-                return moved
-            raise _refused(self.inputs, nearest.placement, nearest.held_bytes, len(candidates))
-        if self.objective == "balanced":
-            return min(fitting, key=lambda one: one.tick_seconds).placement
+def _best(
+    inputs: PlannerInputs,
+    stages: int,
+    given: Sequence[Sequence[str]] | None,
+    proposals: Callable[[PlannerInputs, NodeTable], Proposals],
+    objective: Objective,
+) -> Placement:
+    """Return the best placement of a number of stages, which may be given: by the time model, or by the memory model."""
+    inputs = evolve(inputs, overlap=False)  # A run does not overlap.
+    table = node_table(inputs)
+    selection = select(inputs, table, stages, given)
+    candidates = [candidate for used in selection.tried for candidate in proposals(used, table).candidates()]
+    fitting = [candidate for candidate in candidates if candidate.fits]
+    if objective == "memory" and fitting:
         best = min(fitting, key=lambda one: (max(one.held_bytes), one.tick_seconds)).placement
         guarantee = f"least memory on the fullest device, of {len(candidates)} cuts, by the memory model"
-        return evolve(best, guarantee=guarantee)
-
-    def _moved(self, placement: Placement) -> Placement | None:
-        """Return a placement that fits after stages have moved between neighbouring devices, None where none was found."""
-
-        def fullest(stages: Stages) -> float:
-            held = _held_bytes(self.inputs, evolve(placement, stages=stages))
-            return max(_shares(held, self.inputs.limits))
-
-        stages = moved_until_fits(placement.stages, fullest)
-        guarantee = "stages moved between devices until each kept its limit; another placement may be faster"
-        return None if stages is None else evolve(placement, stages=stages, guarantee=guarantee)
-
-    def _candidates(self) -> Iterator[_Candidate]:
-        """Yield the solver's best without limits, for time and for memory, then its best under corrected limits."""
-        latest = None
-        for goal in ("balanced", "memory"):
-            latest = self._candidate(self._unlimited(goal))
-            yield latest
-            if goal == self.objective == "balanced" and _keeps(latest.held_bytes, self.inputs.limits):
-                return
-        for _ in range(_CORRECTIONS):
-            if latest is None or all(limit is None for limit in self.inputs.limits):
-                return
-            solution = self.solve(self.objective, latest.corrected(self.inputs.limits))
-            if solution is None:
-                return
-            before, latest = latest, self._candidate(solution)
-            if latest.placement.stages == before.placement.stages:
-                return
-            yield latest
-
-    def _unlimited(self, objective: Objective) -> Solution:
-        solution = self.solve(objective, [None] * len(self.inputs.limits))
-        assert solution is not None, "there are no limits"
-        return solution
-
-    def _candidate(self, solution: Solution) -> _Candidate:
-        placement = self._placement(solution)
-        return _Candidate(
-            placement=placement,
-            tick_seconds=solution.costs.tick_seconds,
-            solver_bytes=solution.costs.device_bytes,
-            held_bytes=_held_bytes(self.inputs, placement),
-        )
-
-    def _placement(self, solution: Solution) -> Placement:
-        return _placement(self.inputs, self.partitioned(solution), solution.guarantee)
+        return evolve(best, devices=inputs.devices, guarantee=guarantee)
+    order = inputs.graph.order
+    position = {name: place for place, name in enumerate(order)}
+    space = CutSpace(
+        edges=[(position[a], position[b]) for a, b in inputs.graph.digraph.edges],
+        count=len(order),
+        stages=stages,
+        kinds=[device_kind(inputs, device) for device in inputs.devices],
+        fixed=None if given is None else cut_of(given, (), order).stages,
+    )
+    search = TimeSearch(
+        inputs=inputs,
+        space=space,
+        cut_bound=selection.cut_bound,
+        bound=selection.bound,
+        placed=lambda hosted: _placement(inputs, hosted),
+        fits=lambda placement: (
+            all(limit is None for limit in inputs.limits) or keeps(held_bytes(inputs, placement), inputs.limits)
+        ),
+    )
+    found = search.fastest([candidate.placement for candidate in fitting])
+    if found is None:
+        nearest = min(candidates, key=lambda one: max(shares(one.held_bytes, one.inputs.limits)))
+        if (moved := _moved(nearest)) is not None:
+            return evolve(moved, devices=inputs.devices)
+        raise _refused(nearest, len(candidates) + search.compared)
+    return found
 
 
-def _placement(inputs: PlannerInputs, stages: Partition, guarantee: str = "") -> Placement:
+def _moved(nearest: Candidate) -> Placement | None:
+    """Return a placement that fits after stages have moved between neighbouring devices, None where none was found."""
+
+    def fullest(stages: Stages) -> float:
+        return max(shares(held_bytes(nearest.inputs, evolve(nearest.placement, stages=stages)), nearest.inputs.limits))
+
+    stages = moved_until_fits(nearest.placement.stages, fullest)
+    guarantee = "stages moved between devices until each kept its limit; another placement may be faster"
+    return None if stages is None else evolve(nearest.placement, stages=stages, guarantee=guarantee)
+
+
+def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:
+    """Return the stages on a solution's devices."""
+    return stages.spread_over([inputs.devices[stage.device].name for stage in solution.costs.stages])
+
+
+def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
+    check_depths(inputs.schedule, inputs.graph, stages)
     schedule = resolved_schedule(inputs, stages)
-    return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule, guarantee=guarantee)
+    return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule)
 
 
-def _devices(inputs: PlannerInputs, solution: Solution) -> list[str]:
-    return [inputs.devices[stage.device].name for stage in solution.costs.stages]
-
-
-def _held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
-    """Return the most bytes that every device would hold, by the memory model."""
-    held = inputs.device_memory(inputs.programs(placement, placement.schedule))
-    return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
-
-
-def _keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
-    return all(limit is None or used <= limit for used, limit in zip(held, limits, strict=True))
-
-
-def _shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
-    return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]
-
-
-def _refused(inputs: PlannerInputs, placement: Placement, held: Sequence[int], tried: int) -> NoFeasiblePlan:
+def _refused(candidate: Candidate, tried: int) -> NoFeasiblePlan:
     """Return the error: the device that lacks most, its bytes, and the node that needs most of them."""
+    inputs, placement, held = candidate.inputs, candidate.placement, candidate.held_bytes
     limits = inputs.limits
-    shares = _shares(held, limits)
-    worst = max(range(len(shares)), key=lambda index: shares[index])
+    parts = shares(held, limits)
+    worst = max(range(len(parts)), key=lambda index: parts[index])
     device = inputs.devices[worst]
-    problem = partition_problem(inputs, None, "memory", [None] * len(limits))
+    problem = partition_problem(inputs, node_table(inputs), None, "memory", [None] * len(limits))
     nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
     heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
     cuts = f"of {tried} cuts tried, none fits; in the nearest, " if tried > 1 else ""

@@ -161,11 +161,15 @@ def stated_link(partition: PartitionSpec, usual: Link) -> Link:
 def clocks_of(
     devices: Sequence[Device], costs: CostTable, compute: str, profile: Profile | None
 ) -> Mapping[str, OperationSeconds]:
-    """Return each device's clock; a profile is of the first device's type, and is scaled for the others."""
-    if profile is None:
-        return {device.name: estimated(costs, device.type, compute) for device in devices}
+    """Return each device's clock, one for all of a type; a profile is of the first device's type, and scaled for the others."""
     first = devices[0].type.flops_per_second(compute)
-    return {device.name: profiled(profile, first / device.type.flops_per_second(compute)) for device in devices}
+    clocks = {
+        kind: estimated(costs, kind, compute)
+        if profile is None
+        else profiled(profile, first / kind.flops_per_second(compute))
+        for kind in {device.type for device in devices}
+    }
+    return {device.name: clocks[device.type] for device in devices}
 
 
 def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:

@@ -25,7 +25,8 @@ def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
     if not prediction.timing.exact:
         yield INEXACT
     if prediction.placement.guarantee:
-        yield f"the cut: {prediction.placement.guarantee}"
+        apart = ", where forwards and backwards do not overlap" if prediction.inputs.overlap else ""
+        yield f"the cut: {prediction.placement.guarantee}{apart}"
     yield from _of_memory(prediction, spec)
 
 

@@ -1,7 +1,8 @@
 """The place step: the stages, their devices and their depths, decided where the specification leaves them open.
 
-    stages     "per-block", or listed: as they are; a number: cut by cost
-    devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit
+    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model
+    devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
+               the first ones, or where they differ those that are faster, in their order
     schedule   as named; "auto": the least depths at full speed
     processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
 
@@ -163,11 +164,12 @@ def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
         return cut_and_place(network.planner_inputs(devices), partition.stages, partition.strategy)
     count = len(stages.stages)
     limited = any(device.memory_bytes is not None for device in devices)
+    unlike = len({(device.type, device.link) for device in devices}) > 1
     if isinstance(partition.devices, tuple) and len(partition.devices) == count:
         stages = stages.spread_over(partition.devices)
         if limited:
             return within_memory(network.planner_inputs(devices), stages)
-    elif limited or 1 < len(devices) < count:
+    elif limited or 1 < len(devices) < count or (unlike and len(devices) > count):
         return place_stages(network.planner_inputs(devices), stages, partition.strategy)
     else:
         stages = stages.spread_over([device.name for device in devices[:count]])

@@ -7,6 +7,7 @@ import re
 import tomllib
 
 import pytest
+from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning import measure
@@ -17,6 +18,7 @@ from petra_graph.report.plan.html import html
 from petra_graph.report.plan.terminal import plan_text
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord
+from tests.support import ROOT
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
 STAGE_KEYS = {
@@ -113,7 +115,7 @@ def test_small_tensors_cost_a_gpu_its_launches(spec):
     """
     small, double = (planned(spec, "partition.device_type=h100", f"data.batch={batch}") for batch in (2, 4))
     tick = small["timing"]["tick_seconds"]
-    assert 1e-3 < tick < 1e-2
+    assert 5e-4 < tick < 1e-2
     assert double["timing"]["tick_seconds"] == pytest.approx(tick)
     assert "10 us on a GPU's host to launch an operation" in small["assumptions"][0]
 
@@ -151,6 +153,66 @@ def test_a_number_of_stages_is_cut_by_cost(spec):
     assert len(document["stages"]) == 2
     assert [stage["device"] for stage in document["stages"]] == ["cpu:0", "cpu:1"]
     assert any(text.startswith("the cut: ") for text in document["assumptions"])
+
+
+REVNET = "specs/revnet18_cifar10.toml"
+"""Of this checkout."""
+
+
+@pytest.fixture(scope="module")
+def revnet():
+    return Planner(str(ROOT / REVNET), ("partition.stages=2", "method.accumulation=1"))
+
+
+def placed(planner, **partition):
+    """The last node of each stage but the last, the devices, milliseconds of the tick, and the plan's words."""
+    spec = planner.spec
+    document = planner.plan(evolve(spec, partition=evolve(spec.partition, **partition))).document(with_timeline=False)
+    stages = document["stages"]
+    (said,) = [text for text in document["assumptions"] if text.startswith("the cut: ")] or [""]
+    return (
+        [stage["nodes"][-1] for stage in stages[:-1]],
+        [stage["device"] for stage in stages],
+        1e3 * document["timing"]["tick_seconds"],
+        said,
+    )
+
+
+def test_the_exchange_of_replicas_moves_the_cut(revnet):
+    """Eight replicas on slow links exchange most gradients behind the cut; it was called optimal at 17.1 ms."""
+    found = placed(revnet, devices=2, device_type="h100", replicas=8, link_bandwidth=5e9)
+    assert found == (
+        ["layer3.1"], ["cuda:0", "cuda:1"], pytest.approx(14.63, abs=0.01), "the cut: optimal: no cut has a smaller tick",
+    )  # fmt: skip
+
+
+def test_spare_devices_are_the_slow_ones(revnet):
+    """The first two of three devices were taken, whatever they are: 8.5 ms."""
+    _, devices, milliseconds, said = placed(revnet, devices=3, device_type=("t4", "h100", "h100"))
+    assert (devices, milliseconds) == (["cuda:1", "cuda:2"], pytest.approx(5.09, abs=0.01))
+    assert said == "the cut: optimal: no cut has a smaller tick, devices in their listed order"
+
+
+def test_spare_devices_of_listed_stages_are_the_slow_ones(spec):
+    stages = 'partition.stages=[["stem"],["rev.0","rev.1","head"]]'
+    devices = ("partition.devices=3", 'partition.device_type=["t4","h100","h100"]')
+    document = planned(spec, stages, *devices, "data.batch=1000000")  # more work than launches
+    assert [stage["device"] for stage in document["stages"]] == ["cuda:1", "cuda:2"]
+
+
+def test_a_spare_device_with_too_little_memory_is_not_used(spec):
+    limits = 'partition.memory=["1KiB","1GiB","1GiB"]'
+    document = planned(spec, "partition.stages=2", "partition.devices=3", "partition.device_type=cpu", limits)
+    assert len({stage["device"] for stage in document["stages"]}) == 2
+    assert not {"cpu:0"} & {stage["device"] for stage in document["stages"]}
+
+
+def test_a_plan_of_overlap_says_that_the_cut_is_of_a_run(spec):
+    """A run does not overlap, and the plan has its stages."""
+    (said,) = [
+        text for text in plan(spec, TWO, overlap=True).document(with_timeline=False)["assumptions"] if "the cut" in text
+    ]
+    assert said.endswith("where forwards and backwards do not overlap")
 
 
 def test_auto_becomes_depths(spec):

@@ -31,7 +31,6 @@ class Intervals:
         items = [problem.items[index] for index in order]
         joined = [place > 0 and problem.joined[index] == order[place - 1] for place, index in enumerate(order)]
         buffers = np.array([item.buffer_bytes for item in items], dtype=np.float64)
-        self.work = _prefix([item.seconds for item in items])
         self.resident = _prefix([item.resident_bytes for item in items])
         self.versions = _prefix([item.version_bytes for item in items])
         self.buffers = _prefix(np.where(joined, 0.0, buffers))
@@ -41,6 +40,7 @@ class Intervals:
         self.working_levels = _levels(np.array([item.working_bytes for item in items], dtype=np.float64))
         """At level k, the largest working set of the 2^k items from each position on."""
         self._kept: dict[int, Array] = {}
+        self._work: dict[int, Array] = {}
 
         position = {index: place for place, index in enumerate(order)}
         ends = np.array([(position[a], position[b]) for a, b in problem.ends], dtype=np.int64).reshape(-1, 2)
@@ -63,6 +63,13 @@ class Intervals:
     def count(self) -> int:
         """Number of items."""
         return len(self.order)
+
+    def work(self, device: int) -> Array:
+        """Return the prefix sums of seconds on a device."""
+        seconds = self.problem.device_seconds[device]
+        if id(seconds) not in self._work:  # Devices of one kind share it.
+            self._work[id(seconds)] = _prefix([seconds[index] for index in self.order])
+        return self._work[id(seconds)]
 
     def working(self, length: int, ends: slice) -> Array:
         """Return the largest working sets of the intervals of `length` that end at `ends`."""
@@ -187,15 +194,15 @@ def cut_costs(problem: PartitionProblem, stages: Sequence[Sequence[int]], device
     seconds, total = [], []
     for device in range(len(problem.devices)):
         own = [stage for stage in placed if stage.device == device]
-        work = sum(stage.seconds for stage in own)
-        seconds.append(max(work, traffic[device] / problem.link_bytes_per_second))
+        work = sum(stage.seconds for stage in own) + len(own) * problem.devices[device].stage_seconds
+        seconds.append(max(work, max(traffic[device]) / problem.link_bytes_per_second))
         kept = sum(stage.resident_bytes + stage.buffer_bytes + stage.version_bytes for stage in own)
         total.append(kept + max((stage.working_bytes for stage in own), default=0) + buffers[device])
     return CutCosts(
         stages=placed,
         device_seconds=tuple(float(one) for one in seconds),
         device_bytes=tuple(total),
-        channel_bytes=sum(traffic) // 2,
+        channel_bytes=sum(map(sum, traffic)) // 2,
     )
 
 
@@ -211,7 +218,7 @@ def _stage_costs(problem: PartitionProblem, items: Sequence[int], device: int, d
         items=tuple(item.name for item in own),
         device=device,
         distance=distance,
-        seconds=sum(item.seconds for item in own) / problem.devices[device].speed,
+        seconds=sum(problem.device_seconds[device][index] for index in items),
         resident_bytes=sum(item.resident_bytes for item in own),
         buffer_bytes=rule.depth(distance) * stored,
         version_bytes=rule.versions(distance) * sum(item.version_bytes for item in own),
@@ -219,15 +226,19 @@ def _stage_costs(problem: PartitionProblem, items: Sequence[int], device: int, d
     )
 
 
-def _channel_costs(problem: PartitionProblem, host: dict[int, int]) -> tuple[list[int], list[int]]:
-    """Return for each device the bytes of its messages, both ways, and the bytes of its channels' capacity."""
-    traffic, buffers = ([0] * len(problem.devices) for _ in range(2))
+def _channel_costs(problem: PartitionProblem, host: dict[int, int]) -> tuple[list[list[int]], list[int]]:
+    """Return for each device the bytes of its messages by kind, and the bytes of its channels' capacity.
+
+    The kinds: from earlier devices, to earlier ones, from later ones, to later ones.
+    """
+    traffic, buffers = [[0] * 4 for _ in problem.devices], [0] * len(problem.devices)
     for edge, (producer, consumer) in zip(problem.edges, problem.ends, strict=True):
         sender, receiver = host[producer], host[consumer]
         if sender == receiver:
             continue
-        for device in (sender, receiver):
-            traffic[device] += edge.forward_bytes + edge.backward_bytes
+        for device, first in ((receiver, 0), (sender, 2)):
+            traffic[device][first] += edge.forward_bytes
+            traffic[device][first + 1] += edge.backward_bytes
         buffers[receiver] += problem.channel_capacity * edge.forward_bytes
         buffers[sender] += problem.channel_capacity * edge.backward_bytes
     return traffic, buffers

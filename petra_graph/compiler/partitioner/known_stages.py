@@ -33,7 +33,7 @@ def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> So
         The placement, None where none keeps the devices' limits.
     """
     positions = [[problem.index[name] for name in names] for names in stages]
-    found = find(_stages_as_items(problem, positions))
+    found = find(stages_as_items(problem, positions))
     if found is None:
         return None
     devices = [stage.device for stage in found.costs.stages for _ in stage.items]
@@ -41,19 +41,26 @@ def find_place(problem: PartitionProblem, stages: Sequence[Sequence[str]]) -> So
     return evolve(found, costs=costs, guarantee=f"{found.guarantee}, in the listed order of the stages")
 
 
-def _stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]]) -> PartitionProblem:
+def stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]]) -> PartitionProblem:
     """Return the problem whose items are `stages`, with all that they keep at their distances."""
     costs = cut_costs(problem, stages, [0] * len(stages))
+    devices = [
+        evolve(
+            device,
+            item_seconds=tuple(sum(seconds[item] for item in items) + device.stage_seconds for items in stages),
+            stage_seconds=0.0,
+        )
+        for device, seconds in zip(problem.devices, problem.device_seconds, strict=True)
+    ]
     stage_of = {index: str(stage) for stage, items in enumerate(stages) for index in items}
     return PartitionProblem(
         items=[
             Item(
                 name=str(index),
-                seconds=sum(problem.items[item].seconds for item in sorted(items)),
                 resident_bytes=stage.resident_bytes + stage.buffer_bytes + stage.version_bytes,
                 working_bytes=stage.working_bytes,
             )
-            for index, (items, stage) in enumerate(zip(stages, costs.stages, strict=True))
+            for index, stage in enumerate(costs.stages)
         ],
         edges=[
             ItemEdge(
@@ -65,7 +72,7 @@ def _stages_as_items(problem: PartitionProblem, stages: Sequence[Sequence[int]])
             for edge, (producer, consumer) in zip(problem.edges, problem.ends, strict=True)
             if stage_of[producer] != stage_of[consumer]
         ],
-        devices=problem.devices[: len(stages)],
+        devices=devices[: len(stages)],
         objective=problem.objective,
         link_bytes_per_second=problem.link_bytes_per_second,
         channel_capacity=problem.channel_capacity,

@@ -12,7 +12,8 @@ give the devices of one.
         the sum over its stages, the largest working set of its items (it does one operation at a time), and the
         capacity of its channels from other devices
     tick of a device
-        its work, or the time of its messages where that is longer: transfers run beside computation
+        its work, or the time of its messages where that is longer: transfers run beside computation. Messages from earlier
+        devices, to earlier ones, from later ones and to later ones do not wait for one another
 """
 
 from __future__ import annotations
@@ -67,6 +68,10 @@ class DeviceBudget:
 
     name: str
     speed: float = 1.0
+    item_seconds: tuple[float, ...] | None = None
+    """Of each item on this device, in the problem's order; None is its seconds divided by the speed."""
+    stage_seconds: float = 0.0
+    """Of each stage, whatever its items."""
     memory_bytes: int | None = None
     """None is no limit."""
 
@@ -153,6 +158,17 @@ class PartitionProblem:
                 found[index] = before
         return tuple(found)
 
+    @cached_property
+    def device_seconds(self) -> tuple[tuple[float, ...], ...]:
+        """Each item's seconds on each device; devices of one speed share a tuple."""
+        scaled = {
+            speed: tuple(item.seconds / speed for item in self.items)
+            for speed in {device.speed for device in self.devices if device.item_seconds is None}
+        }
+        return tuple(
+            scaled[device.speed] if device.item_seconds is None else device.item_seconds for device in self.devices
+        )
+
     @property
     def limits(self) -> tuple[float, ...]:
         """Each device's bytes, infinite where there is no limit."""
@@ -175,13 +191,22 @@ def _problems(problem: PartitionProblem) -> Iterator[Problem]:
         elif problem.index[edge.producer] >= problem.index[edge.consumer]:
             message = f"{shown(edge.consumer)} reads {shown(edge.producer)}, which is not listed before it"
             yield Problem(message=message, hint="list the items in topological order")
-    for device in problem.devices:
-        if not (isfinite(device.speed) and device.speed > 0):
-            message = f"device {shown(device.name)} has speed {device.speed}"
-            yield Problem(message=message, hint="a speed is a finite number above 0")
+    yield from _device_problems(problem)
     if not 1 <= len(problem.devices) <= problem.stage_count <= len(problem.items):
         counts = f"{len(problem.items)} items, {problem.stage_count} stages and {len(problem.devices)} devices"
         yield Problem(
             message=f"{counts} leave a stage or a device empty",
             hint="give at least one device, at least as many stages as devices, and no more stages than items",
         )
+
+
+def _device_problems(problem: PartitionProblem) -> Iterator[Problem]:
+    for device in problem.devices:
+        if not (isfinite(device.speed) and device.speed > 0):
+            message = f"device {shown(device.name)} has speed {device.speed}"
+            yield Problem(message=message, hint="a speed is a finite number above 0")
+        if device.item_seconds is not None and len(device.item_seconds) != len(problem.items):
+            message = (
+                f"device {shown(device.name)} has {len(device.item_seconds)} seconds for {len(problem.items)} items"
+            )
+            yield Problem(message=message, hint="give one number an item")

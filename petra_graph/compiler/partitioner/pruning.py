@@ -71,7 +71,7 @@ def layers(
     Without `with_bytes`, `fixed` is zero.
     """
     problem = table.problem
-    speed = problem.devices[device].speed
+    work = table.work(device)
     band = _band(table, limits, device)
     spans = Spans(table)
     for length, possible in enumerate(band, start=1):
@@ -85,9 +85,8 @@ def layers(
         if spanning:
             across = spans.bytes[:, at]
             entering, leaving = entering - across, leaving - across
-        own = entering + leaving
-        messages = (own[FORWARD] + own[BACKWARD]) / problem.link_bytes_per_second
-        seconds = np.maximum((table.work[at] - table.work[begins]) / speed, messages)
+        messages = np.maximum(entering, leaving).max(axis=0) / problem.link_bytes_per_second
+        seconds = np.maximum(work[at] - work[begins] + problem.devices[device].stage_seconds, messages)
         allowed = seconds <= limits.seconds
         if not allowed.any():
             continue
@@ -129,7 +128,7 @@ def least_relaxed(table: Intervals, criterion: Literal["seconds", "bytes"], limi
         return None
     low, everything = 0.0, slice(table.count, table.count + 1)
     if criterion == "seconds":
-        high = float(table.work[-1]) / min(device.speed for device in table.problem.devices)
+        high = max(float(table.work(device)[-1]) for device in range(len(table.problem.devices)))
     else:
         kept = table.resident[-1] + table.buffered(limits.stages)[-1]
         high = float(kept + table.working(table.count, everything)[0])
@@ -163,8 +162,8 @@ def _lengths(
 
     Binary lifting: try to add 2^k items, for k downwards.
     """
-    work, sums = table.work, table.kept(limits.fewest_after(device))
-    reach = limits.seconds * SLACK * table.problem.devices[device].speed + _ROUNDING * work[-1]
+    work, sums = table.work(device), table.kept(limits.fewest_after(device))
+    reach = limits.seconds * SLACK + _ROUNDING * work[-1]
     room = limits.bytes[device]
     at, largest = positions.copy(), np.zeros(len(positions))
     for level, of_level in reversed(list(enumerate(table.working_levels))):

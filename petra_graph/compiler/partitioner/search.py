@@ -24,6 +24,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.partitioner.costs import CutCosts, Intervals, cut_costs
 from petra_graph.compiler.partitioner.dynamic_program import ContiguousCut, best_cut
+from petra_graph.compiler.partitioner.lower_bound import tick_bound
 from petra_graph.compiler.partitioner.problem import Item, PartitionProblem
 from petra_graph.compiler.partitioner.pruning import Limits, least_relaxed
 from petra_graph.compiler.partitioner.stage_split import shares, split
@@ -67,7 +68,7 @@ def find(problem: PartitionProblem) -> Solution | None:
     if best is None:
         return None
     value = best.tick_seconds if problem.objective == "balanced" else float(best.peak_bytes)
-    bound = seconds_bound(problem) if problem.objective == "balanced" else bytes_bound(problem)
+    bound = tick_bound(problem) if problem.objective == "balanced" else bytes_bound(problem)
     considered = [] if exact else [f"{len(tried)} topological orders"]
     if not exact and (problem.objective == "memory" or min(problem.limits) < inf):
         considered.append("bytes counted at a stage's place from the end, or limits checked afterwards")
@@ -94,13 +95,6 @@ def _variants(problem: PartitionProblem, *, exact: bool) -> Iterator[PartitionPr
 
 def _fits(problem: PartitionProblem, costs: CutCosts) -> bool:
     return all(used <= limit for used, limit in zip(costs.device_bytes, problem.limits, strict=True))
-
-
-def seconds_bound(problem: PartitionProblem) -> float:
-    """Return a lower bound of the tick: all work on all devices, or the longest item on the fastest."""
-    speeds = [device.speed for device in problem.devices]
-    work = [item.seconds for item in problem.items]
-    return max(sum(work) / sum(speeds), max(work) / max(speeds))
 
 
 def bytes_bound(problem: PartitionProblem) -> float:
@@ -189,7 +183,13 @@ class _Search:
         for device, ((first, last), share, limit) in enumerate(zip(pairwise(cut.bounds), parts, limits, strict=True)):
             left -= share
             begins = split(
-                self.table, first, last, parts=share, after=left, room=limit - self.table.fixed_bytes(first, last)
+                self.table,
+                device,
+                first,
+                last,
+                parts=share,
+                after=left,
+                room=limit - self.table.fixed_bytes(first, last),
             )
             if begins is None:
                 return None
@@ -215,6 +215,6 @@ def _guarantee(problem: PartitionProblem, considered: Sequence[str], value: floa
     """Return the quality of the best of the cuts considered; an empty list means all cuts."""
     criterion = "slowest device's tick" if problem.objective == "balanced" else "fullest device's memory"
     if not considered:
-        return f"optimal: no cut has a smaller {criterion}"
+        return f"optimal in the table's terms: no cut has a smaller {criterion}"
     gap = f"; no cut at all is more than {1 - bound / value:.1%} below it" if bound else ""
     return f"the smallest {criterion} of all cuts with {', '.join(considered)}{gap}"

@@ -9,6 +9,7 @@ The least feasible limit is the work of some interval, so bisection ends when no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from attrs import define
@@ -18,11 +19,14 @@ from petra_graph.compiler.partitioner.costs import Array, Intervals
 from petra_graph.compiler.partitioner.pruning import SLACK
 
 
-def split(table: Intervals, first: int, last: int, *, parts: int, after: int, room: float) -> tuple[int, ...] | None:
+def split(
+    table: Intervals, device: int, first: int, last: int, *, parts: int, after: int, room: float
+) -> tuple[int, ...] | None:
     """Return where each stage of [first, last) begins, None if buffers and versions exceed `room` in every cut.
 
     Args:
         table: the order's costs.
+        device: the device's position.
         first: position of the device's first item.
         last: position behind its last.
         parts: number of stages.
@@ -31,8 +35,9 @@ def split(table: Intervals, first: int, last: int, *, parts: int, after: int, ro
     """
     if parts == 1 and np.isinf(room):
         return (first,)
+    work = table.work(device)
     one = _Interval(
-        work=table.work[first : last + 1] - table.work[first],
+        work=work[first : last + 1] - work[first],
         prefixes=[table.buffered(after + stage)[first : last + 1] for stage in range(parts)],
         openings=[table.opening(after + stage)[first : last + 1] for stage in range(parts)],
     )
@@ -56,19 +61,19 @@ def shares(table: Intervals, bounds: Sequence[int], stages: int) -> tuple[int, .
 
     By bisection over that stage's seconds: filling stages up in turn gives the number that a device needs.
     """
-    devices = list(zip(bounds[:-1], bounds[1:], (device.speed for device in table.problem.devices), strict=True))
+    devices = [(table.work(device), first, last) for device, (first, last) in enumerate(pairwise(bounds))]
 
     def needed(most: float) -> list[int]:
-        return [_needed(table.work, first, last, most * speed) for first, last, speed in devices]
+        return [_needed(work, first, last, most) for work, first, last in devices]
 
-    low, high = 0.0, float(table.work[-1]) / min(speed for _, _, speed in devices)
+    low, high = 0.0, max(float(work[last] - work[first]) for work, first, last in devices)
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if sum(needed(middle)) <= stages else (middle, high)
     found = needed(high)
-    work = [(table.work[last] - table.work[first]) / speed for first, last, speed in devices]
+    seconds = [work[last] - work[first] for work, first, last in devices]
     for _ in range(stages - sum(found)):
-        divisible = [device for device, (first, last, _) in enumerate(devices) if found[device] < last - first]
-        found[max(divisible, key=lambda device: work[device] / found[device])] += 1
+        divisible = [device for device, (_, first, last) in enumerate(devices) if found[device] < last - first]
+        found[max(divisible, key=lambda device: seconds[device] / found[device])] += 1
     return tuple(found)
 
 

@@ -57,7 +57,7 @@ def _heaviest_paths(problem: PartitionProblem, graph: nx.DiGraph, order: Iterabl
     """Return the work on the heaviest path that ends at each item."""
     found: dict[int, float] = {}
     for index in order:
-        found[index] = problem.items[index].seconds + max(
+        found[index] = problem.device_seconds[0][index] + max(
             (found[one] for one in graph.predecessors(index)), default=0.0
         )
     return found

@@ -4,7 +4,7 @@ A node is the start of an operation or of a transfer, for micro-batch r, r + P, 
 periods) means: v of period q starts no earlier than `seconds` after u of period q - periods.
 
     P      when
-    1      all micro-batches are alike: no window, and updates take no time (or k = 1)
+    1      all micro-batches are alike: no overlap, no flush, and updates take no time (or k = 1)
     k      otherwise: one window of accumulation, with its update
 
 A stage whose depth is d does B0, F(d), B1, F(d+1), ... then, so its own edges do not depend on d; between stages the
@@ -56,9 +56,14 @@ class PrecedenceGraph:
 
 
 def needs_windows(pipeline: Pipeline) -> bool:
-    """Whether a period is a whole window of accumulation."""
-    return pipeline.flushes or (
-        pipeline.accumulation > 1 and (pipeline.overlap or any(stage.seconds.update > 0 for stage in pipeline.stages))
+    """Whether a period is a whole window of accumulation, with its update as an operation of its own.
+
+    On a device that overlaps, an update waits for forwards, at k = 1 too, and if it takes no time.
+    """
+    return (
+        pipeline.flushes
+        or pipeline.overlap
+        or (pipeline.accumulation > 1 and any(stage.seconds.update > 0 for stage in pipeline.stages))
     )
 
 

@@ -112,12 +112,12 @@ def test_messages_move_a_cut_to_where_less_crosses_it():
         ItemEdge(producer=a, consumer=b, forward_bytes=size, backward_bytes=size)
         for a, b, size in (("a", "b", 1), ("b", "c", 10), ("c", "d", 3))
     ]
-    problem = PartitionProblem(items=names, edges=edges, devices=plain_devices(2), link_bytes_per_second=4.0)
-    # In the middle both devices would take 20/4 seconds for their messages; work hides those of the outer edges.
+    problem = PartitionProblem(items=names, edges=edges, devices=plain_devices(2), link_bytes_per_second=2.0)
+    # In the middle messages would take 10/2 seconds each way, both at once; work hides those of the outer edges.
     assert cut_of(problem) == [1, 3]
     assert find(problem).costs.device_seconds == (1, 3)
     # On a slower link the messages take longer than the work.
-    slow = attrs.evolve(problem, link_bytes_per_second=0.5)
+    slow = attrs.evolve(problem, link_bytes_per_second=0.25)
     assert find(slow).costs.device_seconds == (4, 4)
     # Equal ticks: the edge with fewer bytes decides.
     free = attrs.evolve(problem, link_bytes_per_second=inf, devices=plain_devices(3))

@@ -1,0 +1,229 @@
+"""Cuts as positions: the stage of every node and the device of every stage, how they change, and all of them.
+
+    order     stem  a  b  c  head          the graph's topological order
+    stages     0    0  1  1   2            no edge leads to an earlier stage, no stage is empty
+    hosts      0    0  1                   the device of stages 0, 1 and 2, in the devices' listed order
+
+Any cut into an acyclic graph of stages can be written so, its stages numbered in some topological order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+from attrs import define
+
+CHOICES = 256
+"""Choices of devices that are considered, at most."""
+_MOST_NODES = 300
+"""Of a graph whose cuts are enumerated."""
+Stages = tuple[int, ...]
+Hosts = tuple[int, ...]
+
+
+class Account(NamedTuple):
+    """The seconds that nodes and stages add to a device's tick."""
+
+    inner: Sequence[float]
+    """Of every node before the last stage."""
+    last: Sequence[float]
+    """Of every node in the last stage."""
+    stage: float
+    """Of a stage, whatever its nodes."""
+
+
+class Cut(NamedTuple):
+    """Stages on devices."""
+
+    stages: Stages
+    """Of every node."""
+    hosts: Hosts
+    """Of every stage."""
+
+
+def device_choices(kinds: Sequence[Hashable], stages: int) -> Iterator[Hosts]:
+    """Yield the ways to give stages to devices in their listed order, neighbours together.
+
+    As many devices as stages, or more: each stage has one of its own, and choices that differ only by devices of one
+    kind are yielded once. Fewer: every device has a stage.
+
+    Args:
+        kinds: of every device; those of one kind are alike.
+        stages: their number.
+    """
+    if stages > len(kinds):
+        for changes in combinations(range(1, stages), len(kinds) - 1):
+            yield tuple(device for device, (a, b) in enumerate(pairwise([0, *changes, stages])) for _ in range(a, b))
+        return
+
+    def rest(chosen: Hosts, first: int) -> Iterator[Hosts]:
+        missing = stages - len(chosen)
+        if not missing:
+            yield chosen
+            return
+        seen = set()
+        for device in range(first, len(kinds) - missing + 1):
+            if kinds[device] not in seen:
+                seen.add(kinds[device])
+                yield from rest((*chosen, device), device + 1)
+
+    yield from rest((), 0)
+
+
+@define(kw_only=True, frozen=True, eq=False, slots=False)
+class CutSpace:
+    """All cuts of a graph into a number of stages, or all devices of given stages."""
+
+    edges: Sequence[tuple[int, int]]
+    """Of nodes, by their positions."""
+    count: int
+    """Number of nodes."""
+    stages: int
+    """Number of stages."""
+    kinds: Sequence[Hashable]
+    """Of every device."""
+    fixed: Stages | None = None
+    """The stages, where they are given."""
+
+    @cached_property
+    def producers(self) -> Sequence[Sequence[int]]:
+        """The nodes that each node reads."""
+        return _grouped(self.count, ((b, a) for a, b in self.edges))
+
+    @cached_property
+    def consumers(self) -> Sequence[Sequence[int]]:
+        """The nodes that read each node."""
+        return _grouped(self.count, self.edges)
+
+    @cached_property
+    def one_order(self) -> bool:
+        """Whether each node reads the one before it."""
+        return all(node - 1 in self.producers[node] for node in range(1, self.count))
+
+    def neighbours(self, cut: Cut) -> Iterator[Cut]:
+        """Yield the cuts that differ by one node's stage or one stage's device."""
+        yield from self._other_hosts(cut)
+        if self.fixed is not None:
+            return
+        sizes = [cut.stages.count(stage) for stage in range(len(cut.hosts))]
+        for node, stage in enumerate(cut.stages):
+            if sizes[stage] == 1:
+                continue
+            earliest = max((cut.stages[one] for one in self.producers[node]), default=0)
+            latest = min((cut.stages[one] for one in self.consumers[node]), default=stage)
+            for other in range(max(earliest, stage - 1), min(latest, stage + 1) + 1):
+                if other != stage:
+                    yield cut._replace(stages=(*cut.stages[:node], other, *cut.stages[node + 1 :]))
+
+    def _other_hosts(self, cut: Cut) -> Iterator[Cut]:
+        hosts, devices = cut.hosts, len(self.kinds)
+        shared = len(hosts) > devices
+        for stage, host in enumerate(hosts):
+            before = hosts[stage - 1] if stage else -1
+            after = hosts[stage + 1] if stage + 1 < len(hosts) else devices
+            if not shared:
+                others = [one for one in range(before + 1, after) if self.kinds[one] != self.kinds[host]]
+            elif hosts.count(host) > 1:
+                others = [one for one in (before, after) if 0 <= one < devices and one != host]
+            else:
+                others = []
+            for other in others:
+                yield cut._replace(hosts=(*hosts[:stage], other, *hosts[stage + 1 :]))
+
+    def below(self, hosts: Hosts, accounts: Sequence[Account], seconds: float, steps: Iterator[int]) -> Iterator[Cut]:
+        """Yield the cuts on these devices whose every device works less than `seconds`; of given stages, the cut as it is.
+
+        Args:
+            hosts: the device of every stage.
+            accounts: the seconds of nodes and stages on every device.
+            seconds: the limit.
+            steps: yields a number for each step that may be taken.
+
+        Raises:
+            OutOfSteps: there are no more steps, or too many nodes for any number of them.
+        """
+        if self.fixed is not None:
+            yield Cut(self.fixed, hosts)
+        elif self.count > _MOST_NODES:
+            raise OutOfSteps
+        else:
+            yield from _Enumeration(self, hosts, accounts, seconds, steps).rest(0)
+
+
+class _Enumeration:
+    """The cuts on given devices, node by node in topological order."""
+
+    def __init__(
+        self, space: CutSpace, hosts: Hosts, accounts: Sequence[Account], seconds: float, steps: Iterator[int]
+    ) -> None:
+        self._space = space
+        self._hosts = hosts
+        self._accounts = accounts
+        self._seconds = seconds
+        self._steps = steps
+        self._chosen: list[int] = []
+        self._sizes = [0] * len(hosts)
+        self._load = [0.0] * len(accounts)
+        for host in hosts:
+            self._load[host] += accounts[host].stage
+
+    def rest(self, node: int) -> Iterator[Cut]:
+        """Yield the cuts in which the nodes before `node` have the stages that are chosen now."""
+        if next(self._steps, None) is None:
+            raise OutOfSteps
+        if node == self._space.count:
+            yield Cut(tuple(self._chosen), self._hosts)
+            return
+        last = len(self._hosts) - 1
+        for stage in self._possible(node):
+            host = self._hosts[stage]
+            before = self._load[host]
+            after = before + (self._accounts[host].last if stage == last else self._accounts[host].inner)[node]
+            empty = self._sizes.count(0) - (self._sizes[stage] == 0)
+            if after >= self._seconds or empty > self._space.count - node - 1:
+                continue
+            self._load[host] = after
+            self._sizes[stage] += 1
+            self._chosen.append(stage)
+            yield from self.rest(node + 1)
+            self._load[host] = before
+            self._sizes[stage] -= 1
+            self._chosen.pop()
+
+    def _possible(self, node: int) -> range:
+        """Return the stages that a node can have after those that it reads; the head's is the last."""
+        last = len(self._hosts) - 1
+        if node == self._space.count - 1:
+            return range(last, last + 1)
+        earliest = max((self._chosen[one] for one in self._space.producers[node]), default=0)
+        if self._space.one_order:
+            return range(earliest, min(self._chosen[-1] + 1 if self._chosen else 0, last) + 1)
+        return range(earliest, last + 1)
+
+
+def _grouped(count: int, pairs: Iterable[tuple[int, int]]) -> Sequence[Sequence[int]]:
+    found: list[list[int]] = [[] for _ in range(count)]
+    for key, value in pairs:
+        found[key].append(value)
+    return found
+
+
+class OutOfSteps(Exception):
+    """There are more cuts than steps to look at them."""
+
+
+def named(cut: Cut, order: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the names of the nodes of each stage."""
+    found: list[list[str]] = [[] for _ in cut.hosts]
+    for name, stage in zip(order, cut.stages, strict=True):
+        found[stage].append(name)
+    return [tuple(names) for names in found]
+
+
+def cut_of(stages: Sequence[Sequence[str]], hosts: Sequence[int], order: Sequence[str]) -> Cut:
+    """Return the cut of stages that are given by their nodes' names."""
+    stage_of: Mapping[str, int] = {name: stage for stage, names in enumerate(stages) for name in names}
+    return Cut(tuple(stage_of[name] for name in order), tuple(hosts))

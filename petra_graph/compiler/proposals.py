@@ -1,0 +1,106 @@
+"""The solver's proposals: stages on devices within memory limits, as the memory model has found them.
+
+The solver adds bytes up node by node; the memory model goes through the operations of each device, and is right. So the
+solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. No placement is
+refused that the memory model has not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import frozen
+
+from petra_graph.compiler.partitioner.problem import Objective
+from petra_graph.compiler.partitioner.search import Solution
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.program.placement import Placement
+
+_CORRECTIONS = 6
+"""Runs of the solver with corrected limits, at most."""
+Limits = Sequence[float | None]
+"""Of every device, in bytes as the solver counts them."""
+
+
+@frozen(kw_only=True)
+class Candidate:
+    """A placement with every device's bytes, as the solver counts them and by the memory model."""
+
+    inputs: PlannerInputs
+    """With the devices among which the solver chose."""
+    placement: Placement
+    held_bytes: Sequence[int]
+    tick_seconds: float = 0.0
+    """As the solver counts them."""
+    solver_bytes: Sequence[int] = ()
+
+    @property
+    def fits(self) -> bool:
+        """Whether the devices' memory suffices."""
+        return keeps(self.held_bytes, self.inputs.limits)
+
+    def corrected(self) -> Limits:
+        """Return the limits in the solver's measure."""
+        return [
+            None if limit is None else limit * (counted / held if held else 1.0)
+            for limit, counted, held in zip(self.inputs.limits, self.solver_bytes, self.held_bytes, strict=True)
+        ]
+
+
+@frozen(kw_only=True)
+class Proposals:
+    """The solver on some devices."""
+
+    inputs: PlannerInputs
+    solve: Callable[[Objective, Limits], Solution | None]
+    placed: Callable[[Solution], Placement]
+    objective: Objective
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield the solver's best without limits, for time and for memory, then its best under corrected limits."""
+        latest = None
+        limits = self.inputs.limits
+        for goal in ("balanced", "memory"):
+            solution = self.solve(goal, [None] * len(limits))
+            assert solution is not None, "there are no limits"
+            latest = self._candidate(solution)
+            yield latest
+            if goal == self.objective == "balanced" and latest.fits:
+                return
+        for _ in range(_CORRECTIONS):
+            if latest is None or all(limit is None for limit in limits):
+                return
+            solution = self.solve(self.objective, latest.corrected())
+            if solution is None:
+                return
+            before, latest = latest, self._candidate(solution)
+            if latest.placement.stages == before.placement.stages:
+                return
+            yield latest
+
+    def _candidate(self, solution: Solution) -> Candidate:
+        placement = self.placed(solution)
+        unlimited = self.objective == "balanced" and all(limit is None for limit in self.inputs.limits)
+        return Candidate(
+            inputs=self.inputs,
+            placement=placement,
+            tick_seconds=solution.costs.tick_seconds,
+            solver_bytes=solution.costs.device_bytes,
+            held_bytes=[0] * len(self.inputs.devices) if unlimited else held_bytes(self.inputs, placement),
+        )
+
+
+def held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
+    """Return the most bytes that every device would hold, by the memory model."""
+    held = inputs.device_memory(inputs.programs(placement, placement.schedule))
+    return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
+
+
+def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
+    """Whether no device holds more than its limit."""
+    return all(limit is None or used <= limit for used, limit in zip(held, limits, strict=True))
+
+
+def shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
+    """Return the bytes of every device as a part of its limit."""
+    return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]

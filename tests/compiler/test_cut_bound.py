@@ -1,0 +1,27 @@
+"""The lower bounds of ticks, by which cuts are called optimal, against the time model on random tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.compiler.cuts import cut_of
+from petra_graph.compiler.device_selection import select
+from petra_graph.compiler.node_seconds import node_table
+from tools.bench.placements import drawn
+
+ROUNDING = 1 + 1e-9
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_no_tick_is_below_its_bound(first):
+    for seed in range(first, first + 20):
+        table = drawn(seed, most_placements=40)
+        inputs, order = table.inputs, table.inputs.graph.order
+        place = {device.name: index for index, device in enumerate(inputs.devices)}
+        selection = select(inputs, node_table(inputs), table.stages, table.given)
+        for placed in table.placements():
+            seconds = table.seconds(placed)
+            hosts = [place[stage.device] for stage in placed.stages]
+            cut = cut_of([stage.nodes for stage in placed.stages], hosts, order)
+            assert selection.cut_bound.tick(cut) <= seconds * ROUNDING, (seed, cut)
+            assert selection.bound <= seconds * ROUNDING, (seed, cut)

@@ -1,0 +1,92 @@
+"""Cuts as positions: all of them, those that differ by one step, and the devices that stages may have."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petra_graph.compiler.cuts import Account, Cut, CutSpace, OutOfSteps, device_choices, named
+from petra_graph.graph.node_graph import NodeGraph
+from tests.support.graph_strategies import networks
+from tests.support.pipelines import built_graph
+from tools.bench.placements import all_cuts
+
+CHAIN = CutSpace(edges=[(0, 1), (1, 2), (2, 3)], count=4, stages=2, kinds="ab")
+
+
+def space_of(graph: NodeGraph, stages: int) -> CutSpace:
+    position = {name: place for place, name in enumerate(graph.order)}
+    edges = [(position[a], position[b]) for a, b in graph.digraph.edges]
+    return CutSpace(edges=edges, count=len(position), stages=stages, kinds=range(stages))
+
+
+def accounts(*seconds: float, devices: int = 2) -> list[Account]:
+    return [Account(seconds, seconds, 0.0)] * devices
+
+
+def test_the_cuts_of_a_chain():
+    found = list(CHAIN.below((0, 1), accounts(1, 1, 1, 1), 10.0, count()))
+    assert [cut.stages for cut in found] == [(0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 1, 1)]
+    assert named(found[0], ["stem", "a", "b", "head"]) == [("stem", "a", "b"), ("head",)]
+
+
+def test_cuts_whose_device_works_as_long_are_left_out():
+    assert [cut.stages for cut in CHAIN.below((0, 1), accounts(1, 1, 1, 1), 3.0, count())] == [(0, 0, 1, 1)]
+
+
+@settings(max_examples=60)
+@given(networks(max_body=5), st.integers(1, 4))
+def test_every_acyclic_cut_is_there_once(nodes, stages):
+    graph = built_graph(nodes)
+    stages = min(stages, len(graph.order))
+    space = space_of(graph, stages)
+    seconds = accounts(*[1.0] * space.count, devices=stages)
+    found = [
+        tuple(named(cut, graph.order)) for cut in space.below(tuple(range(stages)), seconds, float("inf"), count())
+    ]
+    assert len(set(found)) == len(found)
+    assert set(found) == set(all_cuts(graph, stages))
+
+
+@settings(max_examples=60)
+@given(networks(max_body=5), st.data())
+def test_a_step_away_is_another_cut(nodes, data):
+    graph = built_graph(nodes)
+    stages = data.draw(st.integers(1, min(4, len(graph.order))))
+    space = space_of(graph, stages)
+    seconds = accounts(*[1.0] * space.count, devices=stages)
+    every = list(space.below(tuple(range(stages)), seconds, float("inf"), count()))
+    for cut in space.neighbours(data.draw(st.sampled_from(every))):
+        assert cut in every
+
+
+def test_steps_and_nodes_run_out():
+    with pytest.raises(OutOfSteps):
+        list(CHAIN.below((0, 1), accounts(1, 1, 1, 1), 10.0, iter(range(3))))
+    long = CutSpace(edges=[(node, node + 1) for node in range(999)], count=1000, stages=2, kinds="ab")
+    with pytest.raises(OutOfSteps):
+        list(long.below((0, 1), accounts(*[1.0] * 1000), 1e9, count()))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "stages", "expected"),
+    [
+        ("aaa", 2, [(0, 1)]),
+        ("abb", 2, [(0, 1), (1, 2)]),
+        ("aba", 2, [(0, 1), (0, 2), (1, 2)]),
+        ("ab", 3, [(0, 1, 1), (0, 0, 1)]),
+    ],
+)
+def test_devices_of_stages(kinds, stages, expected):
+    """Devices of one kind are interchangeable; where stages outnumber devices, none stays empty."""
+    assert list(device_choices(kinds, stages)) == expected
+
+
+def test_a_device_that_is_spare_or_shared_changes_hands():
+    spare = CutSpace(edges=[(0, 1)], count=2, stages=2, kinds="abc", fixed=(0, 1))
+    assert [cut.hosts for cut in spare.neighbours(Cut((0, 1), (0, 2)))] == [(1, 2), (0, 1)]
+    shared = CutSpace(edges=[(0, 1), (1, 2)], count=3, stages=3, kinds="ab", fixed=(0, 1, 2))
+    assert [cut.hosts for cut in shared.neighbours(Cut((0, 1, 2), (0, 0, 1)))] == [(0, 1, 1)]

@@ -1,0 +1,385 @@
+"""The planner against itself: its placements of random tables of costs against the best of all placements.
+
+A table is a chain or a graph of up to 12 nodes with random seconds, bytes and links; alike or unlike devices, as many as
+stages, spare ones or fewer; replicas, windows, schedules, methods, memory limits; stages to be cut, or given ones. For
+each, every cut and every choice of devices is timed by the plan's own time model. What the plan says of its cut must be true.
+
+any order    the best of all orders of unlike devices too, where these are few; a plan keeps the specification's order
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import combinations, islice, pairwise, permutations
+from math import inf
+from statistics import median
+from typing import Any
+
+import click
+from attrs import evolve, frozen
+
+from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.lower import MessageTypes
+from petra_graph.compiler.memory.segment_memory import EncodedShare
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule
+from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.errors import NoFeasiblePlan
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.program.costs import CostTable, NodeCost, Operation, Work
+from petra_graph.program.devices import DEVICE_TYPES, Device, Link
+from petra_graph.program.message_layout import StreamType
+from petra_graph.program.method import METHODS
+from petra_graph.program.placement import Partition, Placement
+from petra_graph.spec.model import RequestedSchedule
+
+_MOST_PLACEMENTS = 1_000
+"""Tables with more are not drawn."""
+_SHARED = 10
+_SHARED_AUTO = 100
+"""One placement counts as so many where devices host several stages, whose time model is a simulation."""
+_EQUAL = 1e-6
+_UNITS: dict[Operation, float] = {
+    "forward": 1.0, "reverse": 3.0, "recompute": 3.0, "record": 1.0, "replay": 2.0, "invert": 1.0, "forward_backward": 3.0,
+    "update": 0.3, "copy": 0.2,
+}  # fmt: skip
+_RETURNS: dict[Operation, int] = {"forward": 1, "record": 1}
+"""Streams that an operation returns; others return as many as there are inputs, or twice as many."""
+_FLOAT = 4
+
+
+@frozen(kw_only=True)
+class Table:
+    """A random problem."""
+
+    inputs: PlannerInputs
+    stages: int
+    given: tuple[tuple[str, ...], ...] | None
+    """Stages, where they are not to be cut."""
+    facts: dict[str, Any]
+
+    def placements(self, *, any_order: bool = False) -> Iterator[Partition]:
+        """Yield every cut on every choice of devices."""
+        names = [device.name for device in self.inputs.devices]
+        cuts = [self.given] if self.given is not None else all_cuts(self.inputs.graph, self.stages)
+        if any_order:
+            hosts = list(permutations(names, self.stages))
+        elif self.stages <= len(names):
+            hosts = list(combinations(names, self.stages))
+        else:
+            changes = combinations(range(1, self.stages), len(names) - 1)
+            hosts = [_runs(names, [0, *change, self.stages]) for change in changes]
+        for cut in cuts:
+            stages = partition(self.inputs.graph, cut, [""]).stages
+            for devices in hosts:
+                hosted = (evolve(stage, device=name) for stage, name in zip(stages, devices, strict=True))
+                yield Partition(stages=tuple(hosted))
+
+    def seconds(self, stages: Partition) -> float:
+        """Return the tick by the time model, infinite where a memory limit is broken."""
+        placement = Placement(
+            stages=stages.stages, devices=self.inputs.devices, schedule=resolved_schedule(self.inputs, stages)
+        )
+        prediction = Prediction(inputs=self.inputs, placement=placement)
+        limits = {device.name: device.memory_bytes for device in self.inputs.devices}
+        if any(limits.values()):
+            held = {name: memory.total for name, memory in prediction.device_memory.items()}
+            if any(size > (limits[name] or inf) for name, size in held.items()):
+                return inf
+        return tick(prediction.pipeline).seconds
+
+    def planned(self) -> Placement:
+        """Return the planner's placement."""
+        if self.given is None:
+            return cut_and_place(self.inputs, self.stages, "balanced")
+        return place_stages(self.inputs, partition(self.inputs.graph, self.given, [""]), "balanced")
+
+
+def _runs(names: Sequence[str], bounds: Sequence[int]) -> tuple[str, ...]:
+    return tuple(name for name, (first, last) in zip(names, pairwise(bounds), strict=True) for _ in range(first, last))
+
+
+def all_cuts(graph: NodeGraph, stages: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Yield every list of stages in which none reads a later one."""
+    for cut in _stages_after(graph, frozenset(), stages):
+        yield tuple(tuple(name for name in graph.order if name in stage) for stage in cut)
+
+
+def _stages_after(graph: NodeGraph, done: frozenset[str], missing: int) -> Iterator[tuple[frozenset[str], ...]]:
+    if missing == 1:
+        yield (frozenset(graph.order) - done,)
+        return
+    for stage in _next_stages(graph, done):
+        if len(graph.order) - len(done) - len(stage) >= missing - 1:
+            for later in _stages_after(graph, done | stage, missing - 1):
+                yield (stage, *later)
+
+
+def _next_stages(graph: NodeGraph, done: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield the sets of further nodes that read nothing but one another and the nodes that are done."""
+    seen, waiting = set(), [frozenset[str]()]
+    while waiting:
+        chosen = waiting.pop()
+        for name in graph.order:
+            larger = chosen | {name}
+            ready = done.union(chosen).issuperset(graph.digraph.predecessors(name))
+            if ready and name not in done | chosen and larger not in seen:
+                seen.add(larger)
+                waiting.append(larger)
+                yield larger
+
+
+def drawn(seed: int, most_placements: int = _MOST_PLACEMENTS) -> Table:
+    """Draw a table with few enough placements to try them all."""
+    draw = random.Random(seed)
+    while True:
+        table = _drawn(draw)
+        shared = table.stages > len(table.inputs.devices) > 1
+        weight = (_SHARED_AUTO if table.inputs.schedule == "auto" else _SHARED) if shared else 1
+        most = most_placements // weight
+        if sum(1 for _ in islice(table.placements(), most + 1)) <= most:
+            return table
+
+
+def _drawn(draw: random.Random) -> Table:
+    chain = draw.random() < 0.5
+    size = draw.randint(3, 12)
+    graph = _graph(draw, size, chain=chain)
+    stages = draw.randint(2, min(5, size))
+    count = max(1, stages + draw.choice([0, 0, 0, 1, 2, -1]))
+    given = draw.random() < 0.15 and count != stages
+    unlike = draw.random() < 0.5 or (given and count > stages)
+    method = METHODS[draw.choice(["petra"] * 5 + list(METHODS))]
+    schedule: RequestedSchedule = draw.choice(method.schedules)
+    if "auto" in method.schedules and draw.random() < 0.15:
+        schedule = (*sorted((draw.randint(1, 2 * stages) for _ in range(stages - 1)), reverse=True), 1)
+    accumulation = draw.choice([1, 1, 1, 2, 4, 8])
+    replicas = draw.choice([1, 1, 1, 2, 8])
+    slow = draw.random() < 0.4
+    devices = _devices(draw, count, unlike=unlike, slow=slow)
+    inputs = PlannerInputs(
+        graph=graph,
+        costs=_costs(draw, graph),
+        method=method,
+        schedule=schedule,
+        accumulation=accumulation,
+        last_stage_keeps_graph=method.name == "petra" and draw.random() < 0.2,
+        messages=MessageTypes(
+            streams={name: (StreamType((draw.randint(1, 30) * 10_000,), "float32"),) for name in graph.order}
+        ),
+        transport=EncodedShare(),
+        devices=devices,
+        clocks=_clocks(draw, graph, devices),
+        replicas=replicas,
+    )
+    stages_given = None
+    if given:
+        stages_given = draw.choice(list(all_cuts(graph, stages)))
+    facts = {
+        "nodes": size, "shape": "chain" if chain else "graph", "stages": stages, "devices": count,
+        "unlike": len({device.type.name for device in devices}) > 1, "slow links": slow, "method": method.name,
+        "schedule": schedule if isinstance(schedule, str) else "listed", "k": accumulation, "replicas": replicas, "stages given": given,
+        "keep-graph": inputs.last_stage_keeps_graph,
+    }  # fmt: skip
+    table = Table(inputs=inputs, stages=stages, given=stages_given, facts=facts)
+    if draw.random() < 0.2:
+        table = _limited(draw, table)
+    return evolve(table, facts={**table.facts, "memory limit": any(table.inputs.limits)})
+
+
+def _graph(draw: random.Random, size: int, *, chain: bool) -> NodeGraph:
+    names = [*(f"n{index}" for index in range(size - 1)), "head"]
+    inputs: list[set[int]] = [set() for _ in names]
+    for index in range(1, size - 1):
+        inputs[index] = {index - 1} if chain else set(draw.sample(range(index), min(index, draw.choice([1, 1, 2]))))
+    unread = {index for index in range(size - 1) if all(index not in one for one in inputs)}
+    inputs[-1] = unread | {size - 2}
+    return NodeGraph(
+        nodes={
+            name: Node(
+                name=name,
+                block="drawn",
+                plugin=None,
+                options=None,
+                kind="head"
+                if name == "head"
+                else "reversible"
+                if len(own) == 1 and draw.random() < 0.6
+                else "buffered",
+                inputs=tuple(names[index] for index in sorted(own)) or (INPUT,),
+            )
+            for name, own in zip(names, inputs, strict=True)
+        }
+    )
+
+
+def _costs(draw: random.Random, graph: NodeGraph) -> CostTable:
+    values = {name: draw.randint(1, 20) * 10_000 for name in (*graph.order, INPUT)}
+    nodes = {}
+    for name, node in graph.nodes.items():
+        parameters = draw.choice([0, 10_000, 100_000, 1_000_000])
+        sizes = tuple(values[producer] for producer in node.inputs)
+        work = Work(
+            working_bytes=_FLOAT * draw.randint(1, 10) * 10_000, kept_bytes=_FLOAT * draw.randint(1, 10) * 10_000
+        )
+        nodes[name] = NodeCost(
+            kind=node.kind,
+            parameters=parameters,
+            parameter_bytes=_FLOAT * parameters,
+            gradient_bytes=_FLOAT * parameters,
+            statistics=0,
+            statistics_bytes=0,
+            optimizer_bytes=_FLOAT * parameters,
+            input_values=sizes,
+            input_bytes=tuple(_FLOAT * size for size in sizes),
+            output_bytes=(_FLOAT * values[name],),
+            work={name: evolve(work, shares=(None,) * _RETURNS.get(name, len(sizes))) for name in _UNITS}
+            | {"reverse": evolve(work, shares=(None,) * 2 * len(sizes))},
+        )
+    return CostTable(micro_batch=1, sample_bytes=_FLOAT * values[INPUT], target_bytes=8, nodes=nodes)
+
+
+def _devices(draw: random.Random, count: int, *, unlike: bool, slow: bool) -> tuple[Device, ...]:
+    latency = draw.choice([0.0, 1e-4, 1e-3, 1e-2]) if slow else draw.choice([0.0, 1e-6])
+    bandwidth = draw.choice([1e7, 1e8, 1e9]) if slow else 1e12
+    kinds = [
+        (DEVICE_TYPES[name], Link(latency_seconds=latency, bytes_per_second=bandwidth * draw.choice([1, 1, 2])))
+        for name in draw.sample(sorted(DEVICE_TYPES), 3 if unlike else 1)
+    ]
+    chosen = [draw.choice(kinds) for _ in range(count)]
+    return tuple(
+        Device(name=f"d{index}", type=kind, memory_bytes=None, link=link) for index, (kind, link) in enumerate(chosen)
+    )
+
+
+def _clocks(draw: random.Random, graph: NodeGraph, devices: Sequence[Device]) -> dict[str, Any]:
+    """Milliseconds, with other proportions on each kind of device."""
+    weight = {name: draw.choice([0.2, 0.5, 1, 1, 1, 2, 5]) * draw.uniform(0.5, 1.5) for name in graph.order}
+    clocks = {}
+    for kind in dict.fromkeys(device.type.name for device in devices):
+        speed = draw.choice([1.0, 1.0, 2.0, 5.0])
+        table = {
+            (name, operation): 1e-3 * weight[name] * unit * draw.uniform(0.8, 1.2) / speed
+            for name in graph.order
+            for operation, unit in _UNITS.items()
+        }
+        clocks[kind] = partial(_seconds, table)
+    return {device.name: clocks[device.type.name] for device in devices}
+
+
+def _seconds(table: dict[tuple[str, Operation], float], node: str, operation: Operation) -> float:
+    return table[node, operation]
+
+
+def _limited(draw: random.Random, table: Table) -> Table:
+    """Limit the devices' memory to somewhat less or more than what some placement needs."""
+    placement = table.planned()
+    prediction = Prediction(inputs=table.inputs, placement=placement)
+    fullest = max(memory.total for memory in prediction.device_memory.values())
+    limits = [int(fullest * draw.choice([0.85, 0.95, 1.0, 1.2])) for _ in table.inputs.devices]
+    devices = tuple(
+        evolve(device, memory_bytes=limit) for device, limit in zip(table.inputs.devices, limits, strict=True)
+    )
+    return evolve(table, inputs=evolve(table.inputs, devices=devices))
+
+
+def compared(seed: int, *, any_order: bool = True, most_placements: int = _MOST_PLACEMENTS) -> dict[str, Any]:
+    """Place a drawn table, and compare with the best of all placements."""
+    table = drawn(seed, most_placements)
+    row: dict[str, Any] = {"table": seed, **table.facts}
+    began = time.perf_counter()
+    try:
+        placement = table.planned()
+    except NoFeasiblePlan:
+        placement = None
+    row["planner seconds"] = round(time.perf_counter() - began, 4)
+    ticks = [table.seconds(stages) for stages in table.placements()]
+    best = min(ticks)
+    row |= {"placements": len(ticks), "best tick": best if best < inf else None}
+    if placement is None:
+        return row | {
+            "tick": None,
+            "excess": None if best < inf else 0.0,
+            "says": "no placement fits",
+            "true": best == inf,
+        }
+    found = table.seconds(placement)
+    row |= {"tick": found, "excess": found / best - 1, "says": placement.guarantee}
+    row["true"] = is_true(placement.guarantee, found, best, ticks)
+    if any_order and row["unlike"] and table.stages <= row["devices"]:
+        every = list(islice(table.placements(any_order=True), _MOST_PLACEMENTS + 1))
+        if len(every) <= _MOST_PLACEMENTS:
+            row["excess over any order"] = found / min(map(table.seconds, every)) - 1
+    return row
+
+
+def is_true(says: str, found: float, best: float, ticks: Sequence[float]) -> bool:
+    """Whether what a plan says of its tick holds against the best of all; nothing said is true where stages have places."""
+    if says.startswith("optimal: no "):
+        return found <= best * (1 + _EQUAL)
+    counted = re.match(r"the smallest tick found, with (\d+) ", says)
+    if counted is None:
+        return says == "" and len(ticks) == 1
+    few = sum(one < found * (1 - _EQUAL) for one in ticks) <= len(ticks) - int(counted[1])
+    gap = re.search(r"within ([\d.,]+)% of a lower bound of all", says)
+    return few and (gap is None or found <= best * (1 + float(gap[1].replace(",", "")) / 100) * (1 + _EQUAL))
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how often the planner is the best, how far off it is otherwise, and whether its words are true."""
+    excess = [row["excess"] for row in rows if row["excess"] is not None]
+    off = sorted(value for value in excess if value > _EQUAL)
+    other = [row["excess over any order"] for row in rows if "excess over any order" in row]
+    return {
+        "tables": len(rows),
+        "best": len(excess) - len(off),
+        "not the best": len(off),
+        "excess where not the best": {"median": median(off), "largest": off[-1]} if off else None,
+        "refused though a placement fits": sum(row["excess"] is None for row in rows),
+        "said to be optimal": sum(row["says"].startswith("optimal") for row in rows),
+        "said what is not true": sum(not row["true"] for row in rows),
+        "placements tried by hand": sum(row["placements"] for row in rows),
+        "planner seconds, median": median(row["planner seconds"] for row in rows),
+        "planner seconds, most": max(row["planner seconds"] for row in rows),
+        "devices in any order": {
+            "tables": len(other),
+            "faster than the listed order": sum(value > _EQUAL for value in other),
+            "median where faster": median([value for value in other if value > _EQUAL] or [0.0]),
+        },
+        "of": {
+            key: dict(Counter(str(row[key]) for row in rows)) for key in ("shape", "schedule", "unlike", "stages given")
+        },
+    }
+
+
+@click.command()
+@click.option("--tables", default=200, show_default=True)
+@click.option("--first", default=0, show_default=True, help="Seed of the first table.")
+@click.option(
+    "--any-order/--listed-order", default=True, show_default=True, help="Try all orders of unlike devices too."
+)
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
+def main(tables: int, first: int, any_order: bool, write: bool) -> None:
+    rows = []
+    for seed in range(first, first + tables):
+        rows.append(compared(seed, any_order=any_order))
+        if len(rows) % 20 == 0:
+            click.echo(f"{len(rows)} tables", err=True)
+        if rows[-1]["excess"] is None or rows[-1]["excess"] > _EQUAL or not rows[-1]["true"]:
+            click.echo(json.dumps(rows[-1]))
+    click.echo(json.dumps(summary(rows), indent=2))
+    if write:
+        from network import save
+
+        click.echo(f"written: {save('placements', {'summary': summary(rows), 'tables': rows})}", err=True)
+
+
+if __name__ == "__main__":
+    main()
