@@ -6,7 +6,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import LoggerDeclaration, option
+from petra_graph.plugins import LoggerDeclaration, option
 
 JSONL = LoggerDeclaration(
     summary="The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger.",
