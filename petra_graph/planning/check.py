@@ -23,10 +23,10 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, giv
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.building import expand, missing_package, read_options
-from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts, DataSetDeclaration
+from petra_graph.registry.building import declared_facts, expand, missing_package, read_options
+from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
 from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
-from petra_graph.registry.trust import missing_module, run_plugin_code
+from petra_graph.registry.trust import missing_module
 from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
@@ -188,10 +188,7 @@ class _Check:
         """Return the shape and type of the data set's samples, from its declaration."""
         if data is None:
             return None
-        declaration = cast(DataSetDeclaration, data.plugin.declaration)
-        failure = f"{data.plugin} cannot say what its samples are"
-        problems = self.problems.at("data", "options")
-        return problems.attempt(run_plugin_code, lambda: declaration.facts(data.options), failure)
+        return self.problems.at("data", "options").attempt(declared_facts, data.plugin, data.options)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""

@@ -26,7 +26,7 @@ from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, load
+from petra_graph.registry.building import build_plugin, builder
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 
@@ -145,7 +145,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 normalisation=Normalisation.of(facts),
                 precision=spec.precision,
                 loss=build_plugin(checked.loss.plugin, checked.loss.options),
-                build_optimizer=load(checked.optimizer.plugin),
+                build_optimizer=builder(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
                 clip=spec.optimizer.clip,
                 target=facts.target_shape,

@@ -73,6 +73,12 @@ class Plugin:
     def __str__(self) -> str:
         return f"{GROUPS[self.group].noun} {shown(self.name)}"
 
+    @property
+    def owned(self) -> str:
+        """The plugin with its distribution, for messages that blame it."""
+        plain = self.name.rpartition(":")[2]
+        return f"{GROUPS[self.group].noun} {shown(plain)} of {self.distribution}" if self.distribution else str(self)
+
 
 @frozen(kw_only=True)
 class Registry:

@@ -9,7 +9,7 @@ import attrs
 
 from petra_graph.blocks import Buffered, Head, Reversible
 from petra_graph.registry.contracts import BlockDeclaration, NoOptions
-from petra_graph.registry.trust import find_fault
+from petra_graph.registry.declaration_faults import find_fault
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.trial import Trial
 
