@@ -5,7 +5,7 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, LOSSES, OPTIMIZERS
-from petra_graph.registry.registry import Registry, discover
+from petra_graph.registry.registry import GROUPS, Registry, discover
 
 DECLARED = """\
 from attrs import frozen
@@ -146,6 +146,40 @@ def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declarat
     assert problem(discover([str(site)]), BLOCKS, "bad", PluginError) == (
         f"block \"bad\" of bad-blocks is broken: 'bad_module:BAD' {fault}\n    help: report it to its author"
     )
+
+
+def test_a_misspelt_group_is_named(install, site):
+    points = "[petra_graph.block]\nmine = my_declared:BLOCK\n[petra-graph.losses]\nl1 = my_declared:LOSS\n"
+    install("my-blocks", points + "[petra_graph.gadgets]\nx = y:z\n[petra_graph_extra.things]\nx = y:z\n")
+    registry = discover([str(site)])
+    assert [str(one.problem) for one in registry.misplaced] == [
+        """\
+my-blocks registers "mine" in the entry-point group "petra_graph.block", which does not exist
+    help: its author must write "petra_graph.blocks\"""",
+        """\
+my-blocks registers "l1" in the entry-point group "petra-graph.losses", which does not exist
+    help: its author must write "petra_graph.losses\"""",
+        f"""\
+my-blocks registers "x" in the entry-point group "petra_graph.gadgets", which does not exist
+    help: allowed: {", ".join(sorted(GROUPS))}""",
+    ]
+    assert problem(registry, BLOCKS, "mine", SpecError) == (
+        """\
+unknown block "mine"
+    help: allowed: nothing; my-blocks registers "mine" in the entry-point group "petra_graph.block", \
+which does not exist: its author must write "petra_graph.blocks\""""
+    )
+    assert "registers" not in problem(registry, LOSSES, "mine", SpecError)
+
+
+def test_the_distribution_of_a_name_that_nobody_wrote(found, install, site):
+    install("other-blocks", "[petra_graph.blocks]\nmine = my_declared:BLOCK\nfree = my_declared:BLOCK\n")
+    registry = discover([str(site)])
+    assert registry.within(BLOCKS, "mine", ["other-blocks", "my-blocks"]) == "other-blocks:mine"
+    assert registry.within(BLOCKS, "mine", ["absent", "my-blocks"]) == "my-blocks:mine"
+    assert registry.within(BLOCKS, "mine", ["absent"]) == "mine"
+    assert registry.within(BLOCKS, "free", ["my-blocks", "other-blocks"]) == "free"
+    assert registry.within(BLOCKS, "my-blocks:mine", ["other-blocks"]) == "my-blocks:mine"
 
 
 WRONG_DEFAULTS = [
