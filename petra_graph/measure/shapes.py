@@ -119,7 +119,7 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     elif not issubclass(block_class, base):
         hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
         problem = f'node "{node.name}" is {node.kind}, and {build} is no subclass of {base.__name__}', hint
-    elif missing := _undefined(block_class, node.kind):
+    elif missing := undefined_methods(block_class, node.kind):
         written = ", ".join(f"`{name}`" for name in missing)
         hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
         problem = f"{build} does not define {written}", hint
@@ -128,7 +128,8 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
         raise PluginError(Problem(message=f'block "{node.block}": {message}', hint=hint, path=node.path))
 
 
-def _undefined(block_class: type[Block], kind: str) -> list[str]:
+def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
+    """Return the methods that a class must define for a node of this kind, and does not."""
     names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
     return [name for name in names if name != "inverse" or kind == "reversible"]
 
