@@ -15,12 +15,68 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.blocks import AdditiveCoupling, Block, Reversible, TwoFunctionCoupling
+from petra_graph.errors import PluginError
 from petra_graph.testing.any_trial import AnyTrial
+from petra_graph.testing.architectures import (
+    ArchitectureTrial,
+    check_graph,
+    check_network,
+    check_nodes,
+    check_other_samples,
+)
 from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
 from petra_graph.testing.broken_promise import BrokenPromise, author_line
 from petra_graph.testing.construction import check_construction
-from petra_graph.testing.declarations import check_declaration
+from petra_graph.testing.data_sets import (
+    DataSetTrial,
+    check_classes,
+    check_data_set_construction,
+    check_own_memory,
+    check_rows,
+    check_same_samples,
+    check_samples,
+    check_targets_alone,
+    check_test_samples,
+    check_workers,
+)
+from petra_graph.testing.declarations import check_code_imports_no_torch, check_declaration, check_plugin_declaration
 from petra_graph.testing.evaluation import check_evaluation_mode, check_randomness, check_recomputation
+from petra_graph.testing.losses import (
+    LossTrial,
+    check_loss_construction,
+    check_mean,
+    check_metrics,
+    check_scalar,
+    check_shares,
+    check_untouched,
+)
+from petra_graph.testing.lr_schedules import (
+    LrScheduleTrial,
+    check_cheap,
+    check_finite,
+    check_lr_schedule_construction,
+    check_pure,
+)
+from petra_graph.testing.observers import (
+    CallbackTrial,
+    LoggerTrial,
+    check_callback_state,
+    check_calls,
+    check_changes,
+    check_changes_nothing,
+    check_logger_construction,
+    check_resumed,
+    check_values,
+)
+from petra_graph.testing.optimizers import (
+    OptimizerTrial,
+    check_checkpoint,
+    check_every_parameter,
+    check_learning_rate,
+    check_optimizer_construction,
+    check_optimizer_state_dict,
+    check_same_steps,
+)
 from petra_graph.testing.report import BrokenPromises, Outcome, Report
 from petra_graph.testing.state import check_state_dict, check_statistics
 from petra_graph.testing.streams import check_meta_device, check_shapes, check_streams_untouched
@@ -62,6 +118,70 @@ PROMISES: Mapping[str, Promises] = MappingProxyType(
                 "meta device": check_meta_device,
             },
         ),
+        ArchitectureTrial.kind: Promises(
+            {"declaration": check_plugin_declaration, "nodes": check_nodes, "graph": check_graph},
+            {
+                "network": check_network,
+                "other samples": check_other_samples,
+                "no torch": check_code_imports_no_torch,
+            },
+        ),
+        OptimizerTrial.kind: Promises(
+            {"declaration": check_plugin_declaration, "construction": check_optimizer_construction},
+            {
+                "every parameter": check_every_parameter,
+                "learning rate": check_learning_rate,
+                "repeatable": check_same_steps,
+                "state dictionary": check_optimizer_state_dict,
+                "checkpoint": check_checkpoint,
+            },
+        ),
+        LrScheduleTrial.kind: Promises(
+            {"declaration": check_plugin_declaration, "construction": check_lr_schedule_construction},
+            {
+                "finite": check_finite,
+                "pure": check_pure,
+                "cheap": check_cheap,
+                "no torch": check_code_imports_no_torch,
+            },
+        ),
+        LossTrial.kind: Promises(
+            {
+                "declaration": check_plugin_declaration,
+                "construction": check_loss_construction,
+                "scalar": check_scalar,
+            },
+            {
+                "mean over samples": check_mean,
+                "metrics": check_metrics,
+                "shares": check_shares,
+                "untouched": check_untouched,
+            },
+        ),
+        DataSetTrial.kind: Promises(
+            {
+                "declaration": check_plugin_declaration,
+                "construction": check_data_set_construction,
+                "samples": check_samples,
+            },
+            {
+                "classes": check_classes,
+                "rows": check_rows,
+                "repeatable": check_same_samples,
+                "test samples": check_test_samples,
+                "targets alone": check_targets_alone,
+                "own memory": check_own_memory,
+                "workers": check_workers,
+            },
+        ),
+        LoggerTrial.kind: Promises(
+            {"declaration": check_plugin_declaration, "construction": check_logger_construction},
+            {"values": check_values, "resumed": check_resumed, "changes nothing": check_changes_nothing},
+        ),
+        CallbackTrial.kind: Promises(
+            {"declaration": check_plugin_declaration, "calls": check_calls},
+            {"changes": check_changes, "state": check_callback_state},
+        ),
     }
 )
 """The promises of every kind of plugin: "block", "optimizer", and so on."""
@@ -87,6 +207,8 @@ def check_promise(trial: AnyTrial, name: str) -> None:
         PROMISES[trial.kind].all[name](trial)
     except BrokenPromise:
         raise
+    except PluginError as error:
+        raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
     except Exception as error:
         found = f"it raised {type(error).__name__} at {author_line(error)}: {error}"
         raise BrokenPromise(name, found, "") from error

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -12,6 +9,7 @@ from torch.nn.parameter import is_lazy
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.testing.broken_promise import BrokenPromise
+from petra_graph.testing.generators import seeded
 from petra_graph.testing.trial import NODE, Trial
 
 
@@ -21,12 +19,8 @@ def check_construction(trial: Trial) -> None:
     Optimizers, memory plans and processes see the parameters before the first forward; nodes are trained apart from one another,
     each in a stage that may be in another process.
     """
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  the global one is observed here, not used
-    try:
+    with seeded(trial.seed):
         one, other = _built(trial), _built(trial)
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
     lazy = [name for name, tensor in _tensors(one).items() if is_lazy(tensor)]
     if lazy:
         found = f"{', '.join(lazy)} has no shape before the first forward"

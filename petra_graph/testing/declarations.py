@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from petra_graph.blocks import Buffered, Head, Reversible
 from petra_graph.measure.shapes import undefined_methods
 from petra_graph.registry.contracts import BlockDeclaration, Declaration, NoOptions
 from petra_graph.registry.declaration_faults import api_fault, find_fault
+from petra_graph.testing.any_trial import PluginTrial
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.trial import Trial
 
@@ -43,8 +45,9 @@ def check_declaration(trial: Trial) -> None:
     check_options_class(declaration)
 
 
-def check_plugin_declaration(declaration: Declaration) -> None:
+def check_plugin_declaration(trial: PluginTrial) -> None:
     """The declaration keeps the contract of its kind; options are a frozen attrs class with keyword-only fields."""
+    declaration = trial.plugin.declaration
     fault = api_fault(declaration) or find_fault(declaration, type(declaration))
     if fault:
         raise BrokenPromise("declaration", f"it {fault}", "mend the declaration: nothing can be built from it")
@@ -68,11 +71,22 @@ def check_imports_no_torch(module: str) -> None:
     Raises:
         BrokenPromise: the module imports torch.
     """
-    code = f"import sys; import {module}; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603  ours
-    if done.stdout.strip() != "False":
+    code = f"import sys; import {module}; sys.exit('torch' in sys.modules and 3)"
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=path)  # noqa: S603  ours
+    if done.returncode not in {0, 3}:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise BrokenPromise(
+            "no torch", f"importing {module} fails: {last}", "mend the import; a new interpreter is used"
+        )
+    if done.returncode:
         remedy = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
         raise BrokenPromise("no torch", f"importing {module} imports torch", remedy)
+
+
+def check_code_imports_no_torch(trial: PluginTrial) -> None:
+    """The code of an architecture or a learning-rate schedule imports no torch: `validate` and plans run it."""
+    check_imports_no_torch(trial.plugin.declaration.build.partition(":")[0])
 
 
 def _is_frozen(options: type) -> bool:

@@ -5,14 +5,13 @@ With a graph or without, after other micro-batches, it gives the same outputs; e
 
 from __future__ import annotations
 
-import random
 from contextlib import suppress
 
-import numpy as np
 import torch
 
 from petra_graph.blocks import frozen_statistics
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
+from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
 from petra_graph.testing.trial import Trial
 
@@ -39,7 +38,7 @@ def check_randomness(trial: Trial) -> None:
     """
     harness = Harness(trial)
     inputs = harness.inputs(0)
-    before = _generators()
+    before = states()
     first, second = harness.peek(0, inputs), harness.peek(0, inputs)
     if not all_equal(first, second):
         difference = f"outputs differ by up to {largest_difference(first, second):.1e}"
@@ -47,7 +46,7 @@ def check_randomness(trial: Trial) -> None:
         raise BrokenPromise("randomness", f"the same micro-batch drew other numbers: {difference}", remedy)
     outputs = harness.forward(0, inputs)
     harness.backward(0, outputs, gradients_for(0, outputs))
-    moved = [name for name, state in _generators().items() if state != before[name]]
+    moved = moved_since(before)
     if moved:
         raise BrokenPromise("randomness", f"training moved the global generator of {' and '.join(moved)}", _DRAW)
     if _draws(trial) and all_equal(first, harness.peek(1, inputs)):
@@ -81,14 +80,6 @@ def _draws_elsewhere(trial: Trial) -> bool:
     after = torch.get_rng_state()
     torch.set_rng_state(before)
     return not torch.equal(before, after)
-
-
-def _generators() -> dict[str, bytes]:
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002  the global one is observed here, not used
-        "python": repr(random.getstate()).encode(),
-    }
 
 
 def check_evaluation_mode(trial: Trial) -> None:
