@@ -51,8 +51,8 @@ def sleeps(options, horizon):
     return factor
 
 
-def found_in(build):
-    return broken(LrScheduleTrial.of(declared(LrScheduleDeclaration, build)))
+def found_in(build, *leave_out):
+    return broken(LrScheduleTrial.of(declared(LrScheduleDeclaration, build)), *leave_out)
 
 
 def test_what_is_sound_passes():
@@ -89,7 +89,7 @@ def test_what_is_sound_passes():
     ],
 )
 def test_it_is_caught(build, promise, found):
-    assert found in found_in(build)[promise]
+    assert found in found_in(build, *OTHERS)[promise]
 
 
 @pytest.mark.processes
