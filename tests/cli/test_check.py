@@ -94,11 +94,12 @@ def test_a_distribution(capsys):
     ]
     assert lines[2].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
     assert lines[3].startswith("    do: undo the steps of forward in the opposite order")
-    assert lines[4:] == [
-        "datasets/files of my-plugins: not tried: it cannot be opened without its own values of root (--set root=VALUE)",
-        "datasets/wrong of my-plugins: not tried: it cannot be opened without its own values of root (--set root=VALUE)",
-        "losses/gone: broken: loss \"gone\" of my-plugins cannot be loaded from 'check_me:GONE': "
-        "AttributeError: module 'check_me' has no attribute 'GONE'",
+    gone = "losses/gone: broken: loss \"gone\" of my-plugins cannot be loaded from 'check_me:GONE'"
+    assert lines[4].startswith(gone)
+    needs = "not tried: it cannot be opened without its own values of root (--set root=VALUE)"
+    assert lines[5:] == [
+        f"datasets/files of my-plugins: {needs}",
+        f"datasets/wrong of my-plugins: {needs}",
         "5 plugins: 1 kept all promises, 2 did not, 2 not tried",
     ]
 
