@@ -10,9 +10,10 @@ import sys
 import attrs
 import pytest
 
-from petra_graph import plugins
+from petra_graph import blocks, plugins, testing
 from petra_graph.registry import contracts
 from petra_graph.registry.registry import GROUPS
+from petra_graph.testing import checks
 
 SCREEN = 60
 
@@ -26,6 +27,19 @@ def test_it_imports_neither_torch_nor_numpy():
 def test_it_has_every_contract():
     groups = {value for value in contracts.__all__ if isinstance(getattr(contracts, value), str)}
     assert set(contracts.__all__) - groups - {"Changes"} <= set(vars(plugins))
+
+
+@pytest.mark.parametrize("module", [plugins, blocks, testing])
+def test_the_help_of_a_public_module_is_read_at_once(module):
+    assert len(pydoc.render_doc(module, renderer=pydoc.plaintext).splitlines()) < SCREEN
+
+
+def test_the_help_names_what_authors_call():
+    kinds = [name for name in vars(checks) if name.startswith("check_")]
+    assert len(kinds) == len(GROUPS)
+    assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
+    bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")
+    assert [name for name in bases if f"`{name}`" not in blocks.__doc__ or not hasattr(blocks, name)] == []
 
 
 def test_its_help_is_short_and_names_every_group_with_its_declaration():

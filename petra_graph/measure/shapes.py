@@ -125,7 +125,8 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
         problem = f"{build} does not define {written}", hint
     if problem is not None:
         message, hint = problem
-        raise PluginError(Problem(message=f'block "{node.block}": {message}', hint=hint, path=node.path))
+        assert node.plugin is not None
+        raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
 
 
 def undefined_methods(block_class: type[Block], kind: str) -> list[str]:

@@ -56,10 +56,10 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 def test_its_own_tests_pass(package):
     printed = python(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")
-    assert int(re.search(r"(\d+) passed", printed)[1]) > len(tested_kinds(package)) == 8, printed
+    assert int(re.search(r"(\d+) passed", printed)[1]) > len(kinds_tested(package)) == 8, printed
 
 
-def tested_kinds(package):
+def kinds_tested(package):
     """The kinds whose promises the page tests, each of which makes several."""
     return set(re.findall(r"(\w*Trial)\.of\(", (package / "tests" / "test_plugins.py").read_text()))
 
