@@ -101,6 +101,8 @@ class Misplaced:
         return Problem(message=message, hint=right)
 
 
+_READ_AT_ONCE = 60
+"""Names in one hint."""
 _CLOSE = 0.75
 """How alike a misspelt group and the one that it means are, for difflib."""
 
@@ -194,8 +196,17 @@ class Registry:
             raise PluginError(_ambiguous(matches, name))
         return matches[0]
 
+    def _suggestion(self, group: str, name: str) -> str:
+        """Return the likeliest name with all names, or with the command that lists them where they are many."""
+        names = self.names(group)
+        if len(names) <= _READ_AT_ONCE:
+            return suggestion(name, names)
+        close = get_close_matches(name, names, n=3)
+        meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+        return f"{meant}`petra-graph list {group.removeprefix('petra_graph.')}` shows all {len(names)}"
+
     def _unknown(self, group: str, name: str) -> Problem:
-        hint = suggestion(name, self.names(group))
+        hint = self._suggestion(group, name)
         plain = name.rpartition(":")[2]
         for one in self.misplaced:
             if one.entry.name == plain and one.meant in {group, None}:

@@ -59,6 +59,19 @@ unknown block "mime"
     assert problem(found, LOSSES, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
 
 
+def test_of_many_names_the_likeliest_are_said(install, site):
+    lines = "".join(f"block-{number:03} = x:y\n" for number in range(500))
+    install("many", f"[petra_graph.blocks]\n{lines}")
+    registry = discover([str(site)])
+    assert len(registry.names(BLOCKS)) == 500
+    assert problem(registry, BLOCKS, "blokc-123", SpecError) == (
+        """\
+unknown block "blokc-123"
+    help: did you mean 'block-123' or 'block-423' or 'block-413'? `petra-graph list blocks` shows all 500"""
+    )
+    assert problem(registry, BLOCKS, "zzz", SpecError).endswith("\n    help: `petra-graph list blocks` shows all 500")
+
+
 def test_unknown_name_of_a_known_distribution(found):
     assert problem(found, BLOCKS, "my-blocks:other", SpecError) == (
         'unknown block "my-blocks:other"\n    help: allowed: mine'
