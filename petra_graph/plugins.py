@@ -14,6 +14,8 @@ A package registers declarations as entry points. A declaration has a summary, a
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
 
+A `NodeSpec` is a `[[graph.node]]` table of a specification: name, block, kind, inputs, repeat and options.
+
 Options are a frozen, keyword-only attrs class whose fields are made by `option`, with the bounds `AtLeast`, `AtMost`,
 `GreaterThan`, `LessThan`, `Length`, `OneOf` and `Each`; `NoOptions` is the class of a plugin without options. A function that
 refuses its options or data raises `SpecError`, with a `Problem` whose path counts from the `options` table.

@@ -40,15 +40,21 @@ def _copy(value: Any, depth: int) -> object:
     for kind, copy in _COPIES.items():
         if isinstance(value, kind):
             return copy(value)
-    if depth == _DEPTH:
-        return None
+    return None if depth == _DEPTH else _looked_into(value, depth)
+
+
+def _looked_into(value: Any, depth: int) -> object:
     if isinstance(value, Mapping):
         return [(repr(key), _copy(item, depth + 1)) for key, item in value.items()]
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
         return [_copy(item, depth + 1) for item in value]
-    if hasattr(value, "__dict__") and not callable(value):
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    if hasattr(value, "__dict__"):
         return [(key, _copy(item, depth + 1)) for key, item in vars(value).items()]
-    return repr(value)
+    # An address says nothing: an object may be made anew at every pass.
+    text = repr(value)
+    return type(value).__qualname__ if text.startswith("<") and " at 0x" in text else text
 
 
 def _values(value: Tensor) -> object:

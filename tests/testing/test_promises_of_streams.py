@@ -114,7 +114,7 @@ class Caches(Sound):
     """Keeps what it has seen last, for people to look at."""
 
     def residual(self, x):
-        self.seen = x.detach()
+        self.seen, self.how, self.thing = x.detach(), lambda: None, object()
         return super().residual(x)
 
 
