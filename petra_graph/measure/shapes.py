@@ -21,6 +21,7 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.message_layout import StreamType
 from petra_graph.registry.building import load
+from petra_graph.registry.contracts import DataFacts
 
 T = TypeVar("T")
 _BATCH = 2
@@ -224,6 +225,16 @@ def _reason(error: Exception) -> str:
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
+
+
+def outputs_for(facts: DataFacts) -> list[Shape]:
+    """Return the shapes that a head's output may have for one sample, whose targets are classes; [] where they are not.
+
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
+    """
+    if facts.classes is None or facts.target_dtype != "int64":
+        return []
+    return list(dict.fromkeys([(facts.classes, *facts.target_shape), (*facts.target_shape, facts.classes)]))
 
 
 def listing(shapes: Sequence[Shape]) -> str:

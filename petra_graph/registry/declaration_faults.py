@@ -28,6 +28,7 @@ from petra_graph.spec.model import Dtype, Kind
 from petra_graph.spec.schema import as_mapping, class_schema, is_union
 from petra_graph.spec.strict import Unreadable, read
 
+_TARGETS = ("int64", "float32", "float64")
 _LOCATION = re.compile(r"[\w.]+:[\w.]+")
 
 
@@ -154,6 +155,12 @@ def _facts_faults(facts: DataFacts) -> Iterator[str]:
         return
     if facts.dtype not in get_args(Dtype):
         yield f"have dtype = {facts.dtype!r}, not one of {', '.join(get_args(Dtype))}"
+    if not isinstance(facts.target_shape, tuple) or not all(
+        type(size) is int and size > 0 for size in facts.target_shape
+    ):
+        yield f"have target_shape = {facts.target_shape!r}, not a tuple of integers above 0"
+    if facts.target_dtype not in _TARGETS:
+        yield f"have target_dtype = {facts.target_dtype!r}, not one of {', '.join(_TARGETS)}"
     if facts.classes is not None and (type(facts.classes) is not int or facts.classes < 1):
         yield f"have classes = {facts.classes!r}, not a number of classes"
     if (facts.mean is None) != (facts.std is None):

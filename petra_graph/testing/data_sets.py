@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
+from petra_graph.measure.sample_faults import not_finite, samples_fault, targets_fault
 from petra_graph.registry.building import build_plugin, declared_facts
-from petra_graph.registry.contracts import DATASETS, DataFacts, DataSet, Declaration, Split
+from petra_graph.registry.contracts import DATASETS, DataSet, Declaration, Split
 from petra_graph.registry.registry import Plugin
 from petra_graph.testing.any_trial import PluginTrial, as_plugin, read_given
-from petra_graph.testing.broken_promise import BrokenPromise, name_of
+from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.generators import moved_since, seeded, states
 
 _ROWS, _SCANNED = 6, 256
@@ -81,50 +82,26 @@ def check_data_set_construction(trial: DataSetTrial) -> None:
 
 
 def check_samples(trial: DataSetTrial) -> None:
-    """`fetch` returns samples [n, *shape] and targets [n, ...], tensors of the declared type, on the CPU, all finite."""
+    """`fetch` returns samples [n, *shape] and targets [n, *target_shape], of the declared types, on the CPU, all finite."""
     facts = trial.open().facts
     for name, split, indices in trial.splits:
         fetched: Any = trial.fetch(split, indices)
-        if not (isinstance(fetched, tuple) and len(fetched) == 2 and all(isinstance(x, Tensor) for x in fetched)):  # noqa: PLR2004
-            came = type(fetched).__name__
-            inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
-            found = f"fetch of `{name}` returned a {came}{inside}"
-            raise BrokenPromise("samples", found, "return a tuple of two tensors: samples and targets")
-        fault = _samples_fault(facts, len(indices), *fetched)
-        if fault:
-            raise BrokenPromise("samples", f"`{name}`: {fault}", "mend fetch, or the facts of the declaration")
-
-
-def _samples_fault(facts: DataFacts, rows: int, samples: Tensor, targets: Tensor) -> str:
-    if tuple(samples.shape) != (rows, *facts.shape):
-        return f"{rows} samples have shape {list(samples.shape)}, where the facts say {[rows, *facts.shape]}"
-    if name_of(samples.dtype) != facts.dtype:
-        return f"samples are {name_of(samples.dtype)}, where the facts say {facts.dtype}"
-    if not targets.dim() or len(targets) != rows:
-        return f"targets of {rows} samples have shape {list(targets.shape)}"
-    if samples.device.type != "cpu" or targets.device.type != "cpu":
-        return "samples or targets are not on the CPU; stages move them"
-    for noun, values in (("samples", samples), ("targets", targets)):
-        if values.is_floating_point() and not values.isfinite().all():
-            return f"{noun} are not finite"
-    return ""
+        fault = samples_fault(evolve(facts, classes=None), len(indices), fetched)
+        wrong = "" if fault else not_finite(fetched)
+        if fault or wrong:
+            found = f"`{name}`: {fault or f'{wrong} are not finite'}"
+            raise BrokenPromise("samples", found, "mend fetch, or the facts of the declaration")
 
 
 def check_classes(trial: DataSetTrial) -> None:
-    """Where the facts have a number of classes, targets are int64 in 0 .. classes - 1."""
-    classes = trial.open().facts.classes
-    if classes is None:
-        return
+    """Where the facts have a number of classes, class indices are below it, from 0; -100 is passed over by losses."""
+    facts = trial.open().facts
     for name, split, _ in trial.splits:
         some = np.random.default_rng(trial.seed).permutation(len(split))[:_SCANNED]
-        targets = trial.fetch(split, some)[1]
-        if targets.dtype != torch.int64:
-            remedy = "return targets.long(); classes = None in the facts where targets are not classes"
-            raise BrokenPromise("classes", f"targets of `{name}` are {name_of(targets.dtype)}", remedy)
-        low, high = int(targets.min()), int(targets.max())
-        if low < 0 or high >= classes:
-            found = f"targets of `{name}` are {low} .. {high}, where the facts say {classes} classes"
-            raise BrokenPromise("classes", found, "number classes from 0, and count all of them in the facts")
+        fault = targets_fault(facts, len(some), trial.fetch(split, some)[1])
+        if fault:
+            remedy = "number classes from 0, and count all of them in the facts"
+            raise BrokenPromise("classes", f"`{name}`: {fault}", remedy)
 
 
 def check_rows(trial: DataSetTrial) -> None:

@@ -5,11 +5,8 @@ With a graph or without, after other micro-batches, it gives the same outputs; e
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import torch
 
-from petra_graph.blocks import frozen_statistics
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
@@ -52,9 +49,6 @@ def check_randomness(trial: Trial) -> None:
     if _draws(trial) and all_equal(first, harness.peek(1, inputs)):
         found = "the block draws random numbers, and two micro-batches drew the same"
         raise BrokenPromise("randomness", found, f"{_DRAW}; seed nothing")
-    if _draws_elsewhere(trial):
-        found = "it draws from the CPU's generator, wherever its streams are; on another device no key would hold it"
-        raise BrokenPromise("randomness", found, _DRAW)
 
 
 def _draws(trial: Trial) -> bool:
@@ -65,21 +59,6 @@ def _draws(trial: Trial) -> bool:
         before = torch.get_rng_state()
         harness.block(*inputs)
         return not torch.equal(torch.get_rng_state(), before)
-
-
-def _draws_elsewhere(trial: Trial) -> bool:
-    """Whether an evaluation on the meta device, where random functions draw nothing, moves the generator of the CPU.
-
-    The block may fail there: `check_meta_device` says why.
-    """
-    harness = Harness(trial, "float32")
-    streams = tuple(stream.to("meta") for stream in harness.inputs(0))
-    before = torch.get_rng_state()
-    with suppress(Exception), torch.no_grad(), frozen_statistics(harness.block):
-        harness.block.to("meta")(*streams)
-    after = torch.get_rng_state()
-    torch.set_rng_state(before)
-    return not torch.equal(before, after)
 
 
 def check_evaluation_mode(trial: Trial) -> None:

@@ -276,6 +276,11 @@ def test_files_complete_the_facts():
             "have dtype = 'float16', not one of uint8, int64, float32, float64",
         ),
         (DataFacts(shape=(3,), classes="ten"), "have classes = 'ten', not a number of classes"),
+        (DataFacts(shape=(3,), target_shape=[4]), "have target_shape = [4], not a tuple of integers above 0"),
+        (
+            DataFacts(shape=(3,), target_dtype="uint8"),
+            "have target_dtype = 'uint8', not one of int64, float32, float64",
+        ),
         (DataFacts(shape=(3,), mean=(0.5,)), "have one of mean and std; give both, or neither"),
         (
             DataFacts(shape=(3, 8, 8), mean=(0.5,) * 2, std=(1.0,) * 2),

@@ -132,6 +132,19 @@ def test_what_is_sound_passes():
     assert str(check_dataset(data())).endswith("(NoOptions()) keeps 10 promises")
 
 
+class Dense(Split):
+    """A class each row of a sample."""
+
+    def fetch_targets(self, indices):
+        return super().fetch_targets(indices)[:, None].repeat(1, 2)
+
+
+def test_targets_are_what_the_facts_say():
+    facts = attrs.evolve(FACTS, target_shape=(2,))
+    found = found_in(train=Dense(9), test=Data.test, facts=facts, opened=facts)
+    assert found == {"samples": "`test`: 6 targets have the shape [6], where the data set declares [6, 2]"}
+
+
 @pytest.mark.parametrize(
     ("how", "promise", "found"),
     [
@@ -143,18 +156,26 @@ def test_what_is_sound_passes():
             "its declaration says classes = 4, and its files 3",
         ),
         ({"facts": None}, "construction", "the facts of its declaration are None, not DataFacts"),
-        ({"train": RowShort(9)}, "samples", "`train`: 6 samples have shape [5, 2, 3], where the facts say [6, 2, 3]"),
-        ({"train": OneTensor(9)}, "samples", "fetch of `train` returned a Tensor"),
-        ({"test": Doubles(9)}, "samples", "`test`: samples are float64, where the facts say float32"),
+        (
+            {"train": RowShort(9)},
+            "samples",
+            "`train`: 6 samples have the shape [5, 2, 3], where the data set declares [6, 2, 3]",
+        ),
+        ({"train": OneTensor(9)}, "samples", "`train`: fetch returned a Tensor, not a tuple of two tensors"),
+        ({"test": Doubles(9)}, "samples", "`test`: samples are float64, where the data set declares float32"),
         ({"train": NotNumbers(9)}, "samples", "`train`: samples are not finite"),
-        ({"train": ShortTargets(9)}, "samples", "`train`: targets of 6 samples have shape [5]"),
+        (
+            {"train": ShortTargets(9)},
+            "samples",
+            "`train`: 6 targets have the shape [5], where the data set declares [6]",
+        ),
         (
             {"facts": DataFacts(shape=(3, 2), dtype="float32"), "opened": DataFacts(shape=(3, 2), dtype="float32")},
             "samples",
-            "6 samples have shape [6, 2, 3], where the facts say [6, 3, 2]",
+            "6 samples have the shape [6, 2, 3], where the data set declares [6, 3, 2]",
         ),
-        ({"train": FromOne(9)}, "classes", "targets of `train` are 1 .. 3, where the facts say 3 classes"),
-        ({"train": FloatTargets(9)}, "classes", "targets of `train` are float32"),
+        ({"train": FromOne(9)}, "classes", "`train`: targets are 1 .. 3, where the data set declares classes 0 .. 2"),
+        ({"train": FloatTargets(9)}, "samples", "targets are float32, where the data set declares int64"),
         ({"train": OfTheBatch(9)}, "rows", "samples of `train` are others when they are fetched one by one"),
         ({"train": ByPosition(9)}, "rows", "samples of `train` are others when they are fetched one by one"),
         ({"train": Augments(9)}, "repeatable", "samples of `train` are others at the second call"),

@@ -171,11 +171,6 @@ class OwnGenerator(Sound):
         return super().residual(x) * torch.rand((), generator=self.generator, dtype=x.dtype)
 
 
-class DrawsOnTheCpu(Sound):
-    def residual(self, x):
-        return super().residual(x) * torch.rand((), dtype=x.dtype, device="cpu")
-
-
 class SeedsItself(Dropout):
     def residual(self, x):
         torch.default_generator.manual_seed(0)
@@ -198,7 +193,6 @@ def test_dropout_is_held():
         (NumpyNoise, "the same micro-batch drew other numbers: outputs differ by up to"),
         (OwnGenerator, "the same micro-batch drew other numbers"),
         (DrawsInVain, "training moved the global generator of numpy and python"),
-        (DrawsOnTheCpu, "it draws from the CPU's generator, wherever its streams are"),
         (SeedsItself, "the block draws random numbers, and two micro-batches drew the same"),
     ],
 )
