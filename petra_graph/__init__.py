@@ -34,7 +34,8 @@ In anyone's own training loop, residual functions run as a reversible network, w
     body = pg.reversible([(Attention(), Mlp()) for _ in range(48)])
 
 Importing this package imports no torch; the functions import what they need. Base classes of blocks are in
-`petra_graph.blocks`, the kit that tests them in `petra_graph.testing`. Errors are subclasses of
+`petra_graph.blocks`, what the declarations of a package need in `petra_graph.plugins`, and the kit that tests plugins of every
+kind in `petra_graph.testing`. Errors are subclasses of
 `PetraGraphError`: their text has every problem, where it is, and what to do.
 """
 

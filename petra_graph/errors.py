@@ -108,6 +108,12 @@ class PluginError(PetraGraphError):
     exit_code = 4
 
 
+class RunFailedByPlugin(PluginError, RunFailed):
+    """Training started, and a plugin broke its contract."""
+
+    exit_code = 4
+
+
 def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
     """Return the failure of a run that cannot write a file."""
     if isinstance(error, FileNotFoundError) and not path.parent.exists():

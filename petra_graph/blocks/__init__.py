@@ -2,63 +2,51 @@
 
 A reversible block author subclasses `AdditiveCoupling` and writes the residual function; everything else (inverse,
 gradient with one evaluation, dropout, statistics, autocast) comes with it.
+
+| class | a block | the author writes |
+|---|---|---|
+| `AdditiveCoupling` | reversible: (x, t) -> (t + F(x), x) | `residual(x)`: F |
+| `TwoFunctionCoupling` | reversible: y1 = x1 + F(x2), y2 = x2 + G(y1) | `f(x)` and `g(x)` |
+| `Coupling` and its other subclasses | reversible: affine, momentum, ring, column, ... | the table in petra_graph/blocks/README.md |
+| `Reversible` | reversible in another way | `forward(*streams)` and `inverse(*streams)` |
+| `Buffered` | any: its input waits in a buffer | `forward(*streams)` |
+| `Head` | the last one, whose output the loss reads | `forward(*streams)` |
+
+Each is a `torch.nn.Module`, built as `cls(inputs, options)`: `inputs` are the shapes of the streams that it reads, without the batch,
+`options` an instance of its attribute `Options`. `forward` returns a tuple of streams [n, *shape]. `kind` and `streams`, the number of
+streams that it reads, are attributes of the class. For blocks that write `reverse_vjp` themselves there are `leaf`, `backpropagate`,
+`Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
 """
 
-from petra_graph.blocks.base import Block, Buffered, Head, Reversed, Reversible, Shape, Streams, backpropagate, leaf
-from petra_graph.blocks.couplings import (
-    Additive,
-    AdditiveCoupling,
-    AffineCoupling,
-    BdiaCoupling,
-    ChannelPermutation,
-    Coefficients,
-    ColumnCoupling,
-    Coupling,
-    ExactBdiaCoupling,
-    LeapfrogCoupling,
-    MidpointCoupling,
-    MomentumCoupling,
-    OrthogonalMixing,
-    RingCoupling,
-    SpaceToDepth,
-    TwoFunctionCoupling,
-    TwoStepCoupling,
-)
-from petra_graph.blocks.randomness import reseed, rng_scope
-from petra_graph.blocks.statistics import frozen_statistics
-from petra_graph.registry.contracts import BlockDeclaration, NoOptions, option
-
-__all__ = [
-    "Additive",
-    "AdditiveCoupling",
-    "AffineCoupling",
-    "BdiaCoupling",
-    "Block",
-    "BlockDeclaration",
-    "Buffered",
-    "ChannelPermutation",
-    "Coefficients",
-    "ColumnCoupling",
-    "Coupling",
-    "ExactBdiaCoupling",
-    "Head",
-    "LeapfrogCoupling",
-    "MidpointCoupling",
-    "MomentumCoupling",
-    "NoOptions",
-    "OrthogonalMixing",
-    "Reversed",
-    "Reversible",
-    "RingCoupling",
-    "Shape",
-    "SpaceToDepth",
-    "Streams",
-    "TwoFunctionCoupling",
-    "TwoStepCoupling",
-    "backpropagate",
-    "frozen_statistics",
-    "leaf",
-    "option",
-    "reseed",
-    "rng_scope",
-]
+from petra_graph.blocks.base import Block as Block
+from petra_graph.blocks.base import Buffered as Buffered
+from petra_graph.blocks.base import Head as Head
+from petra_graph.blocks.base import Reversed as Reversed
+from petra_graph.blocks.base import Reversible as Reversible
+from petra_graph.blocks.base import Shape as Shape
+from petra_graph.blocks.base import Streams as Streams
+from petra_graph.blocks.base import backpropagate as backpropagate
+from petra_graph.blocks.base import leaf as leaf
+from petra_graph.blocks.couplings import Additive as Additive
+from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
+from petra_graph.blocks.couplings import AffineCoupling as AffineCoupling
+from petra_graph.blocks.couplings import BdiaCoupling as BdiaCoupling
+from petra_graph.blocks.couplings import ChannelPermutation as ChannelPermutation
+from petra_graph.blocks.couplings import Coefficients as Coefficients
+from petra_graph.blocks.couplings import ColumnCoupling as ColumnCoupling
+from petra_graph.blocks.couplings import Coupling as Coupling
+from petra_graph.blocks.couplings import ExactBdiaCoupling as ExactBdiaCoupling
+from petra_graph.blocks.couplings import LeapfrogCoupling as LeapfrogCoupling
+from petra_graph.blocks.couplings import MidpointCoupling as MidpointCoupling
+from petra_graph.blocks.couplings import MomentumCoupling as MomentumCoupling
+from petra_graph.blocks.couplings import OrthogonalMixing as OrthogonalMixing
+from petra_graph.blocks.couplings import RingCoupling as RingCoupling
+from petra_graph.blocks.couplings import SpaceToDepth as SpaceToDepth
+from petra_graph.blocks.couplings import TwoFunctionCoupling as TwoFunctionCoupling
+from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
+from petra_graph.blocks.randomness import reseed as reseed
+from petra_graph.blocks.randomness import rng_scope as rng_scope
+from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics
+from petra_graph.registry.contracts import BlockDeclaration as BlockDeclaration
+from petra_graph.registry.contracts import NoOptions as NoOptions
+from petra_graph.registry.contracts import option as option

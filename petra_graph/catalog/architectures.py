@@ -21,8 +21,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown
-from petra_graph.registry.contracts import ArchitectureDeclaration, AtLeast, DataFacts, GreaterThan, LessThan, option
-from petra_graph.spec.model import NodeSpec
+from petra_graph.plugins import ArchitectureDeclaration, AtLeast, DataFacts, GreaterThan, LessThan, NodeSpec, option
 
 Depth = Literal[18, 34, 50, 101]
 BASIC_DEPTHS = (18, 34)

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import Attribute, frozen
 
-from petra_graph.registry.contracts import (
+from petra_graph.plugins import (
     AtLeast,
     AtMost,
     Each,

@@ -30,6 +30,7 @@ VERBS = {
     "validate": "Check specs: keys, types, plugins, options, graph.",
     "list": "List the installed plugins.",
     "show": "Show a plugin's options and a snippet to paste.",
+    "check": "Check that plugins keep their promises.",
     "schema": "Print the JSON schema of specs, for editors.",
 }
 """The verbs with their lines in the help."""

@@ -45,8 +45,10 @@ def list_plugins(group: str | None, as_json: bool) -> None:
 
 
 def _discover() -> Registry:
-    """Return the installed plugins; say on stderr whose entry points cannot be read."""
+    """Return the installed plugins; say on stderr whose entry points cannot be read, or lie in groups that do not exist."""
     registry = discover()
+    for misplaced in registry.misplaced:
+        click.echo(str(misplaced.problem), err=True)
     for distribution in registry.unreadable:
         click.echo(f"{distribution}: its entry points cannot be read\n    help: install it anew", err=True)
     return registry

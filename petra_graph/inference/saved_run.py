@@ -28,6 +28,7 @@ from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_folders import LATEST, find_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.contracts import DataFacts
+from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpointing import best
 
@@ -74,7 +75,9 @@ class SavedRun:
     @property
     def classes_are_probable(self) -> bool:
         """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        return self.facts.classes is not None and self.spec.loss.name == "cross-entropy"
+        loss = self.checked.loss.plugin
+        known = loss.distribution == FIRST_PARTY and loss.name.rpartition(":")[2] == "cross-entropy"
+        return known and self.facts.classes is not None
 
     def load(self, which: str | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.

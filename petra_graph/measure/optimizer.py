@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import Block
+from petra_graph.errors import PluginError
 from petra_graph.executor.update import Updater, parameter_groups
 from petra_graph.measure.operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
@@ -40,7 +41,7 @@ def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: Cli
         return 0, Work()
     try:
         state_bytes, work = _stepped(_copies(groups, "meta"), build, options)
-    except (RuntimeError, NotImplementedError):  # it reads values
+    except (RuntimeError, NotImplementedError, PluginError):  # it reads values
         state_bytes, work = _stepped(_copies(groups, "cpu"), build, options)
     if clip is None or clip.by == "value":
         return state_bytes, work

@@ -21,6 +21,7 @@ from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.message_layout import StreamType
 from petra_graph.registry.building import load
+from petra_graph.registry.contracts import DataFacts
 
 T = TypeVar("T")
 _BATCH = 2
@@ -119,16 +120,18 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     elif not issubclass(block_class, base):
         hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
         problem = f'node "{node.name}" is {node.kind}, and {build} is no subclass of {base.__name__}', hint
-    elif missing := _undefined(block_class, node.kind):
+    elif missing := undefined_methods(block_class, node.kind):
         written = ", ".join(f"`{name}`" for name in missing)
         hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
         problem = f"{build} does not define {written}", hint
     if problem is not None:
         message, hint = problem
-        raise PluginError(Problem(message=f'block "{node.block}": {message}', hint=hint, path=node.path))
+        assert node.plugin is not None
+        raise PluginError(Problem(message=f"{node.plugin.owned}: {message}", hint=hint, path=node.path))
 
 
-def _undefined(block_class: type[Block], kind: str) -> list[str]:
+def undefined_methods(block_class: type[Block], kind: str) -> list[str]:
+    """Return the methods that a class must define for a node of this kind, and does not."""
     names = [name for name in dir(block_class) if getattr(getattr(block_class, name), "__isabstractmethod__", False)]
     return [name for name in names if name != "inverse" or kind == "reversible"]
 
@@ -222,6 +225,16 @@ def _reason(error: Exception) -> str:
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:
     return tuple(tuple(stream.shape[1:]) for stream in streams)
+
+
+def outputs_for(facts: DataFacts) -> list[Shape]:
+    """Return the shapes that a head's output may have for one sample, whose targets are classes; [] where they are not.
+
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
+    """
+    if facts.classes is None or facts.target_dtype != "int64":
+        return []
+    return list(dict.fromkeys([(facts.classes, *facts.target_shape), (*facts.target_shape, facts.classes)]))
 
 
 def listing(shapes: Sequence[Shape]) -> str:

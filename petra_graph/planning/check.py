@@ -23,10 +23,10 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, giv
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.building import expand, missing_package, read_options
-from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts, DataSetDeclaration
-from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
-from petra_graph.registry.trust import missing_module, run_plugin_code
+from petra_graph.registry.building import declared_facts, expand, missing_package, read_options
+from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
+from petra_graph.registry.registry import FIRST_PARTY, LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
+from petra_graph.registry.trust import missing_module
 from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
@@ -139,7 +139,10 @@ class _Check:
         part = self.loaded.parts.get((table,))
         if part is None:
             return None
-        plugin = self.resolve(TABLE_GROUPS[table], part.name, (table, "name"))
+        group, written = TABLE_GROUPS[table], self.loaded.values.get(table)
+        by_default = not (isinstance(written, Mapping) and "name" in written)
+        name = self.registry.within(group, part.name, [FIRST_PARTY]) if by_default else part.name
+        plugin = self.resolve(group, name, (table, "name"))
         if plugin is None:
             return None
         options = self.options(plugin, part.options, (table, "options"))
@@ -166,7 +169,7 @@ class _Check:
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
         """Return the loggers of a specification that names none: TensorBoard, where it is installed."""
         try:
-            plugin = self.registry.resolve(LOGGERS, "tensorboard")
+            plugin = self.registry.resolve(LOGGERS, self.registry.within(LOGGERS, "tensorboard", [FIRST_PARTY]))
         except PetraGraphError:
             return ()
         options, _ = read_options(plugin, {}, ())
@@ -188,10 +191,7 @@ class _Check:
         """Return the shape and type of the data set's samples, from its declaration."""
         if data is None:
             return None
-        declaration = cast(DataSetDeclaration, data.plugin.declaration)
-        failure = f"{data.plugin} cannot say what its samples are"
-        problems = self.problems.at("data", "options")
-        return problems.attempt(run_plugin_code, lambda: declaration.facts(data.options), failure)
+        return self.problems.at("data", "options").attempt(declared_facts, data.plugin, data.options)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""
@@ -201,8 +201,12 @@ class _Check:
         if facts is None:
             return []
         problems = self.problems.at("architecture", "options")
-        expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts)
-        return [self.node(node, ("architecture",)) for node in expanded or ()]
+        expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts) or ()
+        # The author of the specification did not write these names, and could not add a distribution to them.
+        owners = [architecture.plugin.distribution, FIRST_PARTY]
+        blocks = [self.registry.within(BLOCKS, node.block, owners) for node in expanded]
+        nodes = [attrs.evolve(node, block=block) for node, block in zip(expanded, blocks, strict=True)]
+        return [self.node(node, ("architecture",)) for node in nodes]
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None

@@ -19,14 +19,14 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.measure.shapes import NodeShapes, measure_shapes
+from petra_graph.measure.shapes import NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, load
+from petra_graph.registry.building import build_plugin, builder
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 
@@ -146,7 +146,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 normalisation=Normalisation.of(facts),
                 precision=spec.precision,
                 loss=build_plugin(checked.loss.plugin, checked.loss.options),
-                build_optimizer=load(checked.optimizer.plugin),
+                build_optimizer=builder(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
                 clip=spec.optimizer.clip,
                 target=facts.target_shape,
@@ -182,11 +182,11 @@ def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Proble
 
     With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
     """
-    if facts.classes is None or facts.target_dtype != "int64":
+    allowed = outputs_for(facts)
+    if not allowed:
         return
     head = network.graph.nodes[network.graph.head]
     outputs, target = network.shapes[head.name].outputs, facts.target_shape
-    allowed = list(dict.fromkeys([(facts.classes, *target), (*target, facts.classes)]))
     if len(outputs) == 1 and outputs[0] in allowed:
         return
     shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)

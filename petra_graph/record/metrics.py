@@ -36,8 +36,6 @@ from petra_graph.errors import PluginError, RunFailed, SpecError, cannot_write
 from petra_graph.registry.logger import Logger
 from petra_graph.registry.trust import run_plugin_code
 
-LINES = "petra_graph.record.metrics:JsonLines"
-"""What the logger "jsonl" names as its code: these lines, which every run has."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN = 60
 """Characters of a line that is no event."""

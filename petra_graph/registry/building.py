@@ -1,14 +1,17 @@
-"""A plugin with its options: the options read, then its code imported and called."""
+"""A plugin with its options: the options read, then its code imported and called, and what it returns checked."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
-from petra_graph.errors import Path, Problem
-from petra_graph.registry.contracts import DataFacts, LoggerDeclaration
+from petra_graph.errors import Path, PluginError, Problem
+from petra_graph.registry.built import AUTHOR, checked
+from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, LoggerDeclaration
+from petra_graph.registry.declaration_faults import described, facts_fault
 from petra_graph.registry.registry import Plugin
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.spec.model import NodeSpec
@@ -38,18 +41,41 @@ def load(plugin: Plugin) -> Any:
         PluginError: the import fails, or the module has no such attribute.
     """
     target = plugin.declaration.build
-    owner = f" of {plugin.distribution}" if plugin.distribution else ""
-    return run_plugin_code(lambda: pkgutil.resolve_name(target), f"{plugin}{owner} cannot be built from {target!r}")
+    return run_plugin_code(lambda: pkgutil.resolve_name(target), f"{plugin.owned} cannot be built from {target!r}")
 
 
 def build_plugin(plugin: Plugin, *arguments: Any) -> Any:
-    """Return the object that the plugin's `build` makes of these arguments.
+    """Return the object that the plugin's `build` makes of these arguments, checked against the contract of its kind.
 
     Raises:
-        PluginError: the plugin's code raised an exception that is not one of ours.
+        PluginError: the plugin's code raised an exception that is not one of ours, or the object breaks the contract.
     """
     build = load(plugin)
-    return run_plugin_code(lambda: build(*arguments), f"{plugin} cannot be built")
+    return checked(plugin, arguments, run_plugin_code(lambda: build(*arguments), f"{plugin.owned} cannot be built"))
+
+
+def builder(plugin: Plugin) -> Callable[..., Any]:
+    """Return `build_plugin` of a plugin that is built many times: the optimizer of each stage. Its code is imported now.
+
+    Raises:
+        PluginError: as `load`.
+    """
+    load(plugin)
+    return partial(build_plugin, plugin)
+
+
+def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
+    """Return the facts that a data set's declaration gives.
+
+    Raises:
+        PluginError: its function failed, or returned no facts that samples could have.
+    """
+    declaration = cast(DataSetDeclaration, plugin.declaration)
+    facts = run_plugin_code(lambda: declaration.facts(options), f"{plugin.owned} cannot say what its samples are")
+    fault = facts_fault(facts)
+    if fault:
+        raise PluginError(f"{plugin.owned} is broken: the facts of its declaration {fault}", AUTHOR)
+    return facts
 
 
 def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
@@ -57,14 +83,17 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
 
     Raises:
         SpecError: its options or the data do not make a network; paths count from the `options` table.
-        PluginError: the architecture cannot be loaded, or failed.
+        PluginError: the architecture cannot be loaded, failed, or returned something else than nodes.
     """
     build = load(plugin)
-
-    def make() -> tuple[NodeSpec, ...]:
-        nodes = tuple(build(options, facts))
-        if not nodes or not all(isinstance(node, NodeSpec) for node in nodes):
-            raise TypeError("an architecture must return NodeSpec values")
-        return nodes
-
-    return run_plugin_code(make, f"{plugin} cannot be written out as nodes")
+    made = run_plugin_code(lambda: build(options, facts), f"{plugin.owned} cannot be written out as nodes")
+    fault = ""
+    if not isinstance(made, tuple | list):
+        fault = f"its build returns {described(made)}, not a tuple of NodeSpec"
+    elif not made:
+        fault = "its build returns no node"
+    elif others := [node for node in made if not isinstance(node, NodeSpec)]:
+        fault = f"its build returns {described(others[0])} among its nodes, not a NodeSpec"
+    if fault:
+        raise PluginError(f"{plugin.owned} is broken: {fault}", AUTHOR)
+    return tuple(made)

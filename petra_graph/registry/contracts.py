@@ -1,4 +1,4 @@
-"""The contracts of plugins: torch-free declarations that entry points name.
+"""The contracts of plugins: torch-free declarations that entry points name. Authors import them from `petra_graph.plugins`.
 
 A declaration describes a plugin, the class of its options and the location of its code (`build = "module:attribute"`),
 which is imported only when the plugin is built. So a specification is checked without importing torch.
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "API_VERSION",
     "ARCHITECTURES",
     "BLOCKS",
     "CALLBACKS",
@@ -91,47 +92,66 @@ def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator
     return key(default, text, unit=unit, validator=validator)
 
 
+API_VERSION = 1
+"""The version of the contracts in this module. It grows when a plugin that kept them before would not keep them any more."""
+
+
 @frozen(kw_only=True)
 class Declaration:
-    """The declaration of any plugin."""
+    """The declaration of any plugin.
+
+    Attributes:
+        summary: one sentence.
+        options: a frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table.
+        build: the location of the code, "module:attribute"; imported when the plugin is built.
+        api: the version of the contracts that the plugin was written for. A declaration that states none was written for 1,
+            the first; a petra-graph that keeps other contracts refuses the plugin, and names both versions.
+    """
 
     summary: str
-    """One sentence."""
     options: type = NoOptions
-    """A frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table."""
     build: str
-    """The location of the code, "module:attribute"; imported when the plugin is built."""
+    api: int = 1
 
 
 @frozen(kw_only=True)
 class BlockDeclaration(Declaration):
-    """A block; `build` names a `petra_graph.blocks.Block` subclass, built as `cls(inputs, options)`."""
+    """A block; `build` names a `petra_graph.blocks.Block` subclass, built as `cls(inputs, options)`.
+
+    Attributes:
+        kind: the most that the block can be: a reversible block may also be a buffered node.
+        streams: the number of tensors that the block reads; None: any number.
+    """
 
     kind: Literal["reversible", "buffered", "head"]
-    """The most that the block can be: a reversible block may also be a buffered node."""
     streams: int | None = None
-    """The number of tensors that the block reads; None: any number."""
 
 
 @frozen(kw_only=True)
 class DataFacts:
-    """The properties of a data set that its declaration gives before any file is opened."""
+    """The properties of a data set that its declaration gives before any file is opened.
+
+    Attributes:
+        shape: of one sample, without the batch dimension; images are channels, height, width.
+        dtype: of the samples.
+        classes: class indices in targets are below this; None where that depends on the files, or where targets are not
+            classes.
+        target_shape: of one target, without the batch dimension: () for a class or a number, (tokens,) for a class each token,
+            (height, width) for one each pixel.
+        target_dtype: int64 for class indices, floats for values.
+        mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
+        std: of each channel, likewise; given with the mean or not at all.
+        class_names: the names of the classes, by number; None where they have none.
+    """
 
     shape: tuple[int, ...]
-    """One sample, without the batch dimension; images are channels, height, width."""
     dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
     classes: int | None = None
-    """Class indices in targets are below this; None where that depends on the files, or where targets are not classes."""
     target_shape: tuple[int, ...] = ()
-    """One target, without the batch dimension: () for a class or a number, (tokens,) for a class each token, (height, width)
-    for one each pixel."""
     target_dtype: Literal["int64", "float32", "float64"] = "int64"
-    """int64 for class indices, floats for values."""
     mean: tuple[float, ...] | None = None
-    """Mean of each channel in [0, 1] (uint8 divided by 255); None: no normalisation."""
     std: tuple[float, ...] | None = None
     class_names: tuple[str, ...] | None = None
-    """The names of the classes, by number; None where they have none."""
 
 
 @frozen(kw_only=True)
@@ -153,11 +173,15 @@ class OptimizerDeclaration(Declaration):
 
 @frozen(kw_only=True)
 class ParameterGroups:
-    """A stage's parameters, split by whether weight decay (and LARS's trust ratio) applies to them."""
+    """A stage's parameters, split by whether weight decay (and LARS's trust ratio) applies to them; either may be empty.
+
+    Attributes:
+        decayed: those to which it applies.
+        undecayed: normalisation parameters and biases.
+    """
 
     decayed: Sequence[torch.nn.Parameter]
     undecayed: Sequence[torch.nn.Parameter]
-    """Normalisation parameters and biases."""
 
 
 BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
@@ -166,7 +190,13 @@ BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
 
 @frozen(kw_only=True)
 class Horizon:
-    """The length of a run in updates, for learning-rate schedules."""
+    """The length of a run in updates, for learning-rate schedules.
+
+    Attributes:
+        updates: of the whole run; the schedule is asked for u = 0 .. updates - 1.
+        updates_per_epoch: of one epoch.
+        warmup_updates: at the run's start, over which the rate rises; counted in `updates`.
+    """
 
     updates: int
     updates_per_epoch: int
@@ -204,13 +234,15 @@ class DataSetDeclaration(Declaration):
     """A data set; `build` names a function (options) -> DataSet that opens the files.
 
     Where files are missing, it raises `SpecError` with a hint that names the remedy.
+
+    Attributes:
+        facts: a torch-free function of the options alone; it opens no file.
+        read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
+            file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
     """
 
     facts: Callable[[Any], DataFacts]
-    """A torch-free function of the options alone; it opens no file."""
     read: str | None = None
-    """The location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a file
-    becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it."""
 
 
 class Split(Protocol):
@@ -249,20 +281,26 @@ class DataSet(Protocol):
 
 @frozen(kw_only=True)
 class LoggerDeclaration(Declaration):
-    """A logger; `build` names a function (options, RunInfo) -> Logger, both of `petra_graph.registry.logger`."""
+    """A logger; `build` names a function (options, RunInfo) -> Logger.
+
+    Attributes:
+        requires: the module of another package, without which the logger cannot work; "": it needs none.
+        install: the command that installs that package.
+    """
 
     requires: str = ""
-    """The module of another package, without which the logger cannot work; "": it needs none."""
     install: str = ""
-    """The command that installs that package."""
 
 
 @frozen(kw_only=True)
 class CallbackDeclaration(Declaration):
-    """A callback; `build` names a function (options) -> Callback, of `petra_graph.registry.callback`."""
+    """A callback; `build` names a function (options) -> Callback.
+
+    Attributes:
+        changes: the most that it may change of a run: nothing that the run computes, its number of epochs, or its weights.
+    """
 
     changes: Changes = "nothing"
-    """The most that it may change of a run: nothing that the run computes, its number of epochs, or its weights."""
 
     @property
     def effect(self) -> str:

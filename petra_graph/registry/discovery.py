@@ -15,7 +15,13 @@ from typing import Any
 
 from attrs import frozen
 
-GROUP_PREFIX = "petra_graph."
+_OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
+"""How a group begins that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
+
+
+def after_prefix(group: str) -> str:
+    """Return the part of a group's name that says which of our groups is meant: "blocks"."""
+    return _OURS.sub("", group, count=1)
 
 
 @frozen(kw_only=True)
@@ -84,6 +90,6 @@ def _with_importlib(folders: list[str] | None) -> tuple[dict[str, list[Entry]], 
 def _add(found: dict[str, list[Entry]], distribution: str, lines: Iterable[tuple[str, str, str]]) -> None:
     """Add a distribution's lines (group, name, target) of our groups; of a distribution that is there twice, the first."""
     owner = canonical(distribution)
-    ours = [line for line in lines if line[0].startswith(GROUP_PREFIX)]
+    ours = [line for line in lines if _OURS.match(line[0])]
     entries = [Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in ours]
     found.setdefault(owner, entries)

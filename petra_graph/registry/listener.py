@@ -10,15 +10,30 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class Started:
-    """A run that is about to train."""
+    """A run that is about to train.
+
+    Attributes:
+        name: of the run.
+        directory: of the run.
+        epochs: in all.
+        micro_batches: in an epoch.
+        batch: samples in a micro-batch.
+        method: by name.
+        schedule: by name, or its depths.
+        accumulation: micro-batches in a window.
+        stages: their number.
+        parameters: number of trained values.
+        processes: their number.
+        resumed_at: the forward behind the checkpoint that the run goes on from; None: it begins.
+        notes: of its beginning: a checkpoint, or weights of another run.
+        warnings: of its plan, each with the key that changes it; or why there is no plan.
+    """
 
     name: str
     directory: Path
     epochs: int
     micro_batches: int
-    """In an epoch."""
     batch: int
-    """Samples in a micro-batch."""
     method: str
     schedule: str
     accumulation: int
@@ -26,23 +41,26 @@ class Started:
     parameters: int
     processes: int = 1
     resumed_at: int | None = None
-    """The forward behind the checkpoint that the run goes on from; None: it begins."""
     notes: tuple[str, ...] = ()
-    """Of its beginning: a checkpoint, or weights of another run."""
     warnings: tuple[str, ...] = ()
-    """Of its plan, each with the key that changes it; or why there is no plan."""
 
 
 @frozen(kw_only=True)
 class EpochEnded:
-    """An epoch and, where one fell due, its evaluation."""
+    """An epoch and, where one fell due, its evaluation.
+
+    Attributes:
+        epoch: counted from 1.
+        train: means over the training samples, by name: "loss" and the loss's metrics.
+        test: likewise over the test samples; None: no evaluation fell due.
+        samples_per_second: of the training part alone.
+        learning_rate: at the epoch's end.
+    """
 
     epoch: int
-    """Counted from 1."""
     train: Mapping[str, float]
     test: Mapping[str, float] | None
     samples_per_second: float
-    """Of the training part alone."""
     learning_rate: float
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import attrs
@@ -89,9 +89,17 @@ def snippet(plugin: Plugin) -> str:
     return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
 
 
-def _example(plugin: Plugin, name: str) -> Any:
+def small_options(plugin: Plugin) -> dict[str, Any]:
+    """Return likely values of the options that have no default, where a small network is as good as a large one."""
+    return {option.name: _example(plugin, option.name, _SMALL) for option in list_options(plugin) if option.required}
+
+
+_SMALL: Any = {**LIKELY, int: (4, *LIKELY[int])}
+
+
+def _example(plugin: Plugin, name: str, likely: Mapping[Any, tuple[Any, ...]] = LIKELY) -> Any:
     """Return a value that the option's type and validator accept; the first candidate where they accept none."""
-    candidates = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type))
+    candidates = list(_candidates(attrs.fields_dict(plugin.declaration.options)[name].type, likely))
     return next((value for value in candidates if _accepts(plugin, name, value)), candidates[0])
 
 
@@ -111,21 +119,21 @@ def _accepts(plugin: Plugin, name: str, value: Any) -> bool:
     return not any(problem.path[:1] == (name,) for problem in problems)
 
 
-def _candidates(kind: Any) -> Iterator[Any]:
+def _candidates(kind: Any, likely: Mapping[Any, tuple[Any, ...]]) -> Iterator[Any]:
     if is_union(kind):
         for member in members(kind):
-            yield from _candidates(member)
+            yield from _candidates(member, likely)
     elif is_literal(kind):
         yield from get_args(kind)
     elif is_list(kind):
         for length in LIKELY_LENGTHS:
             types = item_types(kind, length)
             if types is not None:
-                yield [next(_candidates(item)) for item in types]
+                yield [next(_candidates(item, likely)) for item in types]
     elif is_mapping(kind):
         yield {}
     elif isinstance(kind, type) and attrs.has(kind):
         required = [item for item in attrs.fields(kind) if item.default is attrs.NOTHING]
-        yield {item.name: next(_candidates(item.type)) for item in required}
+        yield {item.name: next(_candidates(item.type, likely)) for item in required}
     else:
-        yield from LIKELY.get(kind, ("...",))
+        yield from likely.get(kind, ("...",))

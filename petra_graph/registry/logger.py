@@ -15,15 +15,19 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class RunInfo:
-    """The run that a logger is built for."""
+    """The run that a logger is built for.
+
+    Attributes:
+        directory: of the run; `metrics.jsonl` in it ends where a resumed run goes on.
+        name: of the run.
+        spec: the resolved specification, in TOML's types.
+        resumed_at: the micro-batches behind a resumed run: later events will come again. None: the run begins.
+    """
 
     directory: Path
-    """Of the run; `metrics.jsonl` in it ends where a resumed run goes on."""
     name: str
     spec: Mapping[str, Any]
-    """The resolved specification, in TOML's types."""
     resumed_at: int | None
-    """The micro-batches behind a resumed run: later events will come again. None: the run begins."""
 
 
 class Logger(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 import attrs
 from attrs import field, frozen
@@ -12,7 +13,7 @@ from attrs import field, frozen
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import Declaration
-from petra_graph.registry.discovery import Entry, canonical, scan
+from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
 from petra_graph.registry.trust import (
     checked_declaration,
     is_local,
@@ -53,6 +54,9 @@ LIST_GROUPS: Mapping[str, str] = {"logger": contracts.LOGGERS, "callback": contr
 """The group of the plugins that each top-level array of tables names."""
 
 
+FIRST_PARTY = "petra-graph"
+"""The distribution of the catalog."""
+
 LOCAL: Mapping[str, Callable[[str, Sequence[str]], Declaration]] = {
     contracts.BLOCKS: resolve_local_block,
     contracts.DATASETS: resolve_local_data_set,
@@ -73,6 +77,35 @@ class Plugin:
     def __str__(self) -> str:
         return f"{GROUPS[self.group].noun} {shown(self.name)}"
 
+    @property
+    def owned(self) -> str:
+        """The plugin with its distribution, for messages that blame it."""
+        plain = self.name.rpartition(":")[2]
+        return f"{GROUPS[self.group].noun} {shown(plain)} of {self.distribution}" if self.distribution else str(self)
+
+
+@frozen(kw_only=True)
+class Misplaced:
+    """An entry point in a group that does not exist, so that nothing finds it."""
+
+    entry: Entry
+    meant: str | None
+    """The group that has almost this name."""
+
+    @property
+    def problem(self) -> Problem:
+        """The entry point, for the author of its distribution."""
+        entry = self.entry
+        message = f"{entry.distribution} registers {shown(entry.name)} in the entry-point group {shown(entry.group)}, which does not exist"
+        right = f"its author must write {shown(self.meant)}" if self.meant else f"allowed: {', '.join(sorted(GROUPS))}"
+        return Problem(message=message, hint=right)
+
+
+_READ_AT_ONCE = 60
+"""Names in one hint."""
+_CLOSE = 0.75
+"""How alike a misspelt group and the one that it means are, for difflib."""
+
 
 @frozen(kw_only=True)
 class Registry:
@@ -90,6 +123,29 @@ class Registry:
         count = Counter(entry.name for entry in entries)
         names = (entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}" for entry in entries)
         return tuple(sorted(names))
+
+    def within(self, group: str, name: str, owners: Sequence[str]) -> str:
+        """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
+
+        Args:
+            group: of the plugin.
+            name: as a default or an architecture gives it.
+            owners: the distributions that may be meant, the likeliest first.
+        """
+        having = {entry.distribution for entry in self.entries if entry.group == group and entry.name == name}
+        owner = next((owner for owner in owners if owner in having), None) if len(having) > 1 else None
+        return name if owner is None else f"{owner}:{name}"
+
+    @property
+    def misplaced(self) -> tuple[Misplaced, ...]:
+        """The entry points in groups that are none of ours, though they are called almost like one."""
+        groups = {entry.group for entry in self.entries} - GROUPS.keys()
+        meant = {group: _meant(group) for group in groups}
+        return tuple(
+            Misplaced(entry=entry, meant=meant[entry.group])
+            for entry in self.entries
+            if meant.get(entry.group) or (entry.group in groups and entry.group.startswith("petra_graph."))
+        )
 
     def only(self, distributions: Iterable[str]) -> Registry:
         """Return a registry of these distributions alone."""
@@ -140,11 +196,29 @@ class Registry:
             raise PluginError(_ambiguous(matches, name))
         return matches[0]
 
+    def _suggestion(self, group: str, name: str) -> str:
+        """Return the likeliest name with all names, or with the command that lists them where they are many."""
+        names = self.names(group)
+        if len(names) <= _READ_AT_ONCE:
+            return suggestion(name, names)
+        close = get_close_matches(name, names, n=3)
+        meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+        return f"{meant}`petra-graph list {group.removeprefix('petra_graph.')}` shows all {len(names)}"
+
     def _unknown(self, group: str, name: str) -> Problem:
-        hint = suggestion(name, self.names(group))
+        hint = self._suggestion(group, name)
+        plain = name.rpartition(":")[2]
+        for one in self.misplaced:
+            if one.entry.name == plain and one.meant in {group, None}:
+                hint += f"; {one.problem.message}: {one.problem.hint}"
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
         return Problem(message=f"unknown {GROUPS[group].noun} {shown(name)}", hint=hint)
+
+
+def _meant(group: str) -> str | None:
+    close = get_close_matches(after_prefix(group), SHORT_GROUPS, n=1, cutoff=_CLOSE)
+    return SHORT_GROUPS[close[0]] if close else None
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:

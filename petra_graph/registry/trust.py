@@ -15,26 +15,15 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib.machinery import PathFinder
-from typing import Any, TypeVar, get_args
-
-import attrs
+from typing import Any, TypeVar
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, shown, suggestion
-from petra_graph.registry import contracts
-from petra_graph.registry.contracts import (
-    BlockDeclaration,
-    Changes,
-    DataFacts,
-    DataSetDeclaration,
-    Declaration,
-    NoOptions,
-)
+from petra_graph.registry.contracts import BlockDeclaration, DataFacts, DataSetDeclaration, Declaration, NoOptions
+from petra_graph.registry.declaration_faults import api_fault, find_fault
 from petra_graph.registry.discovery import Entry
-from petra_graph.spec.model import Kind
-from petra_graph.spec.schema import class_schema
 
 T = TypeVar("T")
 
@@ -47,6 +36,10 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
     """
     plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
     declaration = run_plugin_code(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
+    other = run_plugin_code(lambda: api_fault(declaration), f"{plugin} cannot be read")
+    if other:
+        hint = f"install a release of {entry.distribution} for this petra-graph, or the petra-graph that it was written for"
+        raise PluginError(f"{plugin} {other}", hint)
     fault = run_plugin_code(lambda: find_fault(declaration, contract), f"{plugin} cannot be read")
     if fault:
         raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", "report it to its author")
@@ -87,39 +80,6 @@ def _raised_at(error: BaseException) -> str:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown position"
-
-
-def find_fault(declaration: object, expected: type[Declaration]) -> str:
-    """Return the first fault of a declaration, as the end of a sentence; "" where the declaration is right."""
-    if not isinstance(declaration, expected):
-        return f"is {type(declaration).__name__}, not {expected.__name__}"
-    return next(_faults(declaration), "")
-
-
-def _faults(declaration: Any) -> Iterator[str]:
-    if not isinstance(declaration.build, str) or not re.fullmatch(r"[\w.]+:[\w.]+", declaration.build):
-        yield f'has build = {declaration.build!r}, not "module:attribute"'
-    if not isinstance(declaration.summary, str) or not declaration.summary.strip():
-        yield "has no summary"
-    yield from _option_faults(declaration.options)
-    if isinstance(declaration, contracts.BlockDeclaration) and declaration.kind not in get_args(Kind):
-        yield f"has kind = {declaration.kind!r}, not one of {', '.join(get_args(Kind))}"
-    if isinstance(declaration, contracts.OptimizerDeclaration) and "lr" not in attrs.fields_dict(declaration.options):
-        yield f"has options without `lr` ({declaration.options.__name__})"
-    if isinstance(declaration, contracts.DataSetDeclaration) and not callable(getattr(declaration, "facts", None)):
-        yield "has `facts` that cannot be called"
-    if isinstance(declaration, contracts.CallbackDeclaration) and declaration.changes not in get_args(Changes):
-        yield f"has changes = {declaration.changes!r}, not one of {', '.join(get_args(Changes))}"
-
-
-def _option_faults(options: object) -> Iterator[str]:
-    if not isinstance(options, type) or not attrs.has(options):
-        yield f"has options = {options!r}, which is not an attrs class"
-        return
-    try:
-        class_schema(options, complete=True)
-    except Exception as error:  # noqa: BLE001  annotations are code of the plugin
-        yield f"has options that cannot be read from TOML: {error}"
 
 
 def is_local(name: str) -> bool:

@@ -1,36 +1,64 @@
-"""The conformance kit: checks that a block keeps the promises on which training relies.
+"""The conformance kit: checks that a plugin of any kind keeps the promises on which training relies.
 
-A block's own tests need one call, `check_block(MyBlock, inputs=[(8, 6, 6), (8, 6, 6)], options={...})`; each promise
-is a function of its own as well, which takes a `Trial`.
+A plugin's own tests need one call, which raises an AssertionError that lists every broken promise, by how much, and what to do:
+
+    check_block(MyBlock, inputs=[(8, 6, 6), (8, 6, 6)], options={...})
+    check_optimizer(MY_OPTIMIZER, {"lr": 0.1})
+
+| kind | all promises | a trial |
+|---|---|---|
+| block | `check_block` | `Trial.of(block, inputs, options)` |
+| architecture | `check_architecture` | `ArchitectureTrial.of(declaration, options, facts=...)` |
+| optimizer | `check_optimizer` | `OptimizerTrial.of(declaration, options)` |
+| learning-rate schedule | `check_lr_schedule` | `LrScheduleTrial.of(declaration, options)` |
+| loss | `check_loss` | `LossTrial.of(declaration, options, output=..., targets=...)` |
+| data set | `check_dataset` | `DataSetTrial.of(declaration, options)` |
+| logger | `check_logger` | `LoggerTrial.of(declaration, options)` |
+| callback | `check_callback` | `CallbackTrial.of(declaration, options)` |
+
+`@parametrize_with_checks(*trials, expected_failed_checks={name: reason})` makes a pytest test of each promise.
+`examine(trial)` returns a `Report`, with an `Outcome` for each promise. `PROMISES` has the promises of every kind by name; those
+of a block are functions of their own, too (`check_inverse(Trial.of(...))`). `petra-graph check` does the same without pytest.
 """
 
-from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
-from petra_graph.testing.broken_promise import BrokenPromise
-from petra_graph.testing.conformance import PROMISES, check_block, promises_of
-from petra_graph.testing.declarations import check_declaration, check_imports_no_torch
-from petra_graph.testing.evaluation import check_evaluation_mode, check_randomness, check_recomputation
-from petra_graph.testing.state import check_state_dict, check_statistics
-from petra_graph.testing.streams import check_meta_device, check_shapes, check_streams_untouched
-from petra_graph.testing.trial import Trial
-
-__all__ = [
-    "PROMISES",
-    "BrokenPromise",
-    "Trial",
-    "check_autocast",
-    "check_block",
-    "check_declaration",
-    "check_evaluation_mode",
-    "check_gradients",
-    "check_imports_no_torch",
-    "check_inverse",
-    "check_meta_device",
-    "check_one_evaluation",
-    "check_randomness",
-    "check_recomputation",
-    "check_shapes",
-    "check_state_dict",
-    "check_statistics",
-    "check_streams_untouched",
-    "promises_of",
-]
+from petra_graph.testing.architectures import ArchitectureTrial as ArchitectureTrial
+from petra_graph.testing.backward import check_autocast as check_autocast
+from petra_graph.testing.backward import check_gradients as check_gradients
+from petra_graph.testing.backward import check_inverse as check_inverse
+from petra_graph.testing.backward import check_one_evaluation as check_one_evaluation
+from petra_graph.testing.broken_promise import BrokenPromise as BrokenPromise
+from petra_graph.testing.checks import check_architecture as check_architecture
+from petra_graph.testing.checks import check_block as check_block
+from petra_graph.testing.checks import check_callback as check_callback
+from petra_graph.testing.checks import check_dataset as check_dataset
+from petra_graph.testing.checks import check_logger as check_logger
+from petra_graph.testing.checks import check_loss as check_loss
+from petra_graph.testing.checks import check_lr_schedule as check_lr_schedule
+from petra_graph.testing.checks import check_optimizer as check_optimizer
+from petra_graph.testing.conformance import PROMISES as PROMISES
+from petra_graph.testing.conformance import examine as examine
+from petra_graph.testing.conformance import promises_of as promises_of
+from petra_graph.testing.construction import check_construction as check_construction
+from petra_graph.testing.data_sets import DataSetTrial as DataSetTrial
+from petra_graph.testing.declarations import check_declaration as check_declaration
+from petra_graph.testing.declarations import check_imports_no_torch as check_imports_no_torch
+from petra_graph.testing.evaluation import check_evaluation_mode as check_evaluation_mode
+from petra_graph.testing.evaluation import check_randomness as check_randomness
+from petra_graph.testing.evaluation import check_recomputation as check_recomputation
+from petra_graph.testing.losses import LossTrial as LossTrial
+from petra_graph.testing.losses import classes_of as classes_of
+from petra_graph.testing.losses import values_like as values_like
+from petra_graph.testing.lr_schedules import LrScheduleTrial as LrScheduleTrial
+from petra_graph.testing.observers import CallbackTrial as CallbackTrial
+from petra_graph.testing.observers import LoggerTrial as LoggerTrial
+from petra_graph.testing.optimizers import OptimizerTrial as OptimizerTrial
+from petra_graph.testing.parametrize import parametrize_with_checks as parametrize_with_checks
+from petra_graph.testing.report import BrokenPromises as BrokenPromises
+from petra_graph.testing.report import Outcome as Outcome
+from petra_graph.testing.report import Report as Report
+from petra_graph.testing.state import check_state_dict as check_state_dict
+from petra_graph.testing.state import check_statistics as check_statistics
+from petra_graph.testing.streams import check_meta_device as check_meta_device
+from petra_graph.testing.streams import check_shapes as check_shapes
+from petra_graph.testing.streams import check_streams_untouched as check_streams_untouched
+from petra_graph.testing.trial import Trial as Trial

@@ -1,4 +1,4 @@
-"""A promise that a block did not keep: which, by how much, and what its author can do."""
+"""A promise that a plugin did not keep: which, by how much, and what its author can do."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class BrokenPromise(AssertionError):
 
     def __init__(self, promise: str, found: str, remedy: str) -> None:
         super().__init__(f"{promise}: {found}\n    do: {remedy}")
+        self.promise, self.found, self.remedy = promise, found, remedy
 
 
 def tolerance(dtype: torch.dtype) -> float:

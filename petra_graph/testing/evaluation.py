@@ -5,12 +5,10 @@ With a graph or without, after other micro-batches, it gives the same outputs; e
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import torch
 
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
+from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
 from petra_graph.testing.trial import Trial
 
@@ -37,7 +35,7 @@ def check_randomness(trial: Trial) -> None:
     """
     harness = Harness(trial)
     inputs = harness.inputs(0)
-    before = _generators()
+    before = states()
     first, second = harness.peek(0, inputs), harness.peek(0, inputs)
     if not all_equal(first, second):
         difference = f"outputs differ by up to {largest_difference(first, second):.1e}"
@@ -45,7 +43,7 @@ def check_randomness(trial: Trial) -> None:
         raise BrokenPromise("randomness", f"the same micro-batch drew other numbers: {difference}", remedy)
     outputs = harness.forward(0, inputs)
     harness.backward(0, outputs, gradients_for(0, outputs))
-    moved = [name for name, state in _generators().items() if state != before[name]]
+    moved = moved_since(before)
     if moved:
         raise BrokenPromise("randomness", f"training moved the global generator of {' and '.join(moved)}", _DRAW)
     if _draws(trial) and all_equal(first, harness.peek(1, inputs)):
@@ -61,14 +59,6 @@ def _draws(trial: Trial) -> bool:
         before = torch.get_rng_state()
         harness.block(*inputs)
         return not torch.equal(torch.get_rng_state(), before)
-
-
-def _generators() -> dict[str, bytes]:
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002  the global one is observed here, not used
-        "python": repr(random.getstate()).encode(),
-    }
 
 
 def check_evaluation_mode(trial: Trial) -> None:

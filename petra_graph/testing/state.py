@@ -8,6 +8,7 @@ from torch import Tensor
 from petra_graph.blocks import Block
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
+from petra_graph.testing.moving_state import moved, state_of
 from petra_graph.testing.trial import Trial
 
 _UNSEEN = 7
@@ -42,7 +43,8 @@ _STATISTICS_REMEDY = (
 
 
 def check_statistics(trial: Trial) -> None:
-    """A forward without a graph leaves all buffers alone; forward and backward together update them once."""
+    """A forward without a graph leaves alone what the block remembers; forward and backward together update buffers once."""
+    _expect_still(Harness(trial))
     harness, plain = Harness(trial), Harness(trial)
     for m in range(MICRO_BATCHES):
         inputs = harness.inputs(m)
@@ -57,6 +59,18 @@ def check_statistics(trial: Trial) -> None:
         harness.backward(m, outputs, gradients)
         plain.plain_pass(m, inputs, gradients)
         _compare_buffers(_buffers(harness.block), _buffers(plain.block), before)
+
+
+def _expect_still(harness: Harness) -> None:
+    """Let one micro-batch pass without a graph again and again: caches of its values stay, counters and averages move."""
+    inputs = harness.inputs(0)
+    harness.peek(0, inputs)
+    before = state_of(harness.block)
+    harness.peek(0, inputs)
+    names = [name for name in moved(before, state_of(harness.block)) if name not in dict(harness.block.named_buffers())]
+    if names:
+        found = f"{', '.join(names)} moved in a forward without a graph, so each micro-batch counts two or three times"
+        raise BrokenPromise("statistics", found, f"count nothing in forward; or {_STATISTICS_REMEDY}")
 
 
 def _compare_buffers(found: dict[str, Tensor], expected: dict[str, Tensor], before: dict[str, Tensor]) -> None:

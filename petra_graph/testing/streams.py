@@ -15,7 +15,11 @@ from petra_graph.testing.trial import Trial
 
 
 def check_shapes(trial: Trial) -> None:
-    """Outputs are a tuple of tensors [n, ...] in the streams' type; a reversible block keeps shapes, a head returns one."""
+    """Outputs are a tuple of tensors [n, ...] in the streams' type; a reversible block keeps shapes, a head returns one.
+
+    An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
+    nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
+    """
     harness = Harness(trial)
     block, dtype = harness.block, harness.numerics.dtype
     inputs = harness.inputs(0)
@@ -33,11 +37,29 @@ def check_shapes(trial: Trial) -> None:
             found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
             remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
             raise BrokenPromise("shapes", found, remedy)
+    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible")
     if block.kind == "reversible" and shapes != expected:
         found = f"{listing(expected)} came in, and {listing(shapes)} came out"
         raise BrokenPromise("shapes", found, "a reversible block keeps shapes; subclass Buffered where they change")
     if block.kind == "head" and len(shapes) != 1:
         raise BrokenPromise("shapes", f"a head returned {len(shapes)} streams", "return one, which the loss reads")
+
+
+def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool) -> None:
+    whole = [index for index, stream in enumerate(outputs) if not stream.is_floating_point()]
+    remedy = "return floating-point streams; integers and booleans have no gradient, so nothing below them could learn"
+    if len(whole) == len(outputs):
+        kinds = " and ".join(sorted({name_of(stream.dtype) for stream in outputs}))
+        raise BrokenPromise("shapes", f"all outputs are {kinds}", remedy)
+    handed_on = [stream for stream in inputs if not stream.is_floating_point()]
+    for index in whole:
+        # A reversible block may keep the bits that its streams lose in a stream of integers.
+        if reversible and index < len(inputs) and inputs[index].dtype == outputs[index].dtype:
+            continue
+        depends = len(handed_on) < len(inputs)  # on floating-point streams, unless it is one of the others itself
+        if depends and not any(torch.equal(outputs[index], stream) for stream in handed_on):
+            found = f"output {index} is {name_of(outputs[index].dtype)}, and is made of floating-point streams"
+            raise BrokenPromise("shapes", found, remedy)
 
 
 def check_streams_untouched(trial: Trial) -> None:

@@ -9,7 +9,7 @@ in F.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 import torch
 from attrs import frozen
@@ -17,12 +17,13 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams
 from petra_graph.blocks.randomness import fork_rng, random_key
-from petra_graph.errors import SpecError
 from petra_graph.executor.numerics import NumericsContext, place
-from petra_graph.registry.building import load, read_options
+from petra_graph.measure.shapes import listing
+from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import PrecisionSpec
+from petra_graph.testing.any_trial import read_given
 
 Draw = Callable[[Shape, torch.Generator], Tensor]
 """Draws one input stream of a given shape, the batch included."""
@@ -47,18 +48,26 @@ class Settings(TypedDict, total=False):
 
 @frozen(kw_only=True)
 class Trial:
-    """A block with options and input shapes, and everything needed to run it."""
+    """A block with options and input shapes, and everything needed to run it.
 
+    Attributes:
+        block_class: what `build` names.
+        declaration: of the block; a bare class declares itself.
+        inputs: shapes of the streams that it reads, without the batch dimension.
+        options: an instance of its own options class.
+        batch: samples in a micro-batch.
+        draw: draws one input stream of a given shape, the batch included; for blocks that read tokens or images.
+        seed: parameters and samples follow from it.
+    """
+
+    kind: ClassVar[str] = "block"
     block_class: type[Block]
     declaration: BlockDeclaration
     inputs: tuple[Shape, ...]
     options: Any
     batch: int = 4
-    """Samples in a micro-batch."""
     draw: Draw = normal
-    """Draws one input stream; for blocks that read tokens or images."""
     seed: int = 0
-    """Parameters and samples follow from it."""
 
     @staticmethod
     def of(
@@ -89,7 +98,7 @@ class Trial:
             block_class=block_class,
             declaration=declaration,
             inputs=tuple(tuple(shape) for shape in inputs),
-            options=_read(plugin, options),
+            options=read_given(plugin, options),
             **settings,
         )
 
@@ -97,6 +106,11 @@ class Trial:
     def name(self) -> str:
         """The block's name, for messages."""
         return self.block_class.__name__
+
+    @property
+    def about(self) -> str:
+        """Its inputs and options, in words."""
+        return f"{listing(self.inputs)}; {self.options}"
 
     def numerics(self, compute: Compute) -> NumericsContext:
         """Return the numerics with which a stage would evaluate the block on the CPU."""
@@ -127,16 +141,3 @@ def _declared_by(block_class: type[Block]) -> BlockDeclaration:
         kind=block_class.kind,
         streams=block_class.streams,
     )
-
-
-def _read(plugin: Plugin, options: Mapping[str, Any] | object) -> Any:
-    expected = plugin.declaration.options
-    if isinstance(options, expected):
-        return options
-    table = {} if options is None else options
-    if not isinstance(table, Mapping):
-        raise TypeError(f"options must be a mapping or {expected.__name__} (got {type(table).__name__})")
-    read, problems = read_options(plugin, table, ("options",))
-    if problems:
-        raise SpecError(problems)
-    return read

@@ -23,9 +23,9 @@ from petra_graph.errors import (
     Interrupted,
     NoFeasiblePlan,
     PetraGraphError,
-    PluginError,
     Problem,
     RunFailed,
+    RunFailedByPlugin,
     SpecError,
 )
 from petra_graph.executor.stage import StageExecutor
@@ -44,7 +44,7 @@ _REPORT_SECONDS = 10.0
 _ANSWER_SECONDS = 2.0
 """How long the reporting process waits for the states of the others' stages."""
 _LOOK_SECONDS = 0.05
-_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, PluginError)}
+_ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
 
 
 @define(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petra_graph.errors import PluginError, RunFailed
-from petra_graph.record.metrics import LINES, Metrics, Position
+from petra_graph.record.metrics import Metrics, Position
 from petra_graph.registry.building import build_plugin
 from petra_graph.registry.logger import RunInfo
 from petra_graph.spec.schema import as_mapping
@@ -29,8 +29,6 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
         resumed_at=None if since is None else since.step,
     )
     for logger in prepared.checked.loggers:
-        if logger.plugin.declaration.build == LINES:  # the metrics themselves
-            continue
         try:
             metrics.add(str(logger.plugin), build_plugin(logger.plugin, logger.options, run))
         except PluginError as error:

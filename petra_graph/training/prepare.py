@@ -26,7 +26,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, load, missing_package
+from petra_graph.registry.building import build_plugin, builder, missing_package
 from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
@@ -274,7 +274,7 @@ def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
     return Training(
         loss=loss,
-        build_optimizer=load(optimizer.plugin),
+        build_optimizer=builder(optimizer.plugin),
         optimizer_options=optimizer.options,
         rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
     )

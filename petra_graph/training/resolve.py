@@ -89,7 +89,8 @@ def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
 
 
 def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
-    return attrs.evolve(table, options=_options(plugin.options))
+    # A default name that another package has too is written out with its distribution.
+    return attrs.evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
 
 
 def _all_with_options(tables: tuple[PluginSpec, ...], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[PluginSpec, ...]:

@@ -13,7 +13,7 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, Problem, RunFailed, shown
+from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
 from petra_graph.planning.devices import device_count
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
@@ -194,7 +194,8 @@ class RunRecord:
 
     def failed(self, error: Exception) -> RunFailed:
         """Return an error of any kind as a failed run, and write it down."""
-        failure = error if isinstance(error, RunFailed) else RunFailed(problems_of(error))
+        kind = RunFailedByPlugin if isinstance(error, PluginError) else RunFailed
+        failure = error if isinstance(error, RunFailed) else kind(problems_of(error))
         if failure is not error:
             failure.__cause__ = error
         self.record_failure(failure, "".join(traceback.format_exception(failure)))

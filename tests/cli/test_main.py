@@ -24,6 +24,7 @@ runs [FOLDER] --sort --json
 validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
+check TARGET --set --inputs --json
 schema --distribution
 """
 
@@ -75,6 +76,7 @@ Verbs:
   validate  Check specs: keys, types, plugins, options, graph.
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
+  check     Check that plugins keep their promises.
   schema    Print the JSON schema of specs, for editors.
 """
     )
@@ -91,7 +93,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, schema.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, check, schema.\n",
         ),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),

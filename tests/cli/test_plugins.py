@@ -64,6 +64,17 @@ callbacks
     )
 
 
+def test_a_misspelt_group_is_named_on_stderr(install, capsys):
+    install("aaa", "[petra_graph.block]\nnew = my_declared:WINDOW\n")
+    assert main(["list", "blocks"]) == 0
+    printed = capsys.readouterr()
+    assert "window" in printed.out
+    assert printed.err == (
+        'aaa registers "new" in the entry-point group "petra_graph.block", which does not exist\n'
+        '    help: its author must write "petra_graph.blocks"\n'
+    )
+
+
 def test_list_one_group_as_json(capsys):
     assert main(["list", "blocks", "--json"]) == 0
     gone, window = json.loads(capsys.readouterr().out)

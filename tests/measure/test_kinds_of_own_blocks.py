@@ -137,7 +137,9 @@ class NoForward(Head):
 def test_a_class_that_does_not_keep_its_kind(made, block, message, hint):
     with pytest.raises(PluginError) as caught:
         measure_shapes(made(block), (8,), torch.float32)
-    assert caught.value.problems == (Problem(message=f'block "mine": {message}', hint=hint, path=("graph", "node", 1)),)
+    assert caught.value.problems == (
+        Problem(message=f'block "mine" of mine: {message}', hint=hint, path=("graph", "node", 1)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ def test_a_module_that_is_no_block(made):
         measure_shapes(made(NoBlock), (8,), torch.float32)
     assert caught.value.problems == (
         Problem(
-            message='block "mine": blocks_of_this_test:Mine is no subclass of petra_graph.blocks.Block',
+            message='block "mine" of mine: blocks_of_this_test:Mine is no subclass of petra_graph.blocks.Block',
             hint="subclass AdditiveCoupling, Buffered or Head",
             path=("graph", "node", 1),
         ),

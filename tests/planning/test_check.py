@@ -124,15 +124,15 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
     )
     assert faults(write, SPEC.replace('"digits"', '"bad"'), PluginError) == [
         (
-            'a.toml:1:1: data set "bad" cannot say what its samples are: '
+            'a.toml:1:1: data set "bad" of bad-data cannot say what its samples are: '
             "AttributeError: 'NoOptions' object has no attribute 'nothing'"
         )
     ]
     text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
     assert faults(write, text, PluginError) == [
         (
-            'a.toml:5:1: architecture "bad" cannot be written out as nodes: '
-            "TypeError: an architecture must return NodeSpec values"
+            'a.toml:5:1: architecture "bad" of bad-data is broken: '
+            "its build returns a str among its nodes, not a NodeSpec"
         )
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -54,4 +55,15 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 
 def test_its_own_tests_pass(package):
-    assert "2 passed" in python(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    printed = python(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    assert int(re.search(r"(\d+) passed", printed)[1]) > len(kinds_tested(package)) == 8, printed
+
+
+def kinds_tested(package):
+    """The kinds whose promises the page tests, each of which makes several."""
+    return set(re.findall(r"(\w*Trial)\.of\(", (package / "tests" / "test_plugins.py").read_text()))
+
+
+def test_all_of_the_distribution_are_checked(package):
+    printed = python(package, "petra_graph", "check", "petra-graph-examples", "--json")
+    assert {result["status"] for result in json.loads(printed)} == {"kept"}

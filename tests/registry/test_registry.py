@@ -5,7 +5,7 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, LOSSES, OPTIMIZERS
-from petra_graph.registry.registry import Registry, discover
+from petra_graph.registry.registry import GROUPS, Registry, discover
 
 DECLARED = """\
 from attrs import frozen
@@ -57,6 +57,19 @@ unknown block "mime"
     help: did you mean 'mine'? allowed: mine"""
     )
     assert problem(found, LOSSES, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
+
+
+def test_of_many_names_the_likeliest_are_said(install, site):
+    lines = "".join(f"block-{number:03} = x:y\n" for number in range(500))
+    install("many", f"[petra_graph.blocks]\n{lines}")
+    registry = discover([str(site)])
+    assert len(registry.names(BLOCKS)) == 500
+    assert problem(registry, BLOCKS, "blokc-123", SpecError) == (
+        """\
+unknown block "blokc-123"
+    help: did you mean 'block-123' or 'block-423' or 'block-413'? `petra-graph list blocks` shows all 500"""
+    )
+    assert problem(registry, BLOCKS, "zzz", SpecError).endswith("\n    help: `petra-graph list blocks` shows all 500")
 
 
 def test_unknown_name_of_a_known_distribution(found):
@@ -127,6 +140,10 @@ def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site
             "has options = <class 'dict'>, which is not an attrs class",
         ),
         (
+            "BlockDeclaration(summary='x', build='a:b', kind='head', streams=0)",
+            "has streams = 0, not the number of tensors that the block reads",
+        ),
+        (
             "BlockDeclaration(summary='x', build='a:b', kind='head', options=Strange)",
             "has options that cannot be read from TOML: set[int] cannot be read from TOML",
         ),
@@ -144,12 +161,114 @@ def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declarat
     )
 
 
+def test_a_misspelt_group_is_named(install, site):
+    points = "[petra_graph.block]\nmine = my_declared:BLOCK\n[petra-graph.losses]\nl1 = my_declared:LOSS\n"
+    install("my-blocks", points + "[petra_graph.gadgets]\nx = y:z\n[petra_graph_extra.things]\nx = y:z\n")
+    registry = discover([str(site)])
+    assert [str(one.problem) for one in registry.misplaced] == [
+        """\
+my-blocks registers "mine" in the entry-point group "petra_graph.block", which does not exist
+    help: its author must write "petra_graph.blocks\"""",
+        """\
+my-blocks registers "l1" in the entry-point group "petra-graph.losses", which does not exist
+    help: its author must write "petra_graph.losses\"""",
+        f"""\
+my-blocks registers "x" in the entry-point group "petra_graph.gadgets", which does not exist
+    help: allowed: {", ".join(sorted(GROUPS))}""",
+    ]
+    assert problem(registry, BLOCKS, "mine", SpecError) == (
+        """\
+unknown block "mine"
+    help: allowed: nothing; my-blocks registers "mine" in the entry-point group "petra_graph.block", \
+which does not exist: its author must write "petra_graph.blocks\""""
+    )
+    assert "registers" not in problem(registry, LOSSES, "mine", SpecError)
+
+
+def test_the_distribution_of_a_name_that_nobody_wrote(found, install, site):
+    install("other-blocks", "[petra_graph.blocks]\nmine = my_declared:BLOCK\nfree = my_declared:BLOCK\n")
+    registry = discover([str(site)])
+    assert registry.within(BLOCKS, "mine", ["other-blocks", "my-blocks"]) == "other-blocks:mine"
+    assert registry.within(BLOCKS, "mine", ["absent", "my-blocks"]) == "my-blocks:mine"
+    assert registry.within(BLOCKS, "mine", ["absent"]) == "mine"
+    assert registry.within(BLOCKS, "free", ["my-blocks", "other-blocks"]) == "free"
+    assert registry.within(BLOCKS, "my-blocks:mine", ["other-blocks"]) == "my-blocks:mine"
+
+
+WRONG_DEFAULTS = [
+    ("int = option('x', default='three')", 'size must be an integer (got "three")'),
+    ("int = option('x', default=None)", "size is None, and its type has no None"),
+    ("tuple[int, ...] = option('x', default=(1, 2.5))", "size[1] must be an integer (got 2.5)"),
+    ("Literal['a', 'b'] = option('x', default='c')", 'size must be one of "a", "b" (got "c")'),
+    ("float = option('x', default=float('inf'))", "size must be a finite number (got inf)"),
+    ("int = option('x', default=0, validator=AtLeast(1))", "size must be at least 1 (got 0)"),
+    ("list[int] = field(factory=lambda: ['a'])", 'size[0] must be an integer (got "a")'),
+]
+
+
+@pytest.mark.parametrize(("option", "fault"), WRONG_DEFAULTS)
+def test_a_default_that_its_own_type_refuses(install, site, option, fault):
+    # A resolved specification would hold the default, and could not be read again.
+    declared = f"""\
+from typing import Literal
+from attrs import field, frozen
+from petra_graph.plugins import AtLeast, LossDeclaration, option
+@frozen(kw_only=True)
+class Options:
+    size: {option}
+BAD = LossDeclaration(summary="x", options=Options, build="a:b")
+"""
+    install("bad", "[petra_graph.losses]\nbad = bad_module:BAD\n", bad_module=declared)
+    assert problem(discover([str(site)]), LOSSES, "bad", PluginError) == (
+        f"loss \"bad\" of bad is broken: 'bad_module:BAD' has an option with a wrong default: {fault}\n"
+        "    help: report it to its author"
+    )
+
+
+def test_a_default_of_its_type_is_no_fault(install, site):
+    declared = """\
+from attrs import field, frozen, Factory
+from petra_graph.plugins import AtLeast, LossDeclaration, option
+@frozen(kw_only=True)
+class Inner:
+    a: int = 3
+@frozen(kw_only=True)
+class Options:
+    whole: float = option("x", default=1)
+    none: int | None = option("x", default=None)
+    pair: tuple[float, float] = option("x", default=(0.9, 1))
+    table: Inner = field(factory=Inner)
+    other: int = field(default=Factory(lambda self: 3, takes_self=True))
+GOOD = LossDeclaration(summary="x", options=Options, build="a:b", api=1)
+"""
+    install("good", "[petra_graph.losses]\ngood = good_module:GOOD\n", good_module=declared)
+    assert discover([str(site)]).resolve(LOSSES, "good").declaration.api == 1
+
+
+def test_a_plugin_for_other_contracts_names_both_versions(install, site):
+    declared = f"{DECLARED}\nimport attrs\nNEW = attrs.evolve(BLOCK, api=2, summary=3)\n"
+    install("new-blocks", "[petra_graph.blocks]\nnew = new_module:NEW\n", new_module=declared)
+    assert problem(discover([str(site)]), BLOCKS, "new", PluginError) == (
+        """\
+block "new" of new-blocks is written for plugin API 2, and this petra-graph has plugin API 1
+    help: install a release of new-blocks for this petra-graph, or the petra-graph that it was written for"""
+    )
+
+
 def test_an_optimizer_without_a_rate_is_no_optimizer(install, site):
     declared = "OptimizerDeclaration(summary='x', build='a:b')"
     install("bad", "[petra_graph.optimizers]\nbad = bad_module:BAD\n", bad_module=f"{DECLARED}\nBAD = {declared}\n")
     assert problem(discover([str(site)]), OPTIMIZERS, "bad", PluginError) == (
         "optimizer \"bad\" of bad is broken: 'bad_module:BAD' has options without `lr` (NoOptions)\n"
         "    help: report it to its author"
+    )
+
+
+def test_an_optimizer_whose_rate_is_no_number(install, site):
+    text = DECLARED.replace("lr: float", "lr: int").replace("default=0.1", "default=1")
+    install("bad", "[petra_graph.optimizers]\nbad = bad_module:OPTIMIZER\n", bad_module=text)
+    assert "has options whose `lr` is of type int, not float" in problem(
+        discover([str(site)]), OPTIMIZERS, "bad", PluginError
     )
 
 

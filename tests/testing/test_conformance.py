@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
 
-from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered, Head, Reversible
+from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered
 from petra_graph.errors import SpecError
-from petra_graph.testing import PROMISES, check_block, promises_of
+from petra_graph.testing import PROMISES, BrokenPromises, Trial, check_block, promises_of
+from tests.support.blocks import SHAPE, Scaled, Stem
 
 
 class TwiceWrong(AdditiveCoupling):
@@ -88,10 +91,28 @@ def test_an_error_of_the_block_is_reported_with_its_line():
 
 
 def test_only_promises_that_apply_are_checked():
-    assert promises_of(AdditiveCoupling) == tuple(PROMISES)
-    assert set(PROMISES) - set(promises_of(Reversible)) == {"one evaluation"}
-    assert set(PROMISES) - set(promises_of(Buffered)) == {"inverse", "one evaluation"}
-    assert promises_of(Head) == promises_of(Buffered)
+    every = set(PROMISES["block"].all)
+    assert promises_of(Trial.of(TwiceWrong, [(2,), (2,)])) == tuple(PROMISES["block"].all)
+    assert every - set(promises_of(Trial.of(Scaled, [SHAPE]))) == {"one evaluation"}
+    assert every - set(promises_of(Trial.of(Stem, [SHAPE]))) == {"inverse", "one evaluation"}
+
+
+def test_a_report_has_every_promise():
+    report = check_block(Stem, [SHAPE])
+    assert (report.kind, report.name, report.trial, report.kept) == ("block", "Stem", "6; NoOptions()", True)
+    assert {outcome.status for outcome in report.outcomes} == {"kept"}
+    assert str(report) == "Stem (6; NoOptions()) keeps 12 promises"
+    with pytest.raises(BrokenPromises) as error:
+        check_block(NotATuple, [(2,), (2,)])
+    broken = error.value.report
+    assert [outcome.promise for outcome in broken.broken] == ["shapes"]
+    assert [outcome.status for outcome in broken.outcomes] == ["kept", "kept", "broken"] + ["not checked"] * 11
+    assert json.loads(json.dumps(broken.record()))["outcomes"][2] == {
+        "promise": "shapes",
+        "status": "broken",
+        "found": "forward returned list",
+        "remedy": "return a tuple of tensors, also where it is one: `return (y,)`",
+    }
 
 
 def test_tokens_can_be_drawn():
@@ -106,7 +127,9 @@ def test_options_are_read_as_a_spec_would():
 
 
 def test_a_promise_that_does_not_exist_cannot_be_left_out():
-    with pytest.raises(ValueError, match="no promise is called inverses; there are declaration, shapes, "):
+    with pytest.raises(
+        ValueError, match="no promise is called inverses; there are declaration, construction, shapes, "
+    ):
         check_block(Raises, [(2,), (2,)], leave_out=["inverses"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -15,6 +16,7 @@ from petra_graph.blocks import (
     frozen_statistics,
 )
 from petra_graph.testing import (
+    Trial,
     check_block,
     check_inverse,
     check_randomness,
@@ -69,6 +71,57 @@ class CountsInInverse(Follows):
         return super().reverse_vjp(outputs, gradients)
 
 
+class CountsCalls(Sound):
+    """Nothing that it returns says so, until it counts to a thousand."""
+
+    calls = 0
+
+    def residual(self, x):
+        self.calls += 1
+        return super().residual(x) * (1 if self.calls < 1000 else 2)
+
+
+class CountsInAnObject(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.log = {"seen": [itertools.count()]}
+
+    def residual(self, x):
+        next(self.log["seen"][0])
+        return super().residual(x)
+
+
+class Spectral(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        nn.utils.parametrizations.spectral_norm(self.linear)
+
+
+class MovingCodebook(Sound):
+    """A codebook that follows its inputs, as a plain tensor."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.register_buffer("codes", torch.zeros(6))
+
+    def residual(self, x):
+        if self.training:
+            self.codes.lerp_(x.detach().mean(0).to(self.codes.dtype), 0.1)
+        return super().residual(x) + self.codes
+
+
+class Caches(Sound):
+    """Keeps what it has seen last, for people to look at."""
+
+    def residual(self, x):
+        self.seen, self.how, self.thing = x.detach(), lambda: None, object()
+        return super().residual(x)
+
+
+def test_a_cache_of_the_last_micro_batch_is_no_state():
+    check_statistics(Trial.of(Caches, [SHAPE, SHAPE]))
+
+
 def test_statistics_of_ones_own_are_held():
     check_block(Follows, [SHAPE, SHAPE])
 
@@ -78,6 +131,13 @@ def test_statistics_of_ones_own_are_held():
     [
         (CountsTwice, "running.mean changed in a forward without a graph, so each micro-batch counts twice"),
         (NeverCounts, "running.mean moved by 0.00e+00 relative; one training forward moves it by"),
+        (CountsCalls, "calls moved in a forward without a graph, so each micro-batch counts two or three times"),
+        (CountsInAnObject, "log moved in a forward without a graph"),
+        (
+            Spectral,
+            "linear.parametrizations.weight.0._u, linear.parametrizations.weight.0._v changed in a forward without",
+        ),
+        (MovingCodebook, "codes changed in a forward without a graph"),
         (CountsInInverse, "over forward and backward of one micro-batch running.mean moved by"),
     ],
 )

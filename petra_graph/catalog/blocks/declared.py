@@ -6,8 +6,7 @@ from functools import partial
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import AtLeast, BlockDeclaration, GreaterThan, LessThan, OneOf, option
-from petra_graph.spec.model import Kind
+from petra_graph.plugins import AtLeast, BlockDeclaration, GreaterThan, Kind, LessThan, OneOf, option
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import AtLeast, CallbackDeclaration, Each, Length, LessThan, option
+from petra_graph.plugins import AtLeast, CallbackDeclaration, Each, Length, LessThan, option
 
 
 def _evaluated(_: object, __: object, value: str) -> None:

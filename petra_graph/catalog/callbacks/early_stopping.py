@@ -6,8 +6,7 @@ from typing import Any
 
 from petra_graph.catalog.callbacks.declared import EarlyStoppingOptions
 from petra_graph.errors import RunFailed, suggestion
-from petra_graph.registry.callback import Callback
-from petra_graph.registry.listener import EpochEnded
+from petra_graph.plugins import Callback, EpochEnded
 
 
 class EarlyStopping(Callback):

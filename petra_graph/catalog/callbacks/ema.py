@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from petra_graph.catalog.callbacks.declared import EmaOptions
-from petra_graph.registry.callback import Callback, Companion
+from petra_graph.plugins import Callback, Companion
 
 
 class Ema(Callback):

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from petra_graph.catalog.callbacks.declared import PredictionsOptions
 from petra_graph.errors import cannot_write
-from petra_graph.registry.callback import Callback
-from petra_graph.registry.listener import EpochEnded, Started
+from petra_graph.plugins import Callback, EpochEnded, Started
 
 
 class Predictions(Callback):

@@ -14,8 +14,7 @@ import torch
 
 from petra_graph.catalog.callbacks.declared import ProfilerOptions
 from petra_graph.errors import cannot_write
-from petra_graph.registry.callback import Callback
-from petra_graph.registry.listener import Started
+from petra_graph.plugins import Callback, Started
 
 
 class Profiler(Callback):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import (
+from petra_graph.plugins import (
     AtLeast,
     AtMost,
     DataFacts,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
 from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
-from petra_graph.registry.contracts import DataSet
+from petra_graph.plugins import DataSet
 
 _SPLITS = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -36,7 +36,7 @@ from petra_graph.catalog.datasets.splits import (
     image_data_set,
 )
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.registry.contracts import DataSet
+from petra_graph.plugins import DataSet
 
 
 def image_folder(options: ImageFolderOptions) -> DataSet:

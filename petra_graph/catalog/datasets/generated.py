@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from petra_graph.catalog.datasets.declared import DIGITS, RANDOM, DigitsOptions, RandomOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set
 from petra_graph.errors import Problem, SpecError
-from petra_graph.registry.contracts import DataSet
+from petra_graph.plugins import DataSet
 
 _PERMUTATION = 1797
 """Seed of the permutation that chooses the test samples."""

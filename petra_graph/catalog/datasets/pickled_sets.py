@@ -35,7 +35,7 @@ from petra_graph.catalog.datasets.declared import (
 )
 from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
-from petra_graph.registry.contracts import DataSet, DataSetDeclaration
+from petra_graph.plugins import DataSet, DataSetDeclaration
 
 _SIDE = 32
 """Height and width in pixels."""

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from petra_graph.registry.contracts import DataFacts, DataSet, Split
+from petra_graph.plugins import DataFacts, DataSet, Split
 
 # n samples of a call, N samples of a split, H height, W width, C channels
 

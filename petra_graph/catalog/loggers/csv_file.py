@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from petra_graph.errors import cannot_write
-from petra_graph.registry.contracts import NoOptions
-from petra_graph.registry.logger import RunInfo
+from petra_graph.plugins import NoOptions, RunInfo
 
 _COLUMNS = ("epoch", "step", "name", "value")
 

@@ -6,11 +6,11 @@ from typing import Literal
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import LoggerDeclaration, option
+from petra_graph.plugins import LoggerDeclaration, option
 
 JSONL = LoggerDeclaration(
     summary="The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger.",
-    build="petra_graph.record.metrics:JsonLines",
+    build="petra_graph.catalog.loggers.metrics_file:MetricsFile",
 )
 TENSORBOARD = LoggerDeclaration(
     summary="Scalars for TensorBoard, in `tensorboard/` of the run's directory.",

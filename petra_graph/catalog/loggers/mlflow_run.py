@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from petra_graph.catalog.loggers.declared import MlflowOptions
-from petra_graph.registry.logger import RunInfo
+from petra_graph.plugins import RunInfo
 from petra_graph.spec.schema import flat
 
 _MOST_PARAMETERS = 100

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.errors import cannot_write
-from petra_graph.registry.contracts import NoOptions
-from petra_graph.registry.logger import RunInfo
+from petra_graph.plugins import NoOptions, RunInfo
 
 
 def tensorboard(_: NoOptions, run: RunInfo) -> TensorBoard:

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Mapping
 
 from petra_graph.catalog.loggers.declared import WandbOptions
-from petra_graph.registry.logger import RunInfo
+from petra_graph.plugins import RunInfo
 
 
 class WandbRun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import AtLeast, LessThan, LossDeclaration, option
+from petra_graph.plugins import AtLeast, LessThan, LossDeclaration, option
 
 
 @frozen(kw_only=True)

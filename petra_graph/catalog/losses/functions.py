@@ -9,7 +9,7 @@ from attrs import frozen
 from torch.nn import functional
 
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
-from petra_graph.registry.contracts import NoOptions
+from petra_graph.plugins import NoOptions
 
 
 @frozen

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
-from petra_graph.registry.contracts import ParameterGroups
+from petra_graph.plugins import ParameterGroups
 
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.registry.contracts import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, option
+from petra_graph.plugins import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, option
 
 
 def _lr(default: float) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from petra_graph.catalog.datasets import declared
+from petra_graph.testing import check_dataset
 
 ALL_DATA_SETS = {
     "cifar10": (declared.CIFAR10, "cifar10_root", {}),
@@ -35,6 +36,13 @@ def data(request):
     declaration, files, options = ALL_DATA_SETS[request.param]
     root = {"root": str(request.getfixturevalue(files))} if files else {}
     return build(declaration, declaration.options(**root, **options))
+
+
+@pytest.mark.parametrize("name", ALL_DATA_SETS)
+def test_it_keeps_every_promise(name, request):
+    declaration, files, options = ALL_DATA_SETS[name]
+    root = {"root": str(request.getfixturevalue(files))} if files else {}
+    assert check_dataset(declaration, {**root, **options}).kept
 
 
 def same(one, other):

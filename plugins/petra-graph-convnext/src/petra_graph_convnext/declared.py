@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import Attribute, frozen
 
-from petra_graph.registry.contracts import AtLeast, BlockDeclaration, LessThan, option
+from petra_graph.plugins import AtLeast, BlockDeclaration, LessThan, option
 
 
 def _odd(_options: object, _attribute: Attribute[int], value: int) -> None:

@@ -1,0 +1,63 @@
+"""All that the declaration of a plugin needs, without torch: `from petra_graph.plugins import BlockDeclaration, option`.
+
+A package registers declarations as entry points. A declaration has a summary, a class of options, the location of the code
+(`build`), which is imported when the plugin is used, and the version of the contracts that it was written for (`api`).
+
+| entry-point group | declaration | `build` names |
+|---|---|---|
+| `petra_graph.blocks` | `BlockDeclaration` | a class: `cls(inputs, options)`, a `petra_graph.blocks.Block` |
+| `petra_graph.architectures` | `ArchitectureDeclaration` | `(options, DataFacts) -> tuple of NodeSpec`, without torch |
+| `petra_graph.optimizers` | `OptimizerDeclaration` | `(ParameterGroups, options) -> torch.optim.Optimizer` |
+| `petra_graph.lr_schedules` | `LrScheduleDeclaration` | `(options, Horizon) -> factor(u)`, without torch |
+| `petra_graph.losses` | `LossDeclaration` | `(options) -> Loss` |
+| `petra_graph.datasets` | `DataSetDeclaration` | `(options) -> DataSet` |
+| `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
+| `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
+
+A `NodeSpec` is a `[[graph.node]]` table of a specification: name, block, kind, inputs, repeat and options.
+
+Options are a frozen, keyword-only attrs class whose fields are made by `option`, with the bounds `AtLeast`, `AtMost`,
+`GreaterThan`, `LessThan`, `Length`, `OneOf` and `Each`; `NoOptions` is the class of a plugin without options. A function that
+refuses its options or data raises `SpecError`, with a `Problem` whose path counts from the `options` table.
+
+Base classes of blocks are in `petra_graph.blocks`, which imports torch. `petra_graph.testing` checks plugins of every kind, as
+`petra-graph check` does on the command line. The guide is plugins/README.md in the repository.
+"""
+
+from petra_graph.errors import Problem as Problem
+from petra_graph.errors import SpecError as SpecError
+from petra_graph.registry.callback import Callback as Callback
+from petra_graph.registry.callback import Companion as Companion
+from petra_graph.registry.contracts import API_VERSION as API_VERSION
+from petra_graph.registry.contracts import ArchitectureDeclaration as ArchitectureDeclaration
+from petra_graph.registry.contracts import AtLeast as AtLeast
+from petra_graph.registry.contracts import AtMost as AtMost
+from petra_graph.registry.contracts import BlockDeclaration as BlockDeclaration
+from petra_graph.registry.contracts import Bound as Bound
+from petra_graph.registry.contracts import BuildOptimizer as BuildOptimizer
+from petra_graph.registry.contracts import CallbackDeclaration as CallbackDeclaration
+from petra_graph.registry.contracts import DataFacts as DataFacts
+from petra_graph.registry.contracts import DataSet as DataSet
+from petra_graph.registry.contracts import DataSetDeclaration as DataSetDeclaration
+from petra_graph.registry.contracts import Declaration as Declaration
+from petra_graph.registry.contracts import Each as Each
+from petra_graph.registry.contracts import GreaterThan as GreaterThan
+from petra_graph.registry.contracts import Horizon as Horizon
+from petra_graph.registry.contracts import Length as Length
+from petra_graph.registry.contracts import LessThan as LessThan
+from petra_graph.registry.contracts import LoggerDeclaration as LoggerDeclaration
+from petra_graph.registry.contracts import Loss as Loss
+from petra_graph.registry.contracts import LossDeclaration as LossDeclaration
+from petra_graph.registry.contracts import LrScheduleDeclaration as LrScheduleDeclaration
+from petra_graph.registry.contracts import NoOptions as NoOptions
+from petra_graph.registry.contracts import OneOf as OneOf
+from petra_graph.registry.contracts import OptimizerDeclaration as OptimizerDeclaration
+from petra_graph.registry.contracts import ParameterGroups as ParameterGroups
+from petra_graph.registry.contracts import Split as Split
+from petra_graph.registry.contracts import option as option
+from petra_graph.registry.listener import EpochEnded as EpochEnded
+from petra_graph.registry.listener import Started as Started
+from petra_graph.registry.logger import Logger as Logger
+from petra_graph.registry.logger import RunInfo as RunInfo
+from petra_graph.spec.model import Kind as Kind
+from petra_graph.spec.model import NodeSpec as NodeSpec

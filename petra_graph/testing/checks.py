@@ -1,0 +1,132 @@
+"""One call for each kind of plugin: all its promises, or an AssertionError that lists the broken ones.
+
+Each function takes a declaration, its `options` table as a specification would give it (None: no keys), `leave_out`, the names of
+promises that the plugin does not make, and the settings of its trial. It returns the outcome of every promise, and raises
+
+    AssertionError  promises are broken: which, by how much, and what to do; its `report` has them as values
+    SpecError       the options class refuses the options
+    ValueError      `leave_out` names no promise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Unpack
+
+from petra_graph.blocks import Block
+from petra_graph.registry.contracts import (
+    ArchitectureDeclaration,
+    BlockDeclaration,
+    CallbackDeclaration,
+    DataFacts,
+    DataSetDeclaration,
+    LoggerDeclaration,
+    LossDeclaration,
+    LrScheduleDeclaration,
+    OptimizerDeclaration,
+)
+from petra_graph.registry.registry import Plugin
+from petra_graph.testing.architectures import IMAGES, ArchitectureTrial
+from petra_graph.testing.conformance import conclude, examine
+from petra_graph.testing.data_sets import DataSetTrial
+from petra_graph.testing.losses import DrawTargets, LossTrial, classes_of
+from petra_graph.testing.lr_schedules import LrScheduleTrial
+from petra_graph.testing.observers import CallbackTrial, LoggerTrial
+from petra_graph.testing.optimizers import OptimizerTrial
+from petra_graph.testing.report import Report
+from petra_graph.testing.trial import Settings, Trial
+
+Options = Mapping[str, Any] | object
+
+
+def check_block(
+    block: type[Block] | BlockDeclaration,
+    inputs: Sequence[Sequence[int]],
+    options: Options = None,
+    *,
+    leave_out: Collection[str] = (),
+    **settings: Unpack[Settings],
+) -> Report:
+    """Check a block, a class or its declaration.
+
+    Args:
+        block: as in `Trial.of`, with `inputs`, `options` and the other settings.
+        inputs: shapes of the streams that it reads, without the batch dimension.
+        options: its `options` table.
+        leave_out: names of promises that the block does not make.
+        settings: `batch`, `draw` or `seed` of the trial.
+    """
+    return conclude(examine(Trial.of(block, inputs, options, **settings), leave_out=leave_out))
+
+
+def check_architecture(
+    architecture: ArchitectureDeclaration | Plugin,
+    options: Options = None,
+    *,
+    facts: DataFacts = IMAGES,
+    leave_out: Collection[str] = (),
+    **settings: Any,
+) -> Report:
+    """Check an architecture: its nodes, their graph, and the network that reads samples of these facts."""
+    return conclude(examine(ArchitectureTrial.of(architecture, options, facts=facts, **settings), leave_out=leave_out))
+
+
+def check_optimizer(
+    optimizer: OptimizerDeclaration | Plugin,
+    options: Options = None,
+    *,
+    leave_out: Collection[str] = (),
+    **settings: Any,
+) -> Report:
+    """Check an optimizer: each parameter stepped once, at the groups' rate, and runs continued to the bit."""
+    return conclude(examine(OptimizerTrial.of(optimizer, options, **settings), leave_out=leave_out))
+
+
+def check_lr_schedule(
+    lr_schedule: LrScheduleDeclaration | Plugin,
+    options: Options = None,
+    *,
+    leave_out: Collection[str] = (),
+    **settings: Any,
+) -> Report:
+    """Check a learning-rate schedule: finite, pure and cheap, for short runs and long ones."""
+    return conclude(examine(LrScheduleTrial.of(lr_schedule, options, **settings), leave_out=leave_out))
+
+
+def check_loss(
+    loss: LossDeclaration | Plugin,
+    options: Options = None,
+    *,
+    output: Sequence[int] = (10,),
+    targets: DrawTargets = classes_of,
+    leave_out: Collection[str] = (),
+    **settings: Any,
+) -> Report:
+    """Check a loss, on outputs [n, *output] and the targets that `targets` draws for them."""
+    trial = LossTrial.of(loss, options, output=output, targets=targets, **settings)
+    return conclude(examine(trial, leave_out=leave_out))
+
+
+def check_dataset(
+    data_set: DataSetDeclaration | Plugin,
+    options: Options = None,
+    *,
+    leave_out: Collection[str] = (),
+    **settings: Any,
+) -> Report:
+    """Check a data set, which is opened: its facts, rows, types, and that samples follow from index, seed and epoch."""
+    return conclude(examine(DataSetTrial.of(data_set, options, **settings), leave_out=leave_out))
+
+
+def check_logger(
+    logger: LoggerDeclaration | Plugin, options: Options = None, *, leave_out: Collection[str] = ()
+) -> Report:
+    """Check a logger in a folder of its own."""
+    return conclude(examine(LoggerTrial.of(logger, options), leave_out=leave_out))
+
+
+def check_callback(
+    callback: CallbackDeclaration | Plugin, options: Options = None, *, leave_out: Collection[str] = ()
+) -> Report:
+    """Check a callback in the rehearsal of a run."""
+    return conclude(examine(CallbackTrial.of(callback, options), leave_out=leave_out))

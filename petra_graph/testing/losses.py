@@ -1,0 +1,189 @@
+"""A loss is a scalar with a graph, the mean over samples; its metrics are sums over samples, however these are batched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from attrs import frozen
+from torch import Tensor, nn
+
+from petra_graph.blocks import Shape
+from petra_graph.registry.built import loss_value_fault, metrics_fault
+from petra_graph.registry.contracts import LOSSES, Declaration, Loss
+from petra_graph.registry.registry import Plugin
+from petra_graph.testing.any_trial import PluginTrial, as_plugin, read_given
+from petra_graph.testing.broken_promise import BrokenPromise, expect_close, name_of
+from petra_graph.testing.generators import moved_since, seeded, states
+
+DrawTargets = Callable[[Tensor, torch.Generator], Tensor]
+"""Draws the targets [n, ...] of outputs [n, ...]."""
+_PARTS = (slice(0, 3), slice(3, 4), slice(4, None))
+"""An evaluation's batches: uneven, one of a single sample."""
+
+
+def classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw class indices, int64 [n], or [n, ...] for outputs [n, classes, ...]."""
+    shape = (output.shape[0], *output.shape[2:])
+    return torch.randint(output.shape[1], shape, generator=generator)
+
+
+def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw targets of the output's shape, standard normal."""
+    return torch.randn(output.shape, generator=generator)
+
+
+@frozen(kw_only=True)
+class LossTrial(PluginTrial):
+    """A loss with options, and the outputs and targets that it compares.
+
+    Attributes:
+        plugin: the loss.
+        options: an instance of its own options class.
+        output: shape of the head's output for one sample.
+        targets: draws the targets of a batch: `classes_of`, `values_like`, or a function of one's own.
+        samples: in a batch.
+        seed: outputs and targets follow from it.
+    """
+
+    kind: ClassVar[str] = "loss"
+    group: ClassVar[str] = LOSSES
+    output: Shape = (10,)
+    targets: DrawTargets = classes_of
+    samples: int = 8
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        loss: Declaration | Plugin,
+        options: Mapping[str, Any] | object = None,
+        *,
+        output: Sequence[int] = (10,),
+        targets: DrawTargets = classes_of,
+        **settings: Any,
+    ) -> LossTrial:
+        """Make a trial of a declaration, with its `options` table; settings are attributes of the same name."""
+        plugin = as_plugin(LOSSES, loss)
+        read = read_given(plugin, options)
+        return LossTrial(plugin=plugin, options=read, output=tuple(output), targets=targets, **settings)
+
+    @property
+    def about(self) -> str:
+        """Its options and outputs, in words."""
+        return f"outputs {list(self.output)}; {self.options}"
+
+    def loss(self) -> Loss:
+        """Return the loss, without a guard."""
+        built: Loss = self.build_raw(self.options)
+        return built
+
+    def batch(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """Return outputs with a graph, and targets."""
+        generator = torch.Generator().manual_seed(self.seed)
+        output = torch.randn(self.samples, *self.output, generator=generator, dtype=torch.float64)
+        return output.to(dtype).requires_grad_(), self.targets(output, generator)
+
+
+def check_loss_construction(trial: LossTrial) -> None:
+    """`build` returns a function with the method `metrics`; it has no parameters, since no optimizer would step them."""
+    built = trial.build_raw(trial.options)
+    trial.build(trial.options)
+    trained = (
+        [name for name, one in built.named_parameters() if one.requires_grad] if isinstance(built, nn.Module) else []
+    )
+    if trained:
+        remedy = "let the head have them: the optimizers of stages step the parameters of nodes"
+        raise BrokenPromise("construction", f"it has parameters that nothing trains: {', '.join(trained)}", remedy)
+
+
+def check_scalar(trial: LossTrial) -> None:
+    """The loss is a finite scalar with a graph, in each type that a head has: its gradient is finite, and not zero."""
+    remedy = "return the mean over the samples of a differentiable function of the output"
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        output, target = trial.batch(dtype)
+        value = trial.loss()(output, target)
+        fault = loss_value_fault(output, value)
+        if fault:
+            raise BrokenPromise("scalar", f"{fault} (outputs in {name_of(dtype)})", remedy)
+        (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
+        if gradient is None or not gradient.count_nonzero():
+            raise BrokenPromise("scalar", f"its gradient is zero (outputs in {name_of(dtype)})", remedy)
+        if not value.isfinite() or not gradient.isfinite().all():
+            raise BrokenPromise("scalar", f"it, or its gradient, is not finite (outputs in {name_of(dtype)})", remedy)
+
+
+def check_mean(trial: LossTrial) -> None:
+    """The loss of a batch is the mean of its samples' losses: windows and replicas average gradients of equal weight."""
+    output, target = trial.batch()
+    loss = trial.loss()
+    whole = loss(output, target).detach()
+    alone = [loss(output[row : row + 1], target[row : row + 1]).detach() for row in range(trial.samples)]
+    mean = torch.stack(alone).mean()
+    remedy = "average over the samples, and let no sample's loss depend on the others of its batch"
+    found = f"the loss of {trial.samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
+    expect_close("mean over samples", found, [whole], [mean], dtype=torch.float32, remedy=remedy)
+
+
+def check_metrics(trial: LossTrial) -> None:
+    """Metrics are scalars by name, sums over samples: the same for an evaluation in batches of any size."""
+    output, target = trial.batch()
+    output = output.detach()
+    loss = trial.loss()
+    whole = _metrics(loss, output, target)
+    parts = [_metrics(loss, output[part], target[part]) for part in _PARTS]
+    if any(set(part) != set(whole) for part in parts):
+        raise BrokenPromise(
+            "metrics", "batches of other sizes have other metrics", "return the same names at every call"
+        )
+    for name, value in whole.items():
+        total = torch.stack([part[name].double() for part in parts]).sum()
+        if not value.isfinite():
+            raise BrokenPromise("metrics", f'"{name}" is {float(value)}', "return finite sums")
+        found = f'"{name}" of {trial.samples} samples is {float(value):.6g}, and the sum over batches of them {float(total):.6g}'
+        remedy = "return sums over the samples; their means are taken when the evaluation has ended"
+        expect_close("metrics", found, [value], [total], dtype=torch.float32, remedy=remedy)
+
+
+def check_shares(trial: LossTrial) -> None:
+    """What counts samples counts each at most once, so that a share is never above 1 (100 %)."""
+    output, target = trial.batch()
+    for name, value in _metrics(trial.loss(), output.detach(), target).items():
+        share = float(value) / trial.samples
+        counts = name.startswith("top") or not value.is_floating_point()
+        if counts and not 0 <= share <= 1:
+            found = f'"{name}" counts {float(value):g} of {trial.samples} samples, a share of {100 * share:.2f} %'
+            remedy = "count samples; where a sample has many targets, return the mean over its own as a float"
+            raise BrokenPromise("shares", found, remedy)
+
+
+def check_untouched(trial: LossTrial) -> None:
+    """Loss and metrics write to neither output nor target, draw no random numbers, and remember nothing."""
+    output, target = trial.batch()
+    before, loss = (output.detach().clone(), target.clone()), trial.loss()
+    generators = states()
+    with seeded(1):
+        first = loss(output, target).detach()
+    with seeded(2):
+        again = loss(output, target).detach()
+    with torch.no_grad():
+        loss.metrics(output, target)
+    if not (torch.equal(output, before[0]) and torch.equal(target, before[1])):
+        found = "the output or the target has other values afterwards"
+        raise BrokenPromise(
+            "untouched", found, "write y = f(x) for in-place operations: callbacks read the same tensors"
+        )
+    if not torch.equal(first, again) or moved_since(generators):
+        found = "the same output and target have another loss when it is asked again"
+        raise BrokenPromise("untouched", found, "draw no random numbers, and remember no batch")
+
+
+def _metrics(loss: Loss, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    with torch.no_grad():
+        values = loss.metrics(output, target)
+    fault = metrics_fault(values)
+    graphs = [] if fault else [name for name, value in values.items() if value.requires_grad]
+    if fault or graphs:
+        found = fault or f'its metric "{graphs[0]}" has a graph'
+        raise BrokenPromise("metrics", found, "return a dict of scalar tensors, made of output.detach()")
+    return values

@@ -1,0 +1,81 @@
+"""The outcome of a trial: each promise kept, broken or not checked, as values that programs read and authors' messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+from attrs import frozen
+
+Status = Literal["kept", "broken", "not checked"]
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """One promise of a plugin.
+
+    Attributes:
+        promise: its name.
+        status: kept, broken, or not checked, where a promise that it rests on is broken or it was left out.
+        found: the observation that breaks it, by how much; "" where it is kept.
+        remedy: what the author can do.
+    """
+
+    promise: str
+    status: Status
+    found: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """Return a broken promise as authors read it."""
+        lines = [f"{self.promise}: {self.found}"]
+        return "\n".join([*lines, f"    do: {self.remedy}"] if self.remedy else lines)
+
+
+@frozen(kw_only=True)
+class Report:
+    """The outcomes of all promises of a plugin, in the order in which they were checked.
+
+    Attributes:
+        kind: "block", "optimizer", and so on.
+        name: of the plugin.
+        trial: the options and inputs with which it was tried, in words.
+        outcomes: one for each promise.
+    """
+
+    kind: str
+    name: str
+    trial: str
+    outcomes: Sequence[Outcome]
+
+    @property
+    def broken(self) -> tuple[Outcome, ...]:
+        """The broken promises."""
+        return tuple(outcome for outcome in self.outcomes if outcome.status == "broken")
+
+    @property
+    def kept(self) -> bool:
+        """Whether no promise is broken."""
+        return not self.broken
+
+    def record(self) -> dict[str, Any]:
+        """Return the report in JSON's types."""
+        return attrs.asdict(self) | {"kept": self.kept}
+
+    def __str__(self) -> str:
+        """Return the broken promises, or that there are none."""
+        head = f"{self.name} ({self.trial})"
+        if self.kept:
+            checked = sum(outcome.status == "kept" for outcome in self.outcomes)
+            return f"{head} keeps {checked} promises"
+        count = f"{len(self.broken)} promises" if len(self.broken) > 1 else "a promise"
+        return "\n".join([f"{head} breaks {count}", *map(str, self.broken)])
+
+
+class BrokenPromises(AssertionError):
+    """A plugin breaks promises; `report` has all outcomes."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report))
+        self.report = report

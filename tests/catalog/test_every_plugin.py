@@ -1,0 +1,41 @@
+"""Every first-party plugin keeps every promise of its kind; blocks and data sets have files of their own for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.registry.registry import SHORT_GROUPS, discover
+from petra_graph.testing import examine
+from petra_graph.testing.likely_trials import likely_trial
+
+REGISTRY = discover().only(["petra-graph"])
+ELSEWHERE = {"blocks", "datasets"}
+ALL = [
+    (group, name) for group in SHORT_GROUPS if group not in ELSEWHERE for name in REGISTRY.names(SHORT_GROUPS[group])
+]
+OPTIONS = {
+    "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}],
+    "adam": [{"weight_decay": 0.1}],
+    "adamw": [{"betas": (0.0, 0.5)}],
+    "lars": [{"weight_decay": 0.1, "momentum": 0.0}],
+    "step": [{"milestones": (1.0, 2.5), "gamma": 0.5}],
+    "cosine": [{"final": 0.1}],
+    "cross-entropy": [{"label_smoothing": 0.2}],
+    "revnet": [{"depth": 50, "width": 0.25, "dropout": 0.1}],
+    "ema": [{"every": 3}],
+    "profiler": [{"first": 1, "last": 3}],
+}
+"""Further options to try."""
+
+
+@pytest.mark.parametrize(("group", "name"), ALL)
+def test_it_keeps_every_promise(group, name):
+    plugin = REGISTRY.resolve(SHORT_GROUPS[group], name)
+    for options in ({}, *OPTIONS.get(name, ())):
+        try:
+            trial = likely_trial(plugin, options)
+        except SpecError as error:
+            pytest.skip(str(error))
+        report = examine(trial, leave_out=["no torch"] if group in {"architectures", "lr_schedules"} else [])
+        assert report.kept, str(report)

@@ -1,0 +1,151 @@
+"""`petra-graph check`, as its users see it: one plugin, all of a distribution, what a module has."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.cli.main import main
+
+CODE = """
+from attrs import frozen
+from torch import nn
+from petra_graph.blocks import AdditiveCoupling, Buffered
+from petra_graph.plugins import BlockDeclaration, DataFacts, DataSetDeclaration, LossDeclaration, option
+
+@frozen(kw_only=True)
+class Options:
+    width: int = option("width")
+
+class Coupling(AdditiveCoupling):
+    Options = Options
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][-1], inputs[0][-1])
+    def residual(self, x):
+        return self.linear(x)
+
+class Wrong(Coupling):
+    def inverse(self, y, s):
+        return s, y + self.residual(s)
+
+class Embeds(Buffered):
+    streams = 1
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(8, 3)
+    def forward(self, x):
+        return (self.table(x),)
+
+class Files:
+    def __init__(self, options):
+        from petra_graph.plugins import SpecError
+        raise SpecError("no files", "download them")
+
+@frozen(kw_only=True)
+class Root:
+    root: str = option("folder")
+
+COUPLING = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Coupling", kind="reversible", streams=2)
+WRONG = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Wrong", kind="reversible", streams=2)
+FILES = DataSetDeclaration(summary="x", options=Root, build=f"{__name__}:Files", facts=lambda _: DataFacts(shape=(2,)))
+EMPTY = LossDeclaration(summary="", build="a:b")
+"""
+POINTS = """
+[petra_graph.blocks]
+coupling = check_me:COUPLING
+wrong = check_me:WRONG
+[petra_graph.datasets]
+files = check_me:FILES
+wrong = check_me:FILES
+[petra_graph.losses]
+gone = check_me:GONE
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(install, site, monkeypatch):
+    install("my-plugins", POINTS, check_me=CODE)
+    from petra_graph.registry import registry
+
+    scan = registry.scan
+    monkeypatch.setattr(registry, "scan", lambda _search=None: scan([str(site)]))
+
+
+def test_one_plugin(capsys):
+    assert main(["check", "coupling"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept
+1 plugin: 1 kept all promises
+"""
+    )
+    assert main(["check", "blocks/coupling", "--set", "width=2", "--inputs", "5,5"]) == 0
+    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 14 promises kept" in capsys.readouterr().out
+
+
+def test_a_distribution(capsys):
+    assert main(["check", "My_Plugins"]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept",
+        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 13 promises kept, 1 broken",
+    ]
+    assert lines[2].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
+    assert lines[3].startswith("    do: undo the steps of forward in the opposite order")
+    gone = "losses/gone: broken: loss \"gone\" of my-plugins cannot be loaded from 'check_me:GONE'"
+    assert lines[4].startswith(gone)
+    needs = "not tried: it cannot be opened without its own values of root (--set root=VALUE)"
+    assert lines[5:] == [
+        f"datasets/files of my-plugins: {needs}",
+        f"datasets/wrong of my-plugins: {needs}",
+        "5 plugins: 1 kept all promises, 2 did not, 2 not tried",
+    ]
+
+
+def test_as_json(capsys):
+    assert main(["check", "blocks/wrong", "--json"]) == 4
+    [result] = json.loads(capsys.readouterr().out)
+    assert (result["plugin"], result["distribution"], result["status"]) == ("blocks/wrong", "my-plugins", "broken")
+    broken = [outcome for outcome in result["outcomes"] if outcome["status"] == "broken"]
+    assert [(one["promise"], bool(one["found"]), bool(one["remedy"])) for one in broken] == [("inverse", True, True)]
+
+
+@pytest.mark.parametrize("location", ["check_me:Embeds", "check_me:COUPLING"])
+def test_what_a_module_has(location, capsys):
+    assert main(["check", location]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{location} (")
+    assert "1 plugin: 1 kept all promises\n" in printed
+
+
+def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):
+    assert main(["check", "check_me:EMPTY"]) == 4
+    assert "check_me:EMPTY: broken: the declaration has no summary\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (
+            ["wrong"],
+            2,
+            '"wrong" is the name of 2 plugins\n    help: write one of them: "blocks/wrong" or "datasets/wrong"\n',
+        ),
+        (["couplin"], 2, "did you mean 'coupling'? `petra-graph list` shows the plugins; distributions: my-plugins\n"),
+        (["blocks/couplin"], 2, 'unknown block "couplin"'),
+        (["nowhere:X"], 2, "'nowhere' is neither importable nor a distribution with plugins"),
+        (["check_me:Options"], 4, '"check_me:Options" is a type, and no plugin\n'),
+        (["check_me:Nothing"], 4, '"check_me:Nothing" cannot be loaded: AttributeError'),
+        (["coupling", "--set", "widht=2"], 2, 'unknown key "widht" in the options of block "coupling"'),
+        (["coupling", "--set", "a.b=2"], 2, "an option is one key"),
+        (["coupling", "--inputs", "5;5"], 2, "'5;5' is not a list of shapes, as in 8x6x6,8x6x6"),
+        (["files", "--set", "root=here"], 2, "no files\n    help: download them\n"),
+    ],
+)
+def test_what_cannot_be_checked(arguments, code, error, capsys):
+    assert main(["check", *arguments]) == code
+    printed = capsys.readouterr()
+    assert error in printed.err
+    assert printed.out == ""

@@ -1,0 +1,111 @@
+"""A plugin that breaks its contract ends a run with exit code 4 and one sentence, which names it and its distribution."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.cli.main import main
+
+SPEC = """
+name = "contracts"
+[architecture]
+name = "revnet"
+options = { depth = 18, width = 0.05 }
+[data]
+name = "random"
+batch = 4
+options = { shape = [3, 8, 8], classes = 3, train = 16, test = 8 }
+[optimizer]
+options = { lr = 0.1 }
+[run]
+epochs = 1
+"""
+DECLARED = """
+import torch
+from attrs import frozen
+from petra_graph.plugins import *
+from petra_graph.plugins import DataFacts, DataSetDeclaration, LossDeclaration, LrScheduleDeclaration, OptimizerDeclaration, option
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("rate", default=0.1)
+
+class Loss:
+    def __init__(self, options): pass
+    def __call__(self, output, target): return torch.nn.functional.cross_entropy(output.float(), target)
+    def metrics(self, output, target): return {}
+
+class VectorLoss(Loss):
+    def __call__(self, output, target): return torch.nn.functional.cross_entropy(output, target, reduction="none")
+
+class NoMetrics(Loss):
+    def metrics(self, output, target): return None
+
+class Split:
+    def __len__(self): return "8"
+    def fetch(self, indices, *, seed, epoch): ...
+
+class Data:
+    train = test = Split()
+    facts = DataFacts(shape=(3, 8, 8), classes=3)
+    def __init__(self, options): pass
+
+def lbfgs(groups, options): return torch.optim.LBFGS([*groups.decayed, *groups.undecayed])
+def nothing(*arguments): return None
+def negative(options, horizon): return lambda u: 1 - u
+
+HERE = __name__
+VECTOR = LossDeclaration(summary="x", build=f"{HERE}:VectorLoss")
+NO_METRICS = LossDeclaration(summary="x", build=f"{HERE}:NoMetrics")
+LBFGS = OptimizerDeclaration(summary="x", build=f"{HERE}:lbfgs", options=Rate)
+NOTHING = OptimizerDeclaration(summary="x", build=f"{HERE}:nothing", options=Rate)
+NEGATIVE = LrScheduleDeclaration(summary="x", build=f"{HERE}:negative")
+DATA = DataSetDeclaration(summary="x", build=f"{HERE}:Data", facts=lambda _: DataFacts(shape=(3, 8, 8), classes=3))
+"""
+POINTS = """
+[petra_graph.losses]
+vector = contract_plugins:VECTOR
+no-metrics = contract_plugins:NO_METRICS
+[petra_graph.optimizers]
+lbfgs = contract_plugins:LBFGS
+nothing = contract_plugins:NOTHING
+[petra_graph.lr_schedules]
+negative = contract_plugins:NEGATIVE
+[petra_graph.datasets]
+text-length = contract_plugins:DATA
+"""
+MISTAKES = {
+    "loss.name=vector": 'loss "vector" of my-plugins is broken: it returns a tensor of shape [4], not a scalar: the mean over the samples',
+    "loss.name=no-metrics": (
+        'loss "no-metrics" of my-plugins is broken: its metrics are None, not a mapping from names to sums; '
+        "return {} where there are none"
+    ),
+    "optimizer.name=lbfgs": (
+        'optimizer "lbfgs" of my-plugins is broken: its step() needs closure; '
+        "it is called without, after the backwards of a window"
+    ),
+    "optimizer.name=nothing": 'optimizer "nothing" of my-plugins is broken: its build returns None, not a torch.optim.Optimizer',
+    "lr_schedule.name=negative": (
+        'learning-rate schedule "negative" of my-plugins is broken: its factor at update 2 is -1, '
+        "not a finite number of at least 0"
+    ),
+    "data.name=text-length": (
+        'data set "text-length" of my-plugins is broken: the length of its split `train` cannot be had: '
+        "TypeError: 'str' object cannot be interpreted as an integer"
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def plugins(install):
+    install("my-plugins", POINTS, contract_plugins=DECLARED)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_it_ends_the_run(mistake, write, capsys):
+    settings = ["--set", "data.options={}"] if mistake.startswith("data.") else []
+    code = main(["run", write("a.toml", SPEC), "--set", mistake, *settings])
+    printed = capsys.readouterr().err
+    assert f"{MISTAKES[mistake]}\n    help: report it to its author\n" in printed
+    assert "Traceback" not in printed
+    assert code == 4

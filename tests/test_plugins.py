@@ -1,0 +1,62 @@
+"""`petra_graph.plugins`: one import without torch, and help that is read at once."""
+
+from __future__ import annotations
+
+import pydoc
+import re
+import subprocess
+import sys
+
+import attrs
+import pytest
+
+from petra_graph import blocks, plugins, testing
+from petra_graph.registry import contracts
+from petra_graph.registry.registry import GROUPS
+from petra_graph.testing import checks
+
+SCREEN = 60
+
+
+@pytest.mark.processes
+def test_it_imports_neither_torch_nor_numpy():
+    code = "import sys, petra_graph.plugins; sys.exit(bool({'torch', 'numpy', 'networkx'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_it_has_every_contract():
+    groups = {value for value in contracts.__all__ if isinstance(getattr(contracts, value), str)}
+    assert set(contracts.__all__) - groups - {"Changes"} <= set(vars(plugins))
+
+
+@pytest.mark.parametrize("module", [plugins, blocks, testing])
+def test_the_help_of_a_public_module_is_read_at_once(module):
+    assert len(pydoc.render_doc(module, renderer=pydoc.plaintext).splitlines()) < SCREEN
+
+
+def test_the_help_names_what_authors_call():
+    kinds = [name for name in vars(checks) if name.startswith("check_")]
+    assert len(kinds) == len(GROUPS)
+    assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
+    bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")
+    assert [name for name in bases if f"`{name}`" not in blocks.__doc__ or not hasattr(blocks, name)] == []
+
+
+def test_its_help_is_short_and_names_every_group_with_its_declaration():
+    text = pydoc.render_doc(plugins, renderer=pydoc.plaintext)
+    assert len(text.splitlines()) < SCREEN
+    for group, of_group in GROUPS.items():
+        assert re.search(rf"`{group}` \| `{of_group.contract.__name__}`", text)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        value
+        for value in vars(plugins).values()
+        if attrs.has(value) and value.__module__.endswith(("contracts", "logger", "listener"))
+    ],
+)
+def test_the_help_of_a_class_says_what_each_field_is(cls):
+    own = [field.name for field in attrs.fields(cls) if field.name in vars(cls).get("__annotations__", {})]
+    assert [name for name in own if f"    {name}: " not in cls.__doc__] == []

@@ -1,0 +1,58 @@
+"""One test for each promise; a promise that is expected to fail, and is kept, fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from petra_graph.testing import Trial, parametrize_with_checks
+from tests.support import ROOT
+from tests.support.blocks import SHAPE, Scaled, Sound
+
+FILE = """
+import torch
+from petra_graph.testing import Trial, parametrize_with_checks
+from tests.support.blocks import SHAPE, Stem
+
+class Centres(Stem):
+    def forward(self, x):
+        return (self.linear(x - x.mean(0)),)
+
+TRIAL = Trial.of(Centres, [SHAPE])
+
+@parametrize_with_checks(TRIAL, expected_failed_checks={"evaluation mode": "it is a batch norm without statistics"})
+def test_expected(check):
+    check()
+
+@parametrize_with_checks(TRIAL, expected_failed_checks={"gradients": "not so"})
+def test_not_expected(check):
+    check()
+"""
+
+
+@parametrize_with_checks(Trial.of(Sound, [SHAPE, SHAPE]), Trial.of(Scaled, [SHAPE]))
+def test_each_promise_is_a_test(check):
+    check()
+
+
+def test_tests_are_named_by_plugin_and_promise():
+    mark = parametrize_with_checks(Trial.of(Scaled, [SHAPE]))
+    assert [case.id for case in mark.args[1]][:3] == ["Scaled-declaration", "Scaled-construction", "Scaled-shapes"]
+
+
+def test_a_promise_that_does_not_exist_cannot_be_expected_to_fail():
+    with pytest.raises(ValueError, match="no promise is called gradient; there are declaration"):
+        parametrize_with_checks(Trial.of(Scaled, [SHAPE]), expected_failed_checks={"gradient": "x"})
+
+
+@pytest.mark.processes
+def test_expected_failures_are_strict(tmp_path):
+    (tmp_path / "test_it.py").write_text(FILE)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "2 failed, 21 passed, 1 xfailed" in done.stdout, done.stdout
+    assert "test_it.py::test_not_expected[Centres-gradients]" in done.stdout
+    assert "[XPASS(strict)] not so" in done.stdout
+    assert "test_it.py::test_not_expected[Centres-evaluation mode]" in done.stdout

@@ -1,0 +1,159 @@
+"""Broken on purpose: parameters that are tied, lazy or unkeyed, methods that are missing, outputs without a gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered, Reversible
+from petra_graph.testing import Trial, check_block, check_construction, check_declaration, check_shapes
+from tests.support.blocks import SHAPE, Sound, Stem, caught
+
+SHARED = nn.Linear(6, 6)
+
+
+class TiedToAll(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = SHARED
+
+
+class TiedInside(Sound):
+    """One weight in two layers of one block: they are one node, whose parameters are stepped once."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.again = nn.Linear(6, 6)
+        self.again.weight = self.linear.weight
+
+    def residual(self, x):
+        return self.again(super().residual(x))
+
+
+class Lazy(Stem):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.LazyLinear(4)
+
+
+class NumpyBegins(Stem):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        with torch.no_grad():
+            self.linear.bias += torch.as_tensor(np.random.rand(4))  # noqa: NPY002  the global generator is the point
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (TiedToAll, "two blocks share linear.weight, linear.bias, and would be two nodes of different stages"),
+        (Lazy, "linear.weight, linear.bias has no shape before the first forward"),
+        (NumpyBegins, "two blocks of one key begin with other values in linear.bias"),
+    ],
+)
+def test_a_block_that_is_not_built_from_its_key_alone(block, message):
+    assert f"construction: {message}\n" in caught(check_construction, block)
+    with pytest.raises(AssertionError, match=f"breaks a promise\nconstruction: {message}"):
+        check_block(block, [SHAPE] * block.streams)
+
+
+def test_a_weight_in_two_layers_of_a_block_is_no_fault():
+    check_block(TiedInside, [SHAPE, SHAPE])
+
+
+class NoInverse(Reversible):
+    streams = 1
+
+    def forward(self, x):
+        return (x + 1,)
+
+
+class NoResidual(AdditiveCoupling):
+    pass
+
+
+@pytest.mark.parametrize(("block", "name"), [(NoInverse, "inverse"), (NoResidual, "residual")])
+def test_a_method_that_is_missing_is_named_once(block, name):
+    with pytest.raises(AssertionError) as error:
+        check_block(block, [SHAPE] * block.streams)
+    assert str(error.value).count("\n") == 2
+    assert f"declaration: {block.__name__} does not define `{name}`\n" in str(error.value)
+
+
+def test_a_reversible_block_that_is_declared_buffered_needs_no_inverse():
+    class Declared(NoInverse):
+        kind = "buffered"
+
+    declaration = BlockDeclaration(summary="x", build=f"{__name__}:none", kind="buffered", streams=1)
+    trial = Trial(block_class=Declared, declaration=declaration, inputs=(SHAPE,), options=Declared.Options())
+    with pytest.raises(AssertionError, match="does not subclass Buffered"):
+        check_declaration(trial)
+
+
+class Whole(Stem):
+    def forward(self, x):
+        return (super().forward(x)[0].argmax(1, keepdim=True),)
+
+
+class Signs(Stem):
+    def forward(self, x):
+        (y,) = super().forward(x)
+        return y, y > 0
+
+
+class HalfPrecision(Stem):
+    def forward(self, x):
+        return (super().forward(x)[0].half(),)
+
+
+class EmbedsAndMasks(Buffered):
+    """Reads tokens, and hands on which of them are padding."""
+
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, tokens):
+        return self.table(tokens), tokens == 0
+
+
+class HandsOn(Buffered):
+    """Reads a stream and a mask, and hands on the mask."""
+
+    streams = 2
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x, mask):
+        return self.linear(x), mask
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (Whole, "all outputs are int64"),
+        (Signs, "output 1 is bool, and is made of floating-point streams"),
+        (HalfPrecision, "an output is float16 where parameters and inputs are float64"),
+    ],
+)
+def test_outputs_without_a_gradient(block, message):
+    assert f"shapes: {message}\n" in caught(check_shapes, block)
+
+
+def test_integers_may_be_handed_on():
+    def tokens(shape, generator):
+        return torch.randint(10, shape, generator=generator)
+
+    def stream_or_mask(shape, generator):
+        drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return drawn if shape[-1] == 3 else drawn > 0
+
+    check_block(EmbedsAndMasks, [(5,)], draw=tokens)
+    check_block(HandsOn, [(5, 3), (5,)], draw=stream_or_mask)
