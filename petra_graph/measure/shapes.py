@@ -152,6 +152,11 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
             raise
         with torch.random.fork_rng(devices=[]):
             block, outputs = _try_out(node, inputs, "cpu")
+    if any(map(torch.is_floating_point, inputs)) and not any(map(torch.is_floating_point, outputs)):
+        kinds = " and ".join(dict.fromkeys(str(stream.dtype).removeprefix("torch.") for stream in outputs))
+        message = f'node "{node.name}": block "{node.block}" returns {kinds} alone, which has no gradient'
+        hint = "return at least one floating-point stream: otherwise nothing below this node can learn"
+        raise SpecError(Problem(message=message, hint=hint, path=node.path))
     measured = NodeShapes(
         inputs=shapes,
         outputs=_shapes(outputs),

@@ -15,9 +15,7 @@ from torch import UntypedStorage
 from petra_graph.errors import Problem
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.shapes import NodeShapes, build_block
-
-_CORE = "petra-graph"
-"""The distribution whose blocks share nothing: they are not built for this."""
+from petra_graph.registry.registry import FIRST_PARTY
 
 
 def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]) -> Iterator[Problem]:
@@ -31,7 +29,7 @@ def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]
     ] = {}  # torch has one Python object for a storage, while anyone holds it
     for name in graph.order:
         node = graph.nodes[name]
-        if node.plugin is None or node.plugin.distribution == _CORE:
+        if node.plugin is None or node.plugin.distribution == FIRST_PARTY:
             continue
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             block = build_block(node, shapes[name].inputs)

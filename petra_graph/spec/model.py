@@ -261,8 +261,8 @@ class RunSpec:
     )
     self_check: bool = key(
         True,
-        "observe the first passes of every block for random numbers that no seed fixes, and for state that its recomputation "
-        "would advance once more; no result depends on it",
+        "try plugins of other packages in this network before it trains, and observe the first passes of every block for random "
+        "numbers that no seed fixes, and for state that its recomputation would advance; no result depends on it",
     )
     directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
     watchdog: float = key(

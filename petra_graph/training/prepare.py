@@ -35,6 +35,7 @@ from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import Loaders, MicroBatches
 from petra_graph.training.initial_weights import matched
+from petra_graph.training.self_check import Checked, self_check
 
 
 @frozen(kw_only=True)
@@ -158,6 +159,18 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
     assert opened is not None
     assert training is not None
     assert callbacks is not None
+    if spec.run.self_check:
+        tried = Checked(
+            network=network,
+            optimizer=checked.optimizer.plugin,
+            optimizer_options=checked.optimizer.options,
+            loss=checked.loss.plugin,
+            built_loss=training.loss,
+            data_set=checked.data.plugin,
+            data=opened.data,
+        )
+        problems.attempt(self_check, tried)
+        problems.raise_any()
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)
     return Prepared(

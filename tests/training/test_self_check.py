@@ -1,0 +1,150 @@
+"""Mistakes of plugins that trained silently are found before a run begins, with the right name and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from petra_graph.cli.main import main
+from petra_graph.training.prepare import prepare
+from tests.support.runs import weights_bytes
+
+MODULE = """
+import random
+import numpy as np
+import torch
+from torch import nn
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+
+
+class Right(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        channels = inputs[0][0]
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels)
+        self.calls = 0
+
+    def residual(self, x):
+        return self.norm(self.conv(x)).tanh()
+
+
+class InverseOff(Right):
+    def inverse(self, y, s):
+        return s, y - 5 * self.residual(s)
+
+    reverse_vjp = Reversible.reverse_vjp
+
+
+class PythonsRandom(Right):
+    def residual(self, x):
+        return super().residual(x) * random.random()
+
+
+class Numpys(Right):
+    def residual(self, x):
+        return super().residual(x) * float(np.random.rand())
+
+
+class Counting(Right):
+    def residual(self, x):
+        self.calls += 1
+        return super().residual(x) * self.calls
+
+
+class Narrow(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.half() for stream in streams)
+
+
+class Truths(Buffered):
+    def forward(self, *streams):
+        return tuple(stream > 0 for stream in streams)
+"""
+SPEC = """
+name = "checked"
+
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = {{ channels = 8 }}
+
+[[graph.node]]
+name = "mine"
+block = "checked_blocks:{block}"
+kind = "{kind}"
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = {{ outputs = 10 }}
+
+[data]
+name = "digits"
+batch = 32
+"""
+WRONG = {
+    "InverseOff": "(inverse)",
+    "PythonsRandom": "",
+    "Numpys": "",
+    "Counting": "",
+    "Narrow": "(shapes): an output is float16",
+}
+
+
+@pytest.fixture
+def spec(write):
+    write("checked_blocks.py", MODULE)
+
+    def made(block):
+        kind = "buffered" if block in {"Narrow", "Truths"} else "reversible"
+        return str(write("checked.toml", SPEC.format(block=block, kind=kind)))
+
+    yield made
+    sys.modules.pop("checked_blocks", None)
+
+
+@pytest.mark.parametrize("block", WRONG)
+def test_a_block_s_mistake_is_found_by_the_dry_run(spec, capsys, block):
+    """All of these trained silently, or were another stage's fault."""
+    assert main(["run", spec(block), "--dry-run"]) == 4
+    said = capsys.readouterr().err
+    assert f'node "mine": block "checked_blocks:{block}" breaks a promise' in said
+    assert WRONG[block] in said
+    assert "checked.toml:" in said
+    assert "Traceback" not in said
+
+
+def test_a_block_that_returns_no_numbers_is_blamed_and_not_the_next_one(spec, capsys):
+    assert main(["run", spec("Truths"), "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert 'node "mine": block "checked_blocks:Truths" returns bool alone, which has no gradient' in said
+
+
+def test_nothing_is_written_where_the_run_is_refused(spec, here):
+    assert main(["run", spec("InverseOff")]) == 4
+    assert not (here / "runs").exists()
+
+
+def test_a_right_block_passes_and_generators_are_as_they_were(spec, capsys):
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    prepare(spec("Right"))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tobytes() == before[1]  # noqa: NPY002
+
+
+def test_it_can_be_switched_off(spec, capsys):
+    assert main(["run", spec("Numpys"), "--dry-run", "--set", "run.self_check=false"]) == 0
+
+
+def test_it_changes_no_bit(spec, capsys):
+    weights = []
+    for more in ([], ["--set", "run.self_check=false"]):
+        assert main(["run", spec("Right"), "--json", "--fast-dev-run", *more]) == 0
+        directory = json.loads(capsys.readouterr().out)["directory"]
+        weights.append(weights_bytes(directory))
+    assert weights[0] == weights[1]
