@@ -73,7 +73,9 @@ def _shared_rows() -> Iterator[dict[str, Any]]:
             data = RANDOM if network in NETWORKS else ()
             ready = prepared(spec, *data, f"data.batch={batches[0]}", *chosen)
             costs = costs_of(ready)
-            micro_batches = 2 * max(program.depth for program in ready.programs) + AFTER_FULL * k
+            # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
+            fills = 2 if any(one.backward == "stored" for program in ready.programs for one in program.segments) else 1
+            micro_batches = fills * max(program.depth for program in ready.programs) + AFTER_FULL * k
             stages = Partition(stages=tuple(Stage(nodes=one.nodes, device="", distance=0) for one in ready.programs))
             apart = stage_memory(ready.programs, costs, micro_batches=micro_batches)
             for count, policy in product(DEVICES, get_args(Policy)):
