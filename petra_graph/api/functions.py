@@ -130,14 +130,15 @@ def train(
     return Run(result.summary["directory"])
 
 
-def load(run: Run | str | Path, *, weights: str | None = None) -> Network:
+def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
     """Return a run's network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
 
     It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
 
     Args:
         run: or its directory, or "latest".
-        weights: a checkpoint's, "latest", "best" or the forward behind it, or a file's; None: those at the run's end.
+        weights: a checkpoint's, "latest", "best" or the forward behind it, or a file's; or themselves, by their names in
+            `weights.safetensors`, also while the run goes on; None: those at the run's end.
 
     Raises:
         SpecError: there is no such run, or it has no such weights.

@@ -83,7 +83,7 @@ class Run:
 
         return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
 
-    def load(self, *, weights: str | None = None) -> Network:
+    def load(self, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
         """Return the network as an ordinary module, as `petra_graph.load`."""
         from petra_graph.api.functions import load
 

@@ -32,9 +32,13 @@ class Network(nn.Module):
     does not allow: `network.nodes["layer1/0"]`.
     """
 
-    def __init__(self, graph: NodeGraph, blocks: Mapping[str, Block], numerics: NumericsContext) -> None:
+    def __init__(
+        self, graph: NodeGraph, blocks: Mapping[str, Block], numerics: NumericsContext, facts: DataFacts
+    ) -> None:
         super().__init__()
         self.graph = graph
+        self.facts = facts
+        """Of the samples that it reads, and of its targets."""
         self.numerics = numerics
         self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in graph.order})
 
@@ -59,7 +63,7 @@ class Network(nn.Module):
         for name, node in network.graph.nodes.items():
             with fork_rng(random_key(network.spec.run.seed, name, "initial"), numerics.device):
                 blocks[name] = place(build_block(node, network.shapes[name].inputs), numerics)
-        return cls(network.graph, blocks, numerics)
+        return cls(network.graph, blocks, numerics, facts)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Return the head's output.

@@ -79,17 +79,17 @@ class SavedRun:
         known = loss.distribution == FIRST_PARTY and loss.name.rpartition(":")[2] == "cross-entropy"
         return known and self.facts.classes is not None
 
-    def load(self, which: str | None = None) -> tuple[Network, str]:
+    def load(self, which: str | Mapping[str, Tensor] | None = None) -> tuple[Network, str]:
         """Return the network with its weights, in evaluation mode on the CPU, and where the weights are from.
 
         Args:
             which: None: those that the run ended with; a checkpoint's: "latest", "best", or the forward behind it; or a file of
-                weights, which may be in the run's directory: "weights-ema.safetensors".
+                weights, which may be in the run's directory: "weights-ema.safetensors"; or the weights themselves, by name.
 
         Raises:
             SpecError: there are none, they are damaged, or they are of another network.
         """
-        weights, source = self._weights(which)
+        weights, source = (which, "what was given") if isinstance(which, Mapping) else self._weights(which)
         network = Network.of(self.network, self.facts)
         network.load_weights(weights, source)
         return network.eval(), source

@@ -1,6 +1,6 @@
 """What a callback is: a listener of the run's progress that may also stop it early, and keep tensors beside its stages.
 
-    in the process that leads      started, trained, evaluating, evaluated, epoch_ended, stops, ended, stopped
+    in the process that leads      started, trained, evaluating, evaluated, evaluated_weights, epoch_ended, stops, ended, stopped
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
 
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
@@ -47,6 +47,17 @@ class Callback(Listener):
             first: position of the batch's first sample in the evaluation, which reads the test data in order.
             outputs: of the head [n, ...], without a graph; not to be changed.
             targets: [n, ...].
+        """
+
+    def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Observe all weights after the evaluation after an epoch; called only if the declaration has `reads_weights`.
+
+        `petra_graph.load(run.directory, weights=weights)` is the network with them, where `run` is what `started` was given.
+
+        Args:
+            epoch: counted from 1.
+            weights: parameters and running statistics by their names in `weights.safetensors`, of all stages and on the CPU; not to
+                be changed, and not to be kept, since the training goes on in the same memory.
         """
 
     def stops(self) -> str:

@@ -298,9 +298,11 @@ class CallbackDeclaration(Declaration):
 
     Attributes:
         changes: the most that it may change of a run: nothing that the run computes, its number of epochs, or its weights.
+        reads_weights: whether `evaluated_weights` is to be called; the stages of other processes then send theirs.
     """
 
     changes: Changes = "nothing"
+    reads_weights: bool = False
 
     @property
     def effect(self) -> str:

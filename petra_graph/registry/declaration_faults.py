@@ -81,6 +81,7 @@ def _faults(declaration: Any) -> Iterator[str]:
                     yield f"has {name} = {getattr(declaration, name)!r}, not a string"
         case CallbackDeclaration():
             yield from _among("changes", declaration.changes, get_args(Changes))
+            yield from _among("reads_weights", declaration.reads_weights, (True, False))
         case _:
             pass
 

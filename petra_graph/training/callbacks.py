@@ -33,6 +33,7 @@ class NamedCallback:
 
     name: str
     changes: Changes
+    reads_weights: bool
     callback: Callback
 
     def run(self, action: Callable[[Callback], T]) -> T:
@@ -56,8 +57,15 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
     built = []
     for one in configured:
         callback = build_plugin(one.plugin, one.options)
-        changes = cast(CallbackDeclaration, one.plugin.declaration).changes
-        built.append(NamedCallback(name=one.plugin.name, changes=changes, callback=callback))
+        declaration = cast(CallbackDeclaration, one.plugin.declaration)
+        built.append(
+            NamedCallback(
+                name=one.plugin.name,
+                changes=declaration.changes,
+                reads_weights=declaration.reads_weights,
+                callback=callback,
+            )
+        )
     return tuple(built)
 
 
@@ -76,6 +84,11 @@ class Callbacks(Listener):
     def may_stop(self) -> bool:
         """Whether some callback may end the training early."""
         return any(one.changes == "length" for one in self.callbacks)
+
+    @property
+    def read_weights(self) -> bool:
+        """Whether some callback wants all weights after an evaluation."""
+        return any(one.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
         """Begin, or go on from the states of a checkpoint."""
@@ -98,6 +111,12 @@ class Callbacks(Listener):
         first = self._seen
         self._seen += len(targets)
         self._each(lambda callback: callback.evaluated(epoch, first, outputs, targets))
+
+    def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Hand the weights after an evaluation to the callbacks that want them."""
+        for one in self._led:
+            if one.reads_weights:
+                one.run(lambda callback: callback.evaluated_weights(epoch, weights))
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Hand on that an epoch and its evaluation are over."""

@@ -9,6 +9,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from attrs import asdict, define, evolve, field
+from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.deferred_reads import MOST
@@ -16,6 +17,7 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
 from petra_graph.record.metrics import Metrics
+from petra_graph.record.weights import weights_of
 from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.callbacks import Callbacks
@@ -191,6 +193,8 @@ class Trainer:
         assert self.train is not None
         self._evaluates = True
         test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
+        if test is not None and self.callbacks.read_weights:
+            self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         self._evaluates = False
         seconds, done = self._epoch_began
         samples = (self.micro_batches - done) * self.prepared.batches.whole
@@ -251,6 +255,10 @@ class Trainer:
             self._began = None
         self.peers.exchange_meters(epoch, meters)
         return meters.means()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights of this process's stages, by their names in the file of weights."""
+        return weights_of(pair for one in self.executors for pair in one.modules.items())
 
     def read_losses(self) -> float:
         """Read the results that wait on the head's device, and return the latest loss; NaN where none waits.

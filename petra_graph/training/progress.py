@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attrs import frozen
+from torch import Tensor
 
 from petra_graph.training.meters import Meters
 
@@ -27,6 +28,10 @@ class Peers:
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads, or send this process's own."""
+
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the tensors of all stages in the process that records, under a name that is used once in a run."""
+        return own
 
     def leaders(self, name: str, own: str) -> str:
         """Return a text of the process that records, under a name that is used once in a run."""

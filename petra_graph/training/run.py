@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attrs import define, field, frozen
-from torch import Tensor
 
 from petra_graph.errors import Interrupted
 from petra_graph.record.metrics import Metrics
-from petra_graph.record.weights import WEIGHTS, weights_of
+from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
@@ -187,10 +186,6 @@ class OnlyProcess(Peers):
         context = ProcessContext(supervisor=supervisor, policy=prepared.policy, global_clip=clip)
         return Scheduler(prepared.executors(), context=context)
 
-    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the tensors of all stages."""
-        return own
-
     def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what all processes have measured."""
         return [own]
@@ -214,7 +209,7 @@ def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumptio
 def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trainer: Trainer) -> None:
     """Write the weights, and those that callbacks have beside them; all processes take part."""
     executors, callbacks = trainer.executors, trainer.callbacks
-    weights = process.gather("weights", weights_of(pair for one in executors for pair in one.modules.items()))
+    weights = process.gather("weights", trainer.weights())
     kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})

@@ -177,10 +177,17 @@ def test_commands_of_tools_are_parsed_by_them():
 
 
 def test_commands_are_of_programs_that_these_tests_know():
-    others = {command for command in COMMANDS if command[0] not in {"make", "petra-graph", "torchrun", "python"}}
+    known = {"make", "petra-graph", "torchrun", "python", *PROGRAMS}
+    others = {command for command in COMMANDS if command[0] not in known}
     assert all(command[:2] == ("pip", "install") or command[0] in SET_UP for command in others), others
 
 
+PROGRAMS = {
+    program
+    for project in (ROOT / "plugins").glob("*/pyproject.toml")
+    for program in tomllib.loads(project.read_text())["project"].get("scripts", ())
+}
+"""Those of the packages in plugins/, whose own tests call them."""
 SET_UP = {"git", "cd", "source", ".ci/run"}
 """Programs with which a reader gets the repository, and its gate."""
 

@@ -38,7 +38,10 @@ PARAMETERS = {
 
 def random_data(spec: Path) -> list[str]:
     facts = check_spec(str(spec)).facts
-    options = f"{{ shape = {list(facts.shape)}, classes = {facts.classes}, train = 256, test = 256 }}"
+    options = f"{{ shape = {list(facts.shape)}, classes = {facts.classes}, train = 256, test = 256 "
+    if facts.dtype == "int64":  # tokens
+        options += f', dtype = "int64", levels = {facts.classes}, target_shape = {list(facts.target_shape)} '
+    options += "}"
     return ["--set", "data.name=random", "--set", f"data.options={options}"]
 
 

@@ -29,6 +29,8 @@ stops = noting:STOPS
 quiet = noting:QUIET
 zeros = noting:ZEROS
 wrong = noting:WRONG
+reads = noting:READS
+reads-not = noting:READS_NOT
 [petra_graph.loggers]
 notes = noting:LOGGER
 """
@@ -44,7 +46,9 @@ def declared(build, **more):
     return CallbackDeclaration(summary="For a test.", build=f"noting_code:{build}", **more)
 
 NOTES = declared("Notes", options=Options)
-FAILS = declared("Fails", options=Options)
+FAILS = declared("Fails", options=Options, reads_weights=True)
+READS = declared("Reads", reads_weights=True)
+READS_NOT = declared("Reads")
 STOPS = declared("Stops", changes="length")
 QUIET = declared("Stops")
 ZEROS = declared("Zeros", changes="weights")
@@ -53,6 +57,9 @@ LOGGER = LoggerDeclaration(summary="For a test.", build="noting_code:Logger")
 """
 CODE = """\
 from pathlib import Path
+import petra_graph
+import torch
+from safetensors.torch import save_file
 from petra_graph.registry.callback import Callback, Companion
 
 def note(text):
@@ -91,6 +98,7 @@ class Fails(Callback):
         self.call = options.call
     def started(self, run): self.fail("started")
     def trained(self, epoch, micro_batches, means): self.fail("trained")
+    def evaluated_weights(self, epoch, weights): self.fail("evaluated_weights")
     def epoch_ended(self, report): self.fail("epoch_ended")
     def stopped(self): self.fail("stopped")
     def ended(self, weights, kept):
@@ -106,6 +114,18 @@ class Fails(Callback):
 class Part(Companion):
     def __init__(self, owner): self.owner = owner
     def updated(self, updates): self.owner.fail("updated")
+
+class Reads(Callback):
+    def __init__(self, options): pass
+    def started(self, run): self.run = run
+    def evaluated_weights(self, epoch, weights):
+        save_file(dict(weights), f"epoch{epoch}.safetensors")
+        network = petra_graph.load(self.run.directory, weights=weights)
+        assert all(torch.equal(value, weights[name]) for name, value in weights_of(network).items())
+        note(f"read {epoch} {network.facts.classes}")
+
+def weights_of(network):
+    return {f"{name.replace('/', '.')}/{key}": value for name, block in network.nodes.items() for key, value in block.state_dict().items()}
 
 class Stops(Callback):
     def __init__(self, options): pass
@@ -159,7 +179,9 @@ def test_a_state_goes_on(write):
     assert Path("notes").read_text().splitlines()[:3] == ["started small", "restored 22", "trained 3/1"]
 
 
-@pytest.mark.parametrize("call", ["started", "trained", "epoch_ended", "stopped", "ended", "at_stage", "updated"])
+@pytest.mark.parametrize(
+    "call", ["started", "trained", "evaluated_weights", "epoch_ended", "stopped", "ended", "at_stage", "updated"]
+)
 def test_a_callback_that_fails_is_named(write, call):
     with pytest.raises(RunFailed) as caught:
         run(write("small.toml", SPEC + named("callback", "fails")), [f"callback.fails.options.call={call}"], Listener())
@@ -180,6 +202,27 @@ def test_a_callback_that_fails_among_processes(write, site):
     assert "callback \"fails\" failed: KeyError: 'updated'" in done.stderr
     assert "Traceback" not in done.stderr
     assert summary_of(only_run())["status"] == "failed"
+
+
+def test_weights_after_each_evaluation(write):
+    path = write("small.toml", SPEC)
+    run(path, ["run.directory=plain"], Listener())
+    run(path, ['callback=[{ name = "reads" }, { name = "reads-not" }]', "run.directory=read"], Listener())
+    assert Path("notes").read_text().splitlines() == ["read 1 10", "read 2 10"], "only what declares it is called"
+    assert weights_bytes(only_run("read")) == weights_bytes(only_run("plain"))
+    assert Path("epoch2.safetensors").read_bytes() == (only_run("read") / "weights.safetensors").read_bytes()
+    assert Path("epoch1.safetensors").read_bytes() != Path("epoch2.safetensors").read_bytes()
+
+
+@pytest.mark.processes
+def test_weights_after_each_evaluation_of_two_processes(write, site):
+    write("shared.toml", SHARED + named("callback", "reads"))
+    command = [sys.executable, "-m", "petra_graph", "run", "shared.toml", "--processes", "2"]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path("notes").read_text().splitlines() == ["read 1 5", "read 2 5"]
+    assert Path("epoch2.safetensors").read_bytes() == (only_run() / "weights.safetensors").read_bytes()
 
 
 def test_what_a_callback_may_change(write):

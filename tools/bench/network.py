@@ -81,6 +81,8 @@ def costs_of(ready: Prepared) -> CostTable:
         build_optimizer=training.build_optimizer,
         optimizer_options=training.optimizer_options,
         clip=spec.optimizer.clip,
+        target=ready.facts.target_shape,
+        target_dtype=ready.facts.target_dtype,
     )
     return measure_costs(ready.network.graph, conditions)
 

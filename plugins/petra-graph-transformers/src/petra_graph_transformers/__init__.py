@@ -1,0 +1,1 @@
+"""Reversible transformers and text data sets for petra-graph; this module imports nothing."""

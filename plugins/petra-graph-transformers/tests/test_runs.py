@@ -1,0 +1,168 @@
+"""Runs of the package's networks: trained, planned, sampled while they train and afterwards, in one process and in two."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from petra_graph_transformers.command import sample as command
+from petra_graph_transformers.declared import SamplingOptions
+from petra_graph_transformers.sampling import sample
+
+import petra_graph
+from petra_graph.cli.main import main
+
+HERE = Path(__file__).parent.parent
+VERSE = "the cat sat on the mat and the dog sat on the log\n"
+SPEC = """
+name = "verse"
+
+[architecture]
+name = "gpt"
+options = { layers = 2, heads = 2, width = 16, positions = "rotary" }
+
+[loss]
+name = "token-cross-entropy"
+
+[method]
+schedule = "1f1b"
+
+[optimizer]
+name = "adamw"
+options = { lr = 0.02 }
+
+[data]
+name = "text-characters"
+batch = 8
+options = { root = "verse.txt", vocabulary = 14, context = 12, samples = 320 }
+
+[run]
+epochs = 2
+
+[[callback]]
+name = "text-samples"
+options = { prompt = "the ", tokens = 30, temperature = 0.0 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("verse.txt").write_text(VERSE * 40)
+    Path("verse.toml").write_text(SPEC)
+    return tmp_path
+
+
+def latest() -> Path:
+    return max(Path("runs").iterdir())
+
+
+def test_a_language_model_learns_a_verse_and_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "verse.toml", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["stages"] == 4
+    test = summary["test"]
+    assert test["bits"] == pytest.approx(test["loss"] / torch.tensor(2.0).log().item())
+    assert test["loss"] < 1.4, "of 14 characters, guessed at random: 2.64"
+    assert test["top1"] > 0.5
+    _, first, second = (latest() / "samples.txt").read_text().split("--- epoch ")
+    assert first.startswith("1\nthe ")
+    assert second.startswith("2\nthe ")
+    assert len(second) == len("2\n" + "the " + "\n\n") + 30
+
+    printed = CliRunner().invoke(command, ["latest", "--prompt", "the ", "--tokens", "30", "--temperature", "0"])
+    assert printed.exit_code == 0
+    assert printed.output == second.removeprefix("2\n").removesuffix("\n"), (
+        "the weights are those of the last evaluation"
+    )
+
+    with pytest.raises(petra_graph.errors.SpecError, match="does not know the characters 'T'"):
+        CliRunner().invoke(command, ["latest", "--prompt", "The"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("option", ["--tokens=0", "--temperature=-1", "--top-k=0"])
+def test_options_out_of_range_are_refused(option: str) -> None:
+    refused = CliRunner().invoke(command, ["latest", option])
+    assert refused.exit_code == 2
+    assert "must be at least" in refused.output
+
+
+def test_two_processes_write_the_same_samples(capfd: pytest.CaptureFixture[str]) -> None:
+    """The callback has the weights of both processes' stages."""
+    found = []
+    for processes in ("1", "2"):
+        assert main(["run", "verse.toml", "--processes", processes, "--json", "--set", "run.epochs=1"]) == 0
+        summary = json.loads(capfd.readouterr().out)
+        found.append((summary["test"], (latest() / "samples.txt").read_text()))
+    assert found[0] == found[1]
+
+
+def test_a_run_that_goes_on_writes_each_sample_once() -> None:
+    """It goes on from an earlier checkpoint, behind which samples were written."""
+    assert main(["run", "verse.toml", "--set", "checkpoint.every=25 updates"]) == 0
+    whole = (latest() / "samples.txt").read_text()
+    assert [line for line in whole.splitlines() if line.startswith("---")] == ["--- epoch 1", "--- epoch 2"]
+    first, *later = sorted((latest() / "checkpoints").iterdir(), key=lambda folder: int(folder.name))
+    assert 40 < int(first.name) < 80, "between the two evaluations"
+    for folder in later:
+        shutil.rmtree(folder)
+    assert main(["run", "--resume", "latest"]) == 0
+    assert (latest() / "samples.txt").read_text() == whole
+
+
+def test_without_its_size_a_vocabulary_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("verse.toml").write_text(SPEC.replace("vocabulary = 14, ", ""))
+    assert main(["validate", "verse.toml"]) == 2
+    assert "the size of the vocabulary is unknown" in capsys.readouterr().err
+    Path("verse.toml").write_text(SPEC.replace("vocabulary = 14", "vocabulary = 9"))
+    assert main(["run", "verse.toml", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "the text has 14 different characters, not 9" in said
+    assert "set vocabulary = 14" in said
+
+
+def test_a_vision_transformer_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("vit.toml").write_text(
+        """
+        architecture = { name = "vit", options = { layers = 2, heads = 2, width = 16, patch = 7, dropout = 0.1 } }
+        data = { name = "random", batch = 4, options = { shape = [1, 28, 28], train = 16, test = 4 } }
+        method = { schedule = "1f1b" }
+        optimizer = { name = "adamw" }
+        run = { epochs = 1 }
+        """
+    )
+    assert main(["run", "vit.toml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["stages"] == 4
+
+
+@pytest.mark.parametrize("spec", sorted((HERE / "specs").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_specs_are_valid_and_planned(spec: Path) -> None:
+    assert main(["validate", str(spec)]) == 0
+    assert main(["plan", str(spec), "--json"]) == 0
+
+
+def test_drawn_tokens() -> None:
+    """A network that always has the logits 0, 1, 2: the likeliest, those of the largest two, and each by its share."""
+
+    def network(tokens: torch.Tensor) -> torch.Tensor:
+        assert tokens.shape[1] <= 4
+        return torch.arange(3.0)[None, :, None].expand(1, 3, tokens.shape[1])
+
+    prompt = torch.tensor([0, 1])
+    greedy = sample(network, prompt, 4, SamplingOptions(tokens=5, temperature=0.0))
+    assert greedy.tolist() == [0, 1, 2, 2, 2, 2, 2]
+    state = torch.get_rng_state()
+    two = sample(network, prompt, 4, SamplingOptions(tokens=200, top_k=2))
+    assert set(two[2:].tolist()) == {1, 2}
+    drawn = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0))[2:]
+    share = torch.arange(3.0).softmax(0)
+    torch.testing.assert_close(drawn.bincount(minlength=3) / 2000, share, rtol=0, atol=0.04)
+    assert torch.equal(torch.get_rng_state(), state)
+    again = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0))[2:]
+    assert torch.equal(again, drawn)
+    other = sample(network, prompt, 4, SamplingOptions(tokens=2000, temperature=1.0, seed=1))[2:]
+    assert not torch.equal(other, drawn)

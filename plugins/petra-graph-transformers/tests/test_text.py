@@ -1,0 +1,154 @@
+"""Text becomes windows: every token of the test, training windows by (seed, epoch, index) alone, and words for what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from petra_graph_transformers.codec import ByteCodec, CharacterCodec, codec_of
+from petra_graph_transformers.declared import CharactersOptions, TextOptions, text_facts
+from petra_graph_transformers.files import files_of
+from petra_graph_transformers.text import drawn, read_bytes, read_characters, text_bytes, text_characters
+
+from petra_graph.plugins import DataFacts, SpecError
+
+TEXT = "To be, or not to be: that is the question.\nÀ ç €\n" * 20
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_characters_are_numbered_and_come_back(file: Path) -> None:
+    text = text_characters(CharactersOptions(root=str(file), context=10))
+    assert text.facts == DataFacts(
+        shape=(10,),
+        dtype="int64",
+        classes=len(set(TEXT)),
+        target_shape=(10,),
+        class_names=tuple(sorted(set(TEXT))),
+    )
+    codec = codec_of(text.facts)
+    assert torch.equal(codec.encode(TEXT), torch.tensor([sorted(set(TEXT)).index(one) for one in TEXT]))
+    assert codec.decode(codec.encode(TEXT)) == TEXT
+
+
+def test_bytes_come_back(file: Path) -> None:
+    facts = text_bytes(TextOptions(root=str(file), context=10)).facts
+    assert facts.classes == 256
+    codec = codec_of(facts)
+    assert codec.encode(TEXT).tolist() == list(TEXT.encode())
+    assert codec.decode(codec.encode(TEXT)) == TEXT
+    assert codec.decode(torch.tensor([0xE2, 0x82])) == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_windows_are_of_the_text_and_targets_one_further(file: Path) -> None:
+    text = text_bytes(TextOptions(root=str(file), context=10, samples=40))
+    whole = TEXT.encode()
+    first = len(whole) - round(0.1 * len(whole))
+    assert len(text.train) == 40
+    for split, part in ((text.train, whole[:first]), (text.test, whole[first:])):
+        samples, targets = split.fetch(np.arange(len(split)), seed=3, epoch=1)
+        assert torch.equal(samples[:, 1:], targets[:, :-1])
+        joined = torch.cat((samples, targets[:, -1:]), dim=1)
+        assert all(bytes(window.tolist()) in part for window in joined)
+    tail = bytes(targets.flatten().tolist())
+    assert tail == whole[first + 1 :][: len(tail)]
+    assert len(whole) - first - 1 - len(tail) < 10
+
+
+def test_training_windows_reach_every_start_and_change_with_seed_and_epoch(file: Path) -> None:
+    split = text_bytes(TextOptions(root=str(file), context=10, samples=20_000)).train
+    starts = drawn(0, 0, np.arange(20_000)) % np.uint64(len(split.tokens) - 10)
+    assert set(starts.tolist()) == set(range(len(split.tokens) - 10))
+    one = split.fetch(np.arange(20), seed=0, epoch=0)[0]
+    assert not torch.equal(one, split.fetch(np.arange(20), seed=1, epoch=0)[0])
+    assert not torch.equal(one, split.fetch(np.arange(20), seed=0, epoch=1)[0])
+
+
+def test_drawn_numbers_are_splitmix64s() -> None:
+    """The first numbers of the published generator seeded with 0, 1234567 (Vigna, splitmix64.c)."""
+    assert drawn(0, 0, np.array([0]))[0] != drawn(0, 0, np.array([1]))[0]
+    from petra_graph_transformers.text import _mixed
+
+    assert _mixed(np.array([0], np.uint64))[0] == 0xE220A8397B1DCDAF
+    assert _mixed(np.array([1234567], np.uint64))[0] == 6457827717110365317
+
+
+def test_an_epoch_has_as_many_windows_as_fit(file: Path) -> None:
+    text = text_bytes(TextOptions(root=str(file), context=10))
+    assert len(text.train) == (len(text.train.tokens) - 1) // 10
+
+
+def test_files_of_a_folder_are_in_order_without_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.py", "a/z.py", "a/c.txt", ".git/x.py", "a/.hidden.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert [str(one.relative_to(tmp_path)) for one in files_of(str(tmp_path), "**/*")] == ["a/c.txt", "a/z.py", "b.py"]
+    assert [one.name for one in files_of(str(tmp_path), "**/*.py")] == ["z.py", "b.py"]
+
+
+def test_the_standard_library_is_text_on_every_machine() -> None:
+    files = files_of("stdlib", "**/*.py")
+    assert {"argparse.py", "os.py"} <= {file.name for file in files}
+    assert not any("site-packages" in file.parts for file in files)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"root": "/nowhere"}, "there is no file or folder /nowhere"),
+        ({"pattern": "/x"}, "pattern '/x' cannot be used"),
+        ({"pattern": "*.md"}, "there is no file '\\*.md' in"),
+        ({"context": 100}, "a window of 100 needs one more than its length in both"),
+        ({"vocabulary": 7}, "different characters, not 7"),
+    ],
+)
+def test_what_is_wrong_is_said(file: Path, changes: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {"root": str(file.parent), **changes}
+    with pytest.raises(SpecError, match=message) as raised:
+        text_characters(CharactersOptions(**given))  # type: ignore[arg-type]
+    (problem,) = raised.value.problems
+    assert problem.hint
+    assert problem.path[-1] in {"root", *changes}
+
+
+def test_text_that_is_not_utf8(file: Path) -> None:
+    (file.parent / "latin.txt").write_bytes("é".encode("latin-1"))
+    with pytest.raises(SpecError, match=r"latin\.txt is not text in UTF-8: byte 0"):
+        text_characters(CharactersOptions(root=str(file.parent)))
+
+
+def test_a_file_becomes_windows_for_predictions(file: Path) -> None:
+    options = CharactersOptions(root=str(file), context=10)
+    assert read_characters(options, file).shape == (len(TEXT) // 10, 10)
+    assert read_bytes(options, file).shape == (len(TEXT.encode()) // 10, 10)
+    short = file.with_name("short.txt")
+    short.write_text("To be")
+    with pytest.raises(SpecError, match="has 5 tokens, and the network reads 10 at a time"):
+        read_bytes(options, short)
+
+
+def test_characters_that_are_unknown_are_named() -> None:
+    with pytest.raises(SpecError, match="does not know the characters 'xy'"):
+        CharacterCodec(characters=("a", "b")).encode("axby")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [DataFacts(shape=(1, 8, 8), classes=256), DataFacts(shape=(4,), dtype="int64", classes=9, target_shape=(4,))],
+)
+def test_what_is_no_text_has_no_codec(facts: DataFacts) -> None:
+    with pytest.raises(SpecError, match="was not trained on text"):
+        codec_of(facts)
+
+
+def test_bytes_need_no_file_for_their_facts() -> None:
+    facts = text_facts(TextOptions(root="/nowhere", context=8))
+    assert facts.classes == ByteCodec().vocabulary
+    assert text_facts(CharactersOptions(root="/nowhere")).classes is None
