@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, ClassVar
@@ -23,6 +23,8 @@ Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
 _LONGEST_MESSAGE, _LONGEST_LINE = 4_000, 400
 """Characters."""
+_BEGINNING, _FEW = 3, 3
+"""Characters from which on a word may be the beginning of names, and how many such names are few."""
 
 
 @frozen(kw_only=True)
@@ -46,6 +48,8 @@ class Problem:
 
     message: str
     hint: str = ""
+    set_hint: str = ""
+    """The hint where `--set` gave the value, if it is another one: a shell has its own quotes."""
     path: Path = ()
     at_key: bool = False
     """Whether the problem is the key at `path` itself, not its value."""
@@ -139,11 +143,22 @@ class FailedOnAnotherProcess(Exception):
 
 
 def suggestion(word: str, allowed: Iterable[str]) -> str:
-    """Return a hint: the allowed word that is closest to `word`, then all allowed words."""
+    """Return a hint: the allowed words that are likely meant by `word`, then all allowed words."""
     names = sorted(allowed)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
+    likely = likely_meant(word, names)
     listing = ", ".join(names) if names else "nothing"
-    return f"did you mean {close[0]!r}? allowed: {listing}" if close else f"allowed: {listing}"
+    return f"did you mean {' or '.join(map(repr, likely))}? allowed: {listing}" if likely else f"allowed: {listing}"
+
+
+def likely_meant(word: str, names: Sequence[str]) -> list[str]:
+    """Return the names that `word` likely means: it in capitals, the few that it begins, or the closest."""
+    same = [name for name in names if name.casefold() == word.casefold()]
+    begun = [name for name in names if name.casefold().startswith(word.casefold())]
+    if same:
+        return same[:1]
+    if len(word) >= _BEGINNING and 0 < len(begun) <= _FEW:
+        return begun
+    return get_close_matches(word, names, n=1)
 
 
 def shown(value: Any) -> str:
@@ -154,11 +169,12 @@ def shown(value: Any) -> str:
         # JSON's escapes are TOML's, but for DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_shown_key(key)} = {shown(item)}" for key, item in value.items()) + " }"
+        return "{ " + ", ".join(f"{shown_key(key)} = {shown(item)}" for key, item in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return str(value)
 
 
-def _shown_key(key: str) -> str:
+def shown_key(key: str) -> str:
+    """Return a key as TOML text."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else shown(key)

@@ -29,24 +29,19 @@ from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_by
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.time_search import TimeSearch
-from petra_graph.errors import NoFeasiblePlan, Problem, SpecError, shown
+from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
 from petra_graph.spec.sizes import size_text
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
-    """Cut the network into a number of stages, and place them.
+    """Cut the network into a number of stages, at most one a node, and place them.
 
     Raises:
-        SpecError: there are fewer nodes than stages, or the listed depths do not fit the stages.
+        SpecError: the listed depths do not fit the stages.
         NoFeasiblePlan: the devices' memory does not suffice.
     """
-    nodes = len(inputs.graph.order)
-    if stages > nodes:
-        message = f"{stages} stages for {nodes} nodes: a stage holds one at least"
-        problem = Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages"))
-        raise SpecError(problem)
 
     def proposals(used: PlannerInputs, table: NodeTable) -> Proposals:
         def solve(goal: Objective, limits: Limits) -> Solution | None:

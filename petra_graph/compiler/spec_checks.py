@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import attrs
+import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
+from petra_graph.program.devices import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.spec.intervals import interval
-from petra_graph.spec.model import ClipSpec, MethodSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -25,7 +29,7 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     if method is None:
         message = f"unknown method {shown(spec.name)}"
         raise SpecError(Problem(message=message, hint=suggestion(spec.name, METHODS), path=("method", "name")))
-    schedule = spec.schedule or method.schedules[0]
+    schedule = method.schedules[0] if spec.schedule is None else spec.schedule
     overrides = {
         key: value
         for key in ("reversible", "buffered", "backward", "flush")
@@ -49,25 +53,79 @@ def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Parti
     if not isinstance(schedule, tuple):
         return
     stages = partition.stages
+    edges = stage_graph(graph.digraph, [stage.nodes for stage in stages])
     hint = f"1f1b has {[stage.distance + 1 for stage in stages]} here"
-    if len(schedule) != len(stages):
-        message = f"{len(schedule)} depths for {len(stages)} stages"
-        raise SpecError(Problem(message=message, hint=hint, path=("method", "schedule")))
-    depths = dict(enumerate(schedule, start=1))
-    problems = [
-        Problem(
-            message=f"stage {reader} would wait for ever: its depth is {depths[reader]}, "
-            f"and stage {feeder}, which feeds it, has {depths[feeder]}",
-            hint=f"depths must not grow along an edge; {hint}",
-            path=("method", "schedule"),
-        )
-        for feeder, reader in growing_edges(stage_graph(graph.digraph, [stage.nodes for stage in stages]), depths)
-    ]
-    if schedule[-1] != 1:
-        message = f"the last stage differentiates at once, so its depth is 1 (got {schedule[-1]})"
-        problems.append(Problem(message=message, hint=hint, path=("method", "schedule")))
-    if problems:
+    if problems := list(_depth_problems(schedule, len(stages), edges, hint)):
         raise SpecError(problems)
+
+
+def check_number_of_stages(stages: int, schedule: RequestedSchedule, graph: NodeGraph) -> None:
+    """Check a number of stages, and a list of depths against it, before the network is cut.
+
+    Where every node reads the one before it, stages do so too; otherwise the edges between stages depend on the cut.
+
+    Raises:
+        SpecError: there are fewer nodes than stages, or the depths fit no cut.
+    """
+    nodes = len(graph.order)
+    if stages > nodes:
+        message = f"{stages} stages for {nodes} nodes: a stage holds one at least"
+        raise SpecError(Problem(message=message, hint=f"set it to {nodes} or less", path=("partition", "stages")))
+    if isinstance(schedule, tuple):
+        chained = all(graph.digraph.has_edge(*pair) for pair in pairwise(graph.order))
+        edges = nx.path_graph(range(1, (stages if chained else 0) + 1), create_using=nx.DiGraph)
+        hint = f"1f1b has {[*range(stages, 0, -1)]} in a chain"
+        if problems := list(_depth_problems(schedule, stages, edges, hint)):
+            raise SpecError(problems)
+
+
+def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hint: str) -> Iterator[Problem]:
+    """Yield the problems of a list of depths; `edges` are those between stages, as far as they are known."""
+    path = ("method", "schedule")
+    if len(depths) != stages:
+        yield Problem(message=f"{_many(len(depths), 'depth')} for {_many(stages, 'stage')}", hint=hint, path=path)
+        return
+    for feeder, reader in growing_edges(edges, dict(enumerate(depths, start=1))):
+        yield Problem(
+            message=f"stage {reader} would wait for ever: its depth is {depths[reader - 1]}, "
+            f"and stage {feeder}, which feeds it, has {depths[feeder - 1]}",
+            hint=f"depths must not grow along an edge; {hint}",
+            path=path,
+        )
+    if depths[-1] != 1:
+        message = f"the last stage differentiates at once, so its depth is 1 (got {depths[-1]})"
+        yield Problem(message=message, hint=hint, path=path)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def device_count(partition: PartitionSpec) -> int:
+    """Return how many devices a specification asks for."""
+    return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
+
+
+def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
+    """Yield the problems of devices' names, types and memory limits, present or not."""
+    devices, count = partition.devices, device_count(partition)
+    for index, name in enumerate(devices if isinstance(devices, tuple) else ()):
+        if not re.fullmatch(r"(cpu|cuda)(:\d+)?", name):
+            message, hint = f"{shown(name)} is no device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
+            yield Problem(message=message, hint=hint, path=("partition", "devices", index))
+    for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
+        if isinstance(given, tuple) and len(given) != count:
+            yield Problem(
+                message=f"{key} lists {_many(len(given), 'value')} for {_many(count, 'device')}",
+                hint="give one value for all, or one a device",
+                path=("partition", key),
+            )
+    types = (partition.device_type,) if isinstance(partition.device_type, str) else partition.device_type or ()
+    for name in dict.fromkeys(types):
+        if name not in DEVICE_TYPES:
+            message = f"unknown device type {shown(name)}"
+            hint = suggestion(name, DEVICE_TYPES)
+            yield Problem(message=message, hint=hint, path=("partition", "device_type"))
 
 
 def _contradictions(method: Method, schedule: RequestedSchedule) -> Iterator[Problem]:

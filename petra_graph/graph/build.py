@@ -9,7 +9,7 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, block_declaration
-from petra_graph.graph.rules import GRAPH, WIRING
+from petra_graph.graph.rules import GRAPH, OUTPUTS, WIRING
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
 
@@ -37,7 +37,8 @@ def build_graph(tables: Sequence[NodeInput]) -> tuple[NodeGraph | None, list[Pro
     if not wired or not nodes or any(producer not in known for node in nodes for producer in node.inputs):
         return None, problems
     graph = NodeGraph(nodes={node.name: node for node in nodes})
-    problems += [problem for rule in GRAPH for problem in rule(graph)]
+    broken = [problem for rule in GRAPH for problem in rule(graph)]
+    problems += broken or [problem for rule in OUTPUTS for problem in rule(graph)]
     return graph, problems
 
 

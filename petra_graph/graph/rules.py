@@ -142,18 +142,18 @@ def has_one_head(graph: NodeGraph) -> Iterator[Problem]:
 
 def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
     """Every node's output reaches the head; with one source and no cycle, the samples then reach every node."""
-    heads = [node.name for node in graph.nodes.values() if node.kind == "head"]
-    if len(heads) != 1 or not nx.is_directed_acyclic_graph(graph.digraph):
-        return
-    reaching = nx.ancestors(graph.digraph, heads[0]) | {heads[0]}
+    head = next(node.name for node in graph.nodes.values() if node.kind == "head")
+    reaching = nx.ancestors(graph.digraph, head) | {head}
     for node in graph.nodes.values():
         if node.name not in reaching:
             yield Problem(
-                message=f'the output of node "{node.name}" never reaches the head "{heads[0]}"',
+                message=f'the output of node "{node.name}" never reaches the head "{head}"',
                 hint="let a later node name it in `inputs`, or remove it",
                 path=node.path,
             )
 
 
 WIRING: tuple[WiringRule, ...] = (names_are_unique, inputs_exist, kinds_fit_blocks)
-GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head, every_node_counts)
+GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head)
+OUTPUTS: tuple[GraphRule, ...] = (every_node_counts,)
+"""Rules of graphs that keep all others: where a node reads nothing, those before it reach no head, which is no second mistake."""

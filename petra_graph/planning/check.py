@@ -9,13 +9,13 @@ problems are raised together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.spec_checks import check_method, check_precision
+from petra_graph.compiler.spec_checks import check_method, check_precision, device_problems
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
@@ -74,6 +74,7 @@ def check_spec(
     check.input(facts)
     method = check.method()
     check.precision()
+    check.devices()
     stages = check.stages(graph, method)
     problems.raise_any()
     assert loaded.spec is not None
@@ -110,29 +111,37 @@ class _Check:
     def hint_at_misplaced_options(self) -> None:
         """Where an unknown key of a table is an option of the plugin that the table names, add that as a hint."""
         for index, problem in enumerate(self.problems.wrong):
-            if not problem.at_key:
+            if not problem.at_key or not isinstance(key := problem.path[-1], str):
                 continue
-            match problem.path:
-                case (str(table), str(key)) if table in PLUGIN_TABLES:
-                    group, name = TABLE_GROUPS[table], plugin_name(table, self.loaded.values[table])
-                    meant = f"{table}.options.{key}"
-                case (str(table), int(number), str(key)) if table in LIST_GROUPS:
-                    group, name = LIST_GROUPS[table], self.loaded.values[table][number].get("name")
-                    meant = f"options.{key}"
-                case ("graph", "node", int(number), str(key)):
-                    group, name = BLOCKS, self.loaded.values["graph"]["node"][number].get("block")
-                    meant = f"options.{key}"
-                case _:
-                    continue
-            if not isinstance(name, str) or self.registry.is_local(name, group):
-                continue
-            try:
-                plugin = self.registry.resolve(group, name)
-            except PetraGraphError:  # The step that resolves the plugin reports it.
-                continue
-            if key in attrs.fields_dict(plugin.declaration.options):
-                hint = f"did you mean {meant}? {key} is an option of {plugin}"
-                self.problems.wrong[index] = attrs.evolve(problem, hint=hint)
+            hints = [
+                self.option_hint(group, name, key, meant) for group, name, meant in self.named_around(problem.path)
+            ]
+            if any(hints):
+                self.problems.wrong[index] = attrs.evolve(problem, hint=next(filter(None, hints)))
+
+    def named_around(self, path: Path) -> Iterator[tuple[str, Any, str]]:
+        """Yield the group and name of plugins, and where their options are: of the table around a key, then of all tables."""
+        values = self.loaded.values
+        match path:
+            case (str(table), int(number), str()) if table in LIST_GROUPS:
+                yield LIST_GROUPS[table], values[table][number].get("name"), "options"
+            case ("graph", "node", int(number), str()):
+                yield BLOCKS, values["graph"]["node"][number].get("block"), "options"
+        for table in sorted(PLUGIN_TABLES, key=lambda table: table != path[0]):
+            if isinstance(value := values.get(table, {}), Mapping):
+                yield TABLE_GROUPS[table], plugin_name(table, value), f"{table}.options"
+
+    def option_hint(self, group: str, name: Any, key: str, options: str) -> str:
+        """Return the hint that a key is an option of a plugin; "" where it is none."""
+        if not isinstance(name, str) or self.registry.is_local(name, group):
+            return ""
+        try:
+            plugin = self.registry.resolve(group, name)
+        except PetraGraphError:  # The step that resolves the plugin reports it.
+            return ""
+        if key not in attrs.fields_dict(plugin.declaration.options):
+            return ""
+        return f"did you mean {options}.{key}? {key} is an option of {plugin}"
 
     def plugin_of(self, table: str) -> ConfiguredPlugin | None:
         """Resolve a top-level table's plugin and read its options."""
@@ -259,6 +268,12 @@ class _Check:
         precision = self.loaded.parts.get(("precision",))
         if precision is not None:
             self.problems.attempt(check_precision, precision)
+
+    def devices(self) -> None:
+        """Check the devices' names, types and memory limits, which need not be present."""
+        partition = self.loaded.parts.get(("partition",))
+        if partition is not None:
+            self.problems.add(device_problems(partition))
 
     def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""

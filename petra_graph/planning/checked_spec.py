@@ -8,7 +8,7 @@ import attrs
 from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
+from petra_graph.compiler.spec_checks import check_depths, check_method, check_number_of_stages, check_precision
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -72,10 +72,11 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
-        SpecError: the lists are no stages of the network, or the listed depths do not fit them.
+        SpecError: the stages are none of the network, or the listed depths do not fit them.
     """
     stages = spec.partition.stages
     if isinstance(stages, int):
+        check_number_of_stages(stages, schedule, graph)
         return None
     given = partition(graph, per_block(graph) if stages == "per-block" else stages, [""])
     check_depths(schedule, graph, given)

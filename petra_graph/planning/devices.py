@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from attrs import evolve
 
 from petra_graph.compiler.planner_inputs import stated_link
-from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.compiler.spec_checks import device_count, device_problems
+from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.planning.gpu import gpu_type
 from petra_graph.program.devices import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
 from petra_graph.spec.model import PartitionSpec
@@ -57,8 +56,7 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
         SpecError: a type is unknown, or lists do not match in length.
     """
     planned = device_count(partition)
-    problems = list(_problems(partition, planned))
-    if problems:
+    if problems := list(device_problems(partition)):
         raise SpecError(problems)
     count = planned if names is None else len(names)
     types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
@@ -94,11 +92,6 @@ def _exists(name: str, available: int) -> bool:
     return name == "cpu"
 
 
-def device_count(partition: PartitionSpec) -> int:
-    """Return how many devices a specification asks for."""
-    return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
-
-
 def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:
     if not isinstance(partition.devices, int):
         return tuple(dict.fromkeys(partition.devices))
@@ -111,23 +104,6 @@ def _each(given: str | tuple[str, ...] | None, count: int) -> tuple[str, ...]:
     if given is None:
         return ()
     return (given,) * count if isinstance(given, str) else given
-
-
-def _problems(partition: PartitionSpec, count: int) -> Iterator[Problem]:
-    for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
-        if isinstance(given, tuple) and len(given) != count:
-            yield Problem(
-                message=f"{key} lists {len(given)} values for {count} devices",
-                hint="give one value for all, or one a device",
-                path=("partition", key),
-            )
-    for name in dict.fromkeys(_each(partition.device_type, count)):
-        if name not in DEVICE_TYPES:
-            yield Problem(
-                message=f"unknown device type {shown(name)}",
-                hint=suggestion(name, DEVICE_TYPES),
-                path=("partition", "device_type"),
-            )
 
 
 def _type_here(name: str) -> DeviceType:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, time
 from functools import reduce
 from typing import Any
 
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import Path, Problem, shown, suggestion
+from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bound import Fault
 from petra_graph.spec.formats import rename_hint
 
 LONGEST_SHOWN = 60
+NAMED_NETWORK = "[graph] lists nodes; a network with a name is [architecture]"
 WITHOUT_QUOTES = {
     "an integer": r"[+-]?\d+",
     "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
@@ -61,7 +65,19 @@ class RawValue:
 def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Problem:
     """Return the problem of a value that is not `expected`; `allowed` are the values of its literal types."""
     message = f"{value.name()} must be {expected} (got {_brief(value.raw)})"
-    return Problem(message=message, hint=_hint(value, expected, allowed), path=value.path)
+    return _with_hint(value, message, _hint(value, expected, allowed))
+
+
+def no_table(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> Problem:
+    """Return the problem of a value that stands where a table is due.
+
+    Args:
+        value: which is no table.
+        cls: of the table; None: keys with values of any kind, as options are.
+        fitting: the key of the table that the value would do for, with the value; None: there is none.
+    """
+    message = f"{value.name()} must be a table (got {_brief(value.raw)})"
+    return _with_hint(value, message, _table_hint(value, cls, fitting))
 
 
 def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
@@ -69,7 +85,7 @@ def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
     at = reduce(RawValue.item, fault.path, value)
     empty = isinstance(at.raw, str | list) and not at.raw
     message = f"{at.name()} {fault.rule}" if empty else f"{at.name()} {fault.rule} (got {_brief(at.raw)})"
-    return Problem(message=message, hint=_hint(at, "", fault.allowed), path=at.path)
+    return _with_hint(at, message, _hint(at, "", fault.allowed))
 
 
 def refused_value(value: RawValue, error: Exception) -> Problem:
@@ -99,37 +115,99 @@ def missing_key(table: RawValue, attribute: attrs.Attribute[Any]) -> Problem:
         else f"{name} is missing in {table.table_name()}"
     )
     meaning = attribute.metadata.get("help", "")
-    return Problem(message=message, hint=f"{name}: {meaning}" if meaning else "", path=path)
+    hint = "one [[graph.node]] for each" if path == ("graph", "node") else f"{name}: {meaning}" if meaning else ""
+    return Problem(message=message, hint=hint, path=path)
 
 
-def unknown_key(table: RawValue, key: str, allowed: Iterable[str]) -> Problem:
-    """Return the problem of a key that the table does not have."""
+def unknown_key(table: RawValue, key: str, allowed: Iterable[str], elsewhere: Sequence[str] = ()) -> Problem:
+    """Return the problem of a key that the table does not have; `elsewhere` are the headers of tables that have it."""
     message = f"unknown key {shown(key)} in {table.table_name()}"
     path = (*table.path, key)
-    return Problem(message=message, hint=rename_hint(path) or suggestion(key, allowed), path=path, at_key=True)
+    hint = rename_hint(path) or suggestion(key, allowed)
+    if table.path == ("graph",) and key in {"name", "options"}:
+        hint = NAMED_NETWORK
+    elif elsewhere and not rename_hint(path):
+        hint = f"{key} is a key of {', '.join(elsewhere)}"
+    return Problem(message=message, hint=hint, path=path, at_key=True)
 
 
-def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> str:  # noqa: PLR0911  one case a hint
-    """Return a hint for a mismatch; "" where the intention is unclear."""
+@frozen(kw_only=True)
+class _Hint:
+    """What to write in place of a value."""
+
+    words: str = ""
+    """Which end where the value begins."""
+    keys: tuple[str, ...] = ()
+    """Below the value's own; the value is that of the last one."""
+    text: str | None = None
+    """The value, as TOML; None: the words say it all."""
+
+
+def _with_hint(value: RawValue, message: str, hint: _Hint) -> Problem:
+    """Return a problem with its hint, as a file has it and as a shell does."""
+    if hint.text is None:
+        return Problem(message=message, hint=hint.words, path=value.path)
+    path = (*value.path, *hint.keys)
+    key = f"{path[-1]} = " if isinstance(path[-1], str) else ""  # an item of an array has none
+    dotted = ".".join(shown_key(str(part)) for part in path)
+    words = "for example " if hint.keys else hint.words
+    return Problem(
+        message=message,
+        hint=f"{hint.words}{key}{hint.text}",
+        set_hint=f"{words}--set {shlex.quote(f'{dotted}={hint.text}')}",
+        path=value.path,
+    )
+
+
+def _hint(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> _Hint:  # noqa: PLR0911  one case a hint
+    """Return what to write for a mismatch; nothing where the intention is unclear."""
     raw, path = value.raw, value.path
-    dotted = ".".join(str(part) for part in path)
-    example = f"{path[-1]} = " if path and isinstance(path[-1], str) else ""
     if allowed and isinstance(raw, str):
         hint = suggestion(raw, [item for item in allowed if isinstance(item, str)])
-        return hint if "did you mean" in hint else ""
+        return _Hint(words=hint if "did you mean" in hint else "")
     if isinstance(raw, str) and re.fullmatch(WITHOUT_QUOTES.get(expected, "(?!)"), raw):
-        return f"write it without quotes: {example}{raw}"
-    if expected == "a string" and isinstance(raw, bool | int | float):
-        return f'write it in quotes: {example}"{shown(raw)}"'
+        return _Hint(words="write it without quotes: ", text=raw)
+    if isinstance(raw, str) and expected == "true or false" and raw.lower() in {"true", "false"}:
+        return _Hint(words="write it without quotes, in small letters: ", text=raw.lower())
+    if expected == "a string" and isinstance(raw, bool | int | float | date | time):
+        return _Hint(words="write it in quotes: ", text=shown(shown(raw)))
     if expected == "a list of tables":
-        return f"one [[{dotted}]] for each"
+        return _Hint(words=f"one [[{'.'.join(str(part) for part in path)}]] for each")
     if expected.startswith("a list of") and not isinstance(raw, list | dict):
-        return f"write it in brackets: {example}[{shown(raw)}]"
-    if expected == "a table" and example and isinstance(raw, list):
-        return f"single brackets make a table: [{dotted}]"
-    if expected == "a table" and example and isinstance(raw, str):
-        return f"for example [{dotted}] with name = {shown(raw)}"
-    return ""
+        return _Hint(words="write it in brackets: ", text=f"[{shown(raw)}]")
+    return _Hint()
+
+
+def _table_hint(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> _Hint:
+    raw, path = value.raw, value.path
+    dotted = ".".join(str(part) for part in path)
+    if isinstance(raw, list) and raw and all(isinstance(item, Mapping) for item in raw):
+        return _Hint(words=f"single brackets make a table: [{dotted}]")
+    if cls is None:
+        pairs = _assignments(raw)
+        return _Hint(words="options are a table: ", text=pairs or "{ KEY = VALUE }")
+    if fitting is None and path == ("graph",):
+        return _Hint(words=f"{NAMED_NETWORK} with ", keys=("name",), text=shown(raw))
+    if fitting is not None:
+        return _Hint(words=f"for example [{dotted}] with ", keys=(fitting[0],), text=shown(fitting[1]))
+    return _Hint()
+
+
+def _assignments(raw: Any) -> str:
+    """Return the table that a text such as "depth=18" or a list of such texts means; "" where it means none."""
+    texts = [raw] if isinstance(raw, str) else raw
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return ""
+    found: dict[str, Any] = {}
+    for text in (part for given in texts for part in given.split(",")):
+        try:
+            found |= tomllib.loads(text)
+        except ValueError:
+            key, equals, word = (part.strip() for part in text.partition("="))
+            if not equals or not re.fullmatch(r"[\w-]+", key):
+                return ""
+            found[key] = word
+    return shown(found) if found else ""
 
 
 def _brief(value: Any) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError, Where, shown
+from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import FORMAT, format_problem
-from petra_graph.spec.merge import Layers, merge, source_layers
+from petra_graph.spec.merge import Layers, merge, paths, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
 from petra_graph.spec.schema import as_mapping
@@ -131,14 +131,15 @@ def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str
     """Return a text over all files that it extends; `known` has those that were read, by their names in messages."""
     chain = (*above, os.path.realpath(path))
     bases: list[Layers] = []
-    problems = _of_another_format(source)
-    for name, where in _names(source):
+    names, wrong = _names(source)
+    problems = [*_of_another_format(source), *_below_headers(source), *wrong]
+    for name, where in names:
         try:
             bases.append(_base(path, name, where, chain, known))
         except SpecError as error:
             problems += error.problems
     if problems:
-        raise SpecError(problems)
+        raise SpecError(source_layers(source).in_order(problems))
     return reduce(merge, [*bases, source_layers(source)])
 
 
@@ -167,19 +168,38 @@ def _of_another_format(source: Source) -> list[Problem]:
     return [] if problem is None else [problem]
 
 
-def _names(source: Source) -> list[tuple[str, Where]]:
-    """Return the names under `extends`, each with its position."""
+def _below_headers(source: Source) -> list[Problem]:
+    """Return the problem of each `extends` that stands below a table's header, and so belongs to that table.
+
+    What the files that it names would have given is missing then, and no further problem says more.
+    """
+    return [
+        Problem(
+            message=f"extends stands below {_header(path[:-1])}, and so belongs to that table",
+            hint="write it at the top of the file, above the first [table]",
+            where=source.where(path, at_key=True),
+        )
+        for path in paths(source.values)
+        if len(path) > 1 and path[-1] == "extends" and "options" not in path
+    ]
+
+
+def _header(path: Path) -> str:
+    keys = ".".join(key for key in path if isinstance(key, str))
+    return f"[[{keys}]]" if isinstance(path[-1], int) else f"[{keys}]"
+
+
+def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:
+    """Return the names under `extends`, each with its position, and the problems of what is no name."""
     value: Any = source.values.get("extends", [])
     names = (
         [(name, source.where(("extends", index))) for index, name in enumerate(value)]
         if isinstance(value, list)
         else [(value, source.where(("extends",)))]
     )
+    wrong = [(name, where) for name, where in names if not isinstance(name, str) or not name or "\0" in name]
     problems = [
         Problem(message=f"extends must be a file's name or a list of them (got {shown(name)})", where=where)
-        for name, where in names
-        if not isinstance(name, str) or not name or "\0" in name
+        for name, where in wrong
     ]
-    if problems:
-        raise SpecError(problems)
-    return names
+    return [named for named in names if named not in wrong], problems

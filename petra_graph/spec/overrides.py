@@ -35,7 +35,7 @@ class Override:
     @property
     def source(self) -> Source:
         """The source of the value; messages show it as their file."""
-        return Source(file=f"--set {self.text}", text=self.text)
+        return Source(file=f"--set {self.text}", text=self.text, is_set=True)
 
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:

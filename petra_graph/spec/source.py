@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from petra_graph.errors import Path, Problem, SpecError, Where
+from petra_graph.errors import Path, Problem, SpecError, Where, shown
 from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.positions import Span, find_spans
 
@@ -35,6 +35,8 @@ class Source:
     text: str = ""
     values: Mapping[str, Any] = field(factory=dict)
     spans: Mapping[Path, Span] = field(factory=dict)
+    is_set: bool = False
+    """Whether the text is that of a `--set`."""
 
     def where(self, path: Path, *, at_key: bool = False) -> Where:
         """Return the position of the value at `path`, or of its key."""
@@ -157,6 +159,26 @@ def _files_in(folder: FilePath, name: str = "") -> str:
     return f"TOML files there: {', '.join(names[:8])}" if names else "there is no TOML file there"
 
 
+_OF_A_VALUE = ("Invalid value", "Expected newline or end of document after a statement")
+"""The parser's words for a value that is none, and for one that ends before its line does."""
+_NOTHING = {"none", "null", "nil"}
+
+
+def _written(key: str, value: str, *, after: bool) -> str:
+    """Return how TOML writes a value that has no quotes; "" where that is unclear."""
+    word = value.lower()
+    if word in {"true", "false"}:
+        return f"TOML writes it in small letters: {key} = {word}"
+    if word in _NOTHING:
+        return f"TOML has no such value: leave {key} out"
+    if re.fullmatch(r"[+-]?(\.\d+|\d+\.)(e[+-]?\d+)?", word):
+        number = float(word)
+        return f"TOML's numbers have digits on both sides of the point: {key} = {number}"
+    if not after or re.match(r"[\w.:/~-]+$", value):
+        return f"text needs quotes: {key} = {shown(value)}"
+    return ""
+
+
 def _invalid(text: str, file: str, message: str) -> Problem:
     lines = text.split("\n")
     line, column = len(lines), len(lines[-1]) + 1
@@ -165,15 +187,16 @@ def _invalid(text: str, file: str, message: str) -> Problem:
         message = message[: at.start()]
         if at[1]:
             line, column = int(at[1]), int(at[2])
-    shown = lines[line - 1] if line <= len(lines) else ""
+    faulty = lines[line - 1] if line <= len(lines) else ""
     hint = ""
-    bare = re.match(r"\s*([^=]+?)\s*=\s*([A-Za-z~/][^\s,\]}#\"']*)", shown)
-    if message == "Invalid value" and bare:
-        hint = f'text needs quotes: {bare[1]} = "{bare[2]}"'
+    pairs = re.finditer(r"([^\s=,{\[]+)\s*=\s*([^\s,\]}#\"'\[{][^,\]}#\"']*)", faulty)
+    bare = next((pair for pair in pairs if pair.start(2) < column <= pair.end(2)), None)
+    if bare and message in _OF_A_VALUE:
+        hint = _written(bare[1], bare[2].strip(), after=message == _OF_A_VALUE[1])
     elif message.startswith(("Cannot declare", "Cannot overwrite")):
         hint = "each table and each key may occur only once"
     return Problem(
         message=f"invalid TOML: {message[:1].lower()}{message[1:]}",
         hint=hint,
-        where=Where(file=file, line=line, column=column, text=shown.rstrip() or None),
+        where=Where(file=file, line=line, column=column, text=faulty.rstrip() or None),
     )

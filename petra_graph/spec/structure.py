@@ -16,7 +16,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.merge import NAMED_TABLES, PLUGIN_LISTS, plugin_name
-from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, PrecisionSpec, Spec
+from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PluginSpec, PrecisionSpec, Spec
 from petra_graph.spec.strict import Unreadable, read
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ def structure(values: Mapping[str, Any]) -> Structured:
     spec, problems = structure_as(Spec, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
-    tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec} | dict.fromkeys(_nodes(values), NodeSpec)
+    tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec, ("partition",): PartitionSpec}
+    tables |= dict.fromkeys(_nodes(values), NodeSpec)
     tables |= {path: PluginSpec for name in PLUGIN_LISTS for path in _tables(values, (name,))}
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     # A table with a default name chooses a plugin or a method even where it is left out.

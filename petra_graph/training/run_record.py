@@ -13,8 +13,8 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
+from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
-from petra_graph.planning.devices import device_count
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import numbers, remove_unfinished
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text

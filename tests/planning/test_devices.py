@@ -18,9 +18,11 @@ def test_a_number_is_so_many_of_a_type():
 
 def test_each_its_own():
     devices = planned_devices(
-        PartitionSpec(devices=("a", "b"), device_type=("h100", "t4"), memory=("40GiB", "8GB"), link_latency=0.25)
+        PartitionSpec(
+            devices=("cuda:0", "cuda:3"), device_type=("h100", "t4"), memory=("40GiB", "8GB"), link_latency=0.25
+        )
     )
-    assert [device.name for device in devices] == ["a", "b"]
+    assert [device.name for device in devices] == ["cuda:0", "cuda:3"]
     assert [device.memory_bytes for device in devices] == [40 * 2**30, 8 * 10**9]
     assert {device.link.latency_seconds for device in devices} == {0.25}
     assert [device.link.bytes_per_second for device in devices] == [450e9, 16e9]

@@ -142,6 +142,9 @@ def test_wrong_type(write):
     write("a.toml", 'extends = ["b.toml", 3]\n')
     assert fault("a.toml") == (
         """\
+a.toml:1:12: extends "b.toml", but there is no such file
+    extends = ["b.toml", 3]
+    help: looked for 'b.toml'; the name is relative to the file that contains it
 a.toml:1:22: extends must be a file's name or a list of them (got 3)
     extends = ["b.toml", 3]"""
     )

@@ -72,10 +72,10 @@ def test_a_device_that_is_not_here(told):
 
 
 def test_problems_of_all_kinds_come_together(told):
-    text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["tpu"]\n'
+    text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
     assert told(text, "data.batch=5000") == [
         'small.toml:8:1: node "rev.0": block "rev-mlp" reads 2 streams, and its inputs carry 1',
-        'small.toml:35:11: device "tpu" does not exist here',
+        'small.toml:35:11: device "cuda:7" does not exist here',
         "--set data.batch=5000: batch must be at most the 1438 samples of the training data (got 5000)",
     ]
 
