@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path as FilePath
@@ -63,7 +64,29 @@ class Problem:
             lines.append(f"    {_shortened(self.where.text.strip(), _LONGEST_LINE)}")
         if self.hint:
             lines.append(f"    help: {_shortened(self.hint, _LONGEST_MESSAGE)}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
+
+
+_MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode's categories of controls, of formats such as the direction of writing, of halves of characters, and of separators."""
+_LARGEST_OF_FOUR_DIGITS = 0xFFFF
+
+
+def printable(text: str) -> str:
+    """Return a text without the power to control a terminal or to change the order in which its characters are read.
+
+    Line ends and tabs stay; other characters of that kind become escapes, as TOML and JSON write them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() or character in "\n\t" or unicodedata.category(character) not in _MOVES_OR_HIDES:
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= _LARGEST_OF_FOUR_DIGITS else f"\\U{code:08x}"
 
 
 def _shortened(text: str, most: int) -> str:

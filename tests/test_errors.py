@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import Problem, Where, shown
+from petra_graph.errors import Problem, Where, printable, shown, suggestion
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 values = st.recursive(
@@ -43,3 +43,39 @@ def test_a_message_is_never_longer_than_anybody_reads():
     assert lines[0].startswith("a.toml:1:1: xxx")
     assert "… 96,000 characters …" in lines[0]
     assert "… 99,600 characters …" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("größe\n\tλ → 你好 e\u0301", "größe\n\tλ → 你好 e\u0301"),
+        ("\x1b]0;title\x07", "\\u001b]0;title\\u0007"),
+        ("a\rb\x85c\x9bd", "a\\u000db\\u0085c\\u009bd"),
+        ("\u202egnp.exe\u2069\ufeff\u200b", "\\u202egnp.exe\\u2069\\ufeff\\u200b"),
+        ("\U000e0041\ud800", "\\U000e0041\\ud800"),
+    ],
+)
+def test_what_controls_a_terminal_is_written_as_its_code(text, expected):
+    assert printable(text) == expected
+
+
+def test_no_part_of_a_message_controls_a_terminal():
+    where = Where(file="\x1b[2J.toml", line=1, column=1, text="a = '\u202e'")
+    assert str(Problem(message="m\x08", hint="h\u2066", where=where)) == (
+        "\\u001b[2J.toml:1:1: m\\u0008\n    a = '\\u202e'\n    help: h\\u2066"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("a100", "did you mean 'a100-40gb' or 'a100-80gb'? "),
+        ("A100-40GB", "did you mean 'a100-40gb'? "),
+        ("v10", "did you mean 'v100'? "),
+        ("h1", "did you mean 'h100'? "),
+        ("abacus", ""),
+    ],
+)
+def test_what_is_likely_meant(word, expected):
+    names = ["a100-40gb", "a100-80gb", "cpu", "h100", "v100"]
+    assert suggestion(word, names) == f"{expected}allowed: {', '.join(names)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from petra_graph.errors import Problem, suggestion
+from petra_graph.errors import Problem, printable, suggestion
 from petra_graph.registry.registry import SHORT_GROUPS
 
 _ANY_WIDTH = 100_000
@@ -34,7 +34,8 @@ def print_json(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON for people and programs."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return text if printable(text) == text else json.dumps(value, indent=2)
 
 
 def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:

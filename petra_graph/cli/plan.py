@@ -38,7 +38,7 @@ _PIPED_WIDTH = 120
 )
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(
-    "--format", "form", type=click.Choice(_FORMATS), default="text", show_default=True, help="Form of the output."
+    "--format", "form", type=click.Choice(_FORMATS), default=None, show_default="text", help="Form of the output."
 )
 @click.option(
     "--stages",
@@ -59,7 +59,7 @@ def plan(
     scale: str | None,
     diff: str | None,
     expand: bool,
-    form: str,
+    form: str | None,
     stages: str,
     output: Path | None,
     as_json: bool,
@@ -76,9 +76,7 @@ def plan(
     tables = [name for name, given in options if given]
     if len(tables) > 1:
         raise click.UsageError(f"{tables[0]} and {tables[1]} are different tables: give one of them.")
-    form = "json" if as_json else form
-    if tables and form not in {"text", "json"}:
-        raise click.UsageError(f"{tables[0]} is shown as text or json (got --format {form}).")
+    form = _form(form, tables, as_json=as_json)
     if Path(spec).suffix == ".json":
         if tables or overrides or profile is not None or overlap:
             raise click.UsageError(
@@ -94,10 +92,11 @@ def plan(
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
+        from petra_graph.errors import printable
         from petra_graph.spec.load import dump
         from petra_graph.training.resolve import expanded
 
-        text = dump(expanded(planner.checked))
+        text = printable(dump(expanded(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare as comparisons
         from petra_graph.report.plan.compare import compare_text, scale_text
@@ -112,6 +111,18 @@ def plan(
         document = planner.plan().document(with_timeline=form in ("json", "html", "trace"))
         text = _shown(document, form, output, all_stages=stages == "all")
     _write(text, output)
+
+
+def _form(given: str | None, tables: list[str], *, as_json: bool) -> str:
+    """Return the form of the output, which `--json` names as well as `--format` does."""
+    if as_json and given not in {None, "json"}:
+        raise click.UsageError(f"--json is --format json: leave out --format {given}, or --json.")
+    form = "json" if as_json else given or "text"
+    if tables == ["--expand"] and form != "text":
+        raise click.UsageError(f"--expand writes TOML (got {'--json' if as_json else f'--format {form}'}).")
+    if tables and form not in {"text", "json"}:
+        raise click.UsageError(f"{tables[0]} is shown as text or json (got --format {form}).")
+    return form
 
 
 def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -> str:

@@ -191,3 +191,33 @@ def test_bad_usage_ends_with_2(call, spec, arguments, message):
     code, out, err = call("plan", spec, *arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--format", "html", "--json"], "--json is --format json: leave out --format html, or --json."),
+        (["--json", "--format", "text"], "--json is --format json: leave out --format text, or --json."),
+        (["--expand", "--json"], "--expand writes TOML (got --json)."),
+        (["--expand", "--format", "dot"], "--expand writes TOML (got --format dot)."),
+        (["--compare", "--format", "html"], "--compare is shown as text or json (got --format html)."),
+    ],
+)
+def test_two_forms_of_one_output(call, spec, options, reason):
+    code, out, err = call("plan", spec, *options)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"Error: {reason}\n")
+
+
+def test_one_form_said_twice(call, spec):
+    assert printed(call, "plan", spec, "--format", "json", "--json") == printed(call, "plan", spec, "--json")
+
+
+def test_a_saved_plan_of_a_strangers_cannot_control_the_terminal(call, spec, here):
+    document = json.loads(printed(call, "plan", spec, "--json"))
+    name = "\x1b]0;owned\x07\u202e"
+    (here / "saved.json").write_text(json.dumps(document | {"name": name, "assumptions": [name]}))
+    for form in ("text", "json"):
+        out = printed(call, "plan", "saved.json", "--format", form)
+        assert not set(name[:1] + name[-2:]) & set(out)
+        assert "]0;owned" in out

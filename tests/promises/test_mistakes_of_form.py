@@ -293,3 +293,25 @@ a.toml:16:10: node "middle" reads nothing
     help: leave out `inputs` to read the node before it
 """,
     )
+
+
+def test_characters_that_control_a_terminal(validate):
+    """A file of a stranger must not write over the message, nor turn the order of its letters."""
+    assert validate(SPEC.replace('"rev-mlp"', '"rev-\u202emlp"')) == (
+        2,
+        """\
+a.toml:15:9: unknown block "rev-\\u202emlp"
+    block = "rev-\\u202emlp"
+    help: did you mean 'rev-mlp'? allowed: add, conv-stem, down-basic, down-bottleneck, linear-stem, pool-linear, res-basic, res-bottleneck, rev-basic, rev-bottleneck, rev-mlp
+""",
+    )
+
+
+def test_an_invisible_character_in_a_key(validate):
+    assert validate(SPEC.replace("schedule =", "sched\u200bule =")) == (
+        2,
+        """\
+a.toml:26:6: invalid TOML: expected '=' after a key in a key/value pair
+    sched\\u200bule = "lockstep"
+""",
+    )

@@ -11,6 +11,7 @@ that is too wide, and has no columns that stay together.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -24,10 +25,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from petra_graph.errors import printable
 from petra_graph.report.plan.units import NOTHING, ColumnUnit, Units, bounded, one_line
 
 _GAP = 2
 """Characters between two columns."""
+_COLOURS = r"\x1b\[[0-9;]*m"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _FULL = 40
 """So many rows are shown in full."""
@@ -183,7 +186,9 @@ def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
     )
     for part in parts:
         console.print(part)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    parts_between = re.split(f"({_COLOURS})", file.getvalue()) if colour else [file.getvalue()]
+    text = "".join(part if at % 2 else printable(part) for at, part in enumerate(parts_between))
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 def heading(title: str, note: str = "") -> Text:
