@@ -254,7 +254,7 @@ def checkpoints(dice: random.Random) -> tuple[Made, Read]:
             versions={"torch": "2"},
             pipeline={"stages": [{"nodes": ["a"], "depth": 1}]},
             optimizer={"name": "sgd", "options": {}},
-            folder="/",
+            folders=["/"],
             position=position,
             metrics={"test/loss": 0.5},
             files=[file],

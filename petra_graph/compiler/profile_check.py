@@ -62,7 +62,7 @@ def checked_profile(
     if spec.partition.profile is None:
         return None
     try:
-        profile = read_profile(Path(spec.partition.profile))
+        profile = read_profile(Path(spec.partition.profile).expanduser())
     except SpecError as error:
         raise SpecError([evolve(problem, path=_PATH) for problem in error.problems]) from None
     problems = [*_other_conditions(profile, spec, device), *_other_settings(profile, settings)]

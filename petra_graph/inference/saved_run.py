@@ -122,9 +122,9 @@ class SavedRun:
 
 
 def _folders(directory: Path) -> list[str]:
-    """Return where modules of the run's own blocks may lie: the folder of its specification."""
-    folder = (read_json(directory / "env.json", dict) or {}).get("folder")
-    return [folder] if isinstance(folder, str) else []
+    """Return where modules of the run's own blocks may lie: the folders of its specification's files."""
+    folders = (read_json(directory / "env.json", dict) or {}).get("folders")
+    return [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else []
 
 
 def _facts(directory: Path, declared: DataFacts) -> DataFacts:

@@ -31,6 +31,7 @@ from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
+from petra_graph.spec.paths import located_options
 
 
 def check_spec(
@@ -57,7 +58,7 @@ def check_spec(
     loaded = load(given, overrides)
     problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     registry = registry or discover()
-    folders = dict.fromkeys((loaded.folder, *folders, *registry.folders))
+    folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
         registry=attrs.evolve(registry, folders=tuple(folders)),
@@ -192,6 +193,7 @@ class _Check:
         return self.resolved[key]
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
+        mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
         options, problems = read_options(plugin, mapping, path)
         self.problems.add(problems)
         return options

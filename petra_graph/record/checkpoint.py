@@ -29,7 +29,7 @@ from petra_graph.errors import SpecError, cannot_write
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "checkpoints"
 _DIGITS = 12
 _MANIFEST = "manifest.json"
@@ -70,8 +70,8 @@ class Manifest:
     """The method and the stages: with the same ones, a run goes on to the bit."""
     optimizer: Mapping[str, Any]
     """Its name and options."""
-    folder: str
-    """Of the specification as it was given, where modules of blocks may lie."""
+    folders: Sequence[str]
+    """Of the specification as it was given and of the files that it extends, where modules of blocks may lie."""
     position: Mapping[str, Any]
     """Of the training loop, as `training.loop.Trainer` writes it."""
     metrics: Mapping[str, float]

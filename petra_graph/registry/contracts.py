@@ -78,7 +78,9 @@ class NoOptions:
     """A plugin without options."""
 
 
-def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None) -> Any:
+def option(
+    text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None, is_path: bool = False
+) -> Any:
     """Return one option of a plugin's `Options` class; required without a default.
 
     Args:
@@ -88,8 +90,9 @@ def option(text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator
         validator: bounds, exported here beside `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
             messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
             they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
+        is_path: the value names a file or folder that is read; it is relative to the file that gives it.
     """
-    return key(default, text, unit=unit, validator=validator)
+    return key(default, text, unit=unit, validator=validator, is_path=is_path)
 
 
 API_VERSION = 1

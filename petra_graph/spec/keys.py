@@ -15,11 +15,17 @@ from petra_graph.errors import shown
 from petra_graph.spec.bounds import All
 from petra_graph.spec.sizes import byte_count
 
+IS_PATH = "is_path"
+"""In the metadata of a key whose value names a file or a folder."""
 
-def key(default: Any, text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them."""
+
+def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_path: bool = False) -> Any:
+    """Return an optional key of a table: its default, its meaning, its unit, and a validator or a list of them.
+
+    The value of a key that `is_path` names what is read; it is relative to the folder of the file that gives it.
+    """
     checked = All(*validator) if isinstance(validator, list | tuple) else validator
-    return field(default=default, validator=checked, metadata={"help": text, "unit": unit})
+    return field(default=default, validator=checked, metadata={"help": text, "unit": unit, IS_PATH: is_path})
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:

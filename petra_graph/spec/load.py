@@ -21,6 +21,7 @@ from petra_graph.spec.formats import FORMAT, format_problem
 from petra_graph.spec.merge import Layers, merge, paths, source_layers
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import apply_overrides
+from petra_graph.spec.paths import with_located_paths
 from petra_graph.spec.schema import as_mapping
 from petra_graph.spec.source import STDIN, Source, parse_source, read_source
 from petra_graph.spec.structure import Structured, structure
@@ -43,10 +44,10 @@ class LoadedSpec(Structured):
         return self.layers.sources[0].text
 
     @property
-    def folder(self) -> str:
-        """The absolute folder of the given file; the current one for the standard input."""
-        file = self.layers.sources[0].file
-        return os.path.dirname(os.path.abspath(os.path.expanduser(file)))  # noqa: PTH100, PTH111, PTH120  no links resolved
+    def folders(self) -> list[str]:
+        """The absolute folders of the given file and of those that it extends; the current one for the standard input."""
+        folders = [os.path.expanduser(source.folder) for source in self.layers.sources if not source.is_set]  # noqa: PTH111
+        return list(dict.fromkeys(os.path.abspath(folder) for folder in folders))  # noqa: PTH100  no links resolved
 
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Return the problems located, without repetition, in the order of their positions."""
@@ -93,7 +94,7 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
 
 
 def _structured(layers: Layers, problems: Iterable[Problem], name: str) -> LoadedSpec:
-    structured = structure({"name": name} | dict(layers.values))
+    structured = structure({"name": name} | dict(with_located_paths(layers)))
     problems = layers.in_order((*problems, *structured.problems))
     spec = None if problems else structured.spec
     return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)

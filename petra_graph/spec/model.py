@@ -121,7 +121,9 @@ class PartitionSpec:
         "balanced", "minimum that the placement seeks: the slowest device's time, or the fullest device's memory"
     )
     profile: str | None = key(
-        None, "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates"
+        None,
+        "file of times that `petra-graph profile` measured, for cuts and predictions; default: estimates",
+        is_path=True,
     )
     devices: int | tuple[str, ...] = key(
         1, 'number of devices, or names: ["cuda:0", "cpu"]', validator=[AtLeast(1), MOST_DEVICES, Length(at_least=1)]
@@ -264,7 +266,11 @@ class RunSpec:
         "try plugins of other packages in this network before it trains, and observe the first passes of every block for random "
         "numbers that no seed fixes, and for state that its recomputation would advance; no result depends on it",
     )
-    directory: str = key("runs", "parent of the run directories", validator=[instance_of(str), Length(at_least=1)])
+    directory: str = key(
+        "runs",
+        "parent of the run directories; relative to the working directory, wherever the specification lies",
+        validator=[instance_of(str), Length(at_least=1)],
+    )
     watchdog: float = key(
         300.0,
         "longest time of one operation of a stage, after which a run of several processes fails",
@@ -298,7 +304,9 @@ class InitSpec:
     """Parameters and running statistics at the start."""
 
     weights: str | None = key(
-        None, "`weights.safetensors` of a run, or a run's directory, to begin with; default: random, from the seed"
+        None,
+        "`weights.safetensors` of a run, or a run's directory, to begin with; default: random, from the seed",
+        is_path=True,
     )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
 

@@ -38,6 +38,11 @@ class Source:
     is_set: bool = False
     """Whether the text is that of a `--set`."""
 
+    @property
+    def folder(self) -> str:
+        """The folder of the file, as the user wrote it; "" for the working directory."""
+        return "" if self.is_set else os.path.dirname(self.file)  # noqa: PTH120  keeps the path as the user wrote it
+
     def where(self, path: Path, *, at_key: bool = False) -> Where:
         """Return the position of the value at `path`, or of its key."""
         span = self.spans.get(path)

@@ -57,8 +57,8 @@ class Checkpoints:
     size: int = 1
     records: bool = True
     """This process writes the manifests."""
-    folder: str
-    """Of the run's first specification."""
+    folders: Sequence[str]
+    """Of the files of the run's first specification."""
     resumed_at: int | None = None
     blind: Sequence[str] = ()
     """The processes that cannot see the directory; where there are any, nothing is written."""
@@ -222,7 +222,7 @@ class Checkpoints:
             optimizer=optimizer_of(self.prepared),
             position=position,
             metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
-            folder=self.folder,
+            folders=self.folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -16,12 +17,12 @@ _MOST_SECONDS = 600
 """Of computing; a thousand stages take three minutes."""
 
 
-def main(directory: Path, folder: str, given: IO[bytes]) -> None:
+def main(directory: Path, folders: Sequence[str], given: IO[bytes]) -> None:
     """Plan a run from its resolved specification and its placement.
 
     Args:
         directory: of the run.
-        folder: modules of blocks may lie there.
+        folders: modules of blocks may lie there.
         given: the placement, as the run pickled it.
 
     Raises:
@@ -29,7 +30,7 @@ def main(directory: Path, folder: str, given: IO[bytes]) -> None:
         RunFailed: the disk refuses.
     """
     placement = pickle.load(given)  # noqa: S301  from the process that started this one
-    checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=(folder,))
+    checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=folders)
     problems = ProblemCollector(loaded=checked.loaded)
     network = problems.require(measure, checked)
     problems.require(write_plan, directory, network, placement)
@@ -37,4 +38,4 @@ def main(directory: Path, folder: str, given: IO[bytes]) -> None:
 
 if __name__ == "__main__":
     lowest_priority(_MOST_SECONDS)
-    main(Path(sys.argv[1]), sys.argv[2], sys.stdin.buffer)
+    main(Path(sys.argv[1]), sys.argv[2:], sys.stdin.buffer)

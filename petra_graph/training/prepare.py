@@ -108,22 +108,23 @@ class Prepared:
         )
 
 
-def prepare(given: Given, overrides: Iterable[str] = (), processes: int = 1, resumed_in: str | None = None) -> Prepared:
+def prepare(
+    given: Given, overrides: Iterable[str] = (), processes: int = 1, resumed_in: Sequence[str] | None = None
+) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
     Args:
         given: the specification.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
-        resumed_in: the run goes on, and modules of blocks may also lie in this folder, where its first specification was.
+        resumed_in: the run goes on, and modules of blocks may also lie in these folders, those of its first specification.
 
     Raises:
         SpecError: the specification is wrong; all problems, located.
         PluginError: only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    folders = () if resumed_in is None else (resumed_in,)
-    checked = check_spec(given, overrides, import_local=True, folders=folders)
+    checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
     return prepare_checked(checked, processes, begins=resumed_in is None)
 
 

@@ -10,7 +10,8 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin
 from petra_graph.registry.contracts import DataFacts
-from petra_graph.spec.model import GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.paths import absolute, path_keys
 from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
 
@@ -40,7 +41,9 @@ def resolved(prepared: Prepared) -> Spec:
             # Types and limits of single devices are left out where the run has another number of devices.
             device_type=spec.partition.device_type if lists_fit else None,
             memory=spec.partition.memory if lists_fit else None,
+            profile=absolute(spec.partition.profile),
         ),
+        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
         optimizer=_with_options(spec.optimizer, checked.optimizer),
         lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
         loss=_with_options(spec.loss, checked.loss),
@@ -72,7 +75,15 @@ def optimizer_of(prepared: Prepared) -> dict[str, Any]:
 
 def expanded(checked: CheckedSpec) -> Spec:
     """Return the specification with its architecture written out as nodes, and nothing else decided."""
-    return attrs.evolve(checked.spec, architecture=None, graph=written_out(checked.graph, checked.facts))
+    spec = checked.spec
+    return attrs.evolve(
+        spec,
+        architecture=None,
+        graph=written_out(checked.graph, checked.facts),
+        partition=attrs.evolve(spec.partition, profile=absolute(spec.partition.profile)),
+        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
+        data=_with_paths(spec.data, checked.data),
+    )
 
 
 def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
@@ -93,10 +104,18 @@ def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
     return attrs.evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
 
 
+def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
+    """Return a data set's table with the folders that it names, and no default written out."""
+    named = {key: _options(plugin.options)[key] for key in path_keys(type(plugin.options)) if key in table.options}
+    return attrs.evolve(table, options={**table.options, **named})
+
+
 def _all_with_options(tables: tuple[PluginSpec, ...], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[PluginSpec, ...]:
     return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
 
 
 def _options(options: Any) -> dict[str, Any]:
     """Return options as a table; None is left out, since it is the default."""
-    return {key: value for key, value in attrs.asdict(options).items() if value is not None}
+    named = path_keys(type(options))
+    values = {key: absolute(value) if key in named else value for key, value in attrs.asdict(options).items()}
+    return {key: value for key, value in values.items() if value is not None}

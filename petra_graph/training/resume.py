@@ -53,10 +53,10 @@ def directory_of(resume: str, overrides: Iterable[str]) -> Path:
 
 
 def first_folders(directory: Path) -> tuple[str, ...]:
-    """Return the folder of a run's first specification, where modules of blocks may lie; () where no checkpoint tells."""
+    """Return the folders of a run's first specification, where modules of blocks may lie; () where no checkpoint tells."""
     for at in checkpoint.numbers(directory):
         with suppress(Damaged):
-            return (checkpoint.read_manifest(directory, at).folder,)
+            return tuple(checkpoint.read_manifest(directory, at).folders)
     return ()
 
 

@@ -114,8 +114,8 @@ def _prepared(
     restarts: bool,
 ) -> Prepared:
     """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
-    folder = None if resumption is None else resumption.manifest.folder
-    prepared = process.join(prepare(given, overrides, process.size, folder))
+    folders = None if resumption is None else resumption.manifest.folders
+    prepared = process.join(prepare(given, overrides, process.size, folders))
     if resumption is not None:
         resumption.check(prepared)
         if restarts:
@@ -176,7 +176,7 @@ class OnlyProcess(Peers):
             directory=self.record.directory,
             trainer=trainer,
             supervisor=self.supervisor,
-            folder=trainer.prepared.checked.loaded.folder if resumption is None else resumption.manifest.folder,
+            folders=trainer.prepared.checked.loaded.folders if resumption is None else resumption.manifest.folders,
             resumed_at=at,
         )
 

@@ -14,7 +14,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -78,14 +78,14 @@ class LatePlan:
     _found: Figures | None = field(default=None, init=False)
 
     @classmethod
-    def begin(cls, directory: Path, spec: Spec, placement: Placement, folder: str) -> LatePlan:
+    def begin(cls, directory: Path, spec: Spec, placement: Placement, folders: Sequence[str]) -> LatePlan:
         """Start the process.
 
         Args:
             directory: of the run, whose resolved specification has the network.
             spec: the specification.
             placement: the run's.
-            folder: modules of blocks may lie there.
+            folders: modules of blocks may lie there.
 
         Raises:
             OSError: the system refuses a process.
@@ -95,7 +95,7 @@ class LatePlan:
             pickle.dump(placement, given)
             given.seek(0)
             process = subprocess.Popen(  # noqa: S603  this Python, and paths of the run
-                [sys.executable, "-m", _MODULE, str(directory), folder],
+                [sys.executable, "-m", _MODULE, str(directory), *folders],
                 stdin=given,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

@@ -123,7 +123,7 @@ class RunRecord:
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
-        write_json(self.directory / "env.json", {**environment(), "folder": prepared.checked.loaded.folder})
+        write_json(self.directory / "env.json", {**environment(), "folders": prepared.checked.loaded.folders})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         self._write_plan(prepared)
 
@@ -132,7 +132,7 @@ class RunRecord:
         try:
             if len(prepared.programs) > MOST_STAGES:
                 self.late_plan = LatePlan.begin(
-                    self.directory, self.spec, prepared.placement, prepared.checked.loaded.folder
+                    self.directory, self.spec, prepared.placement, prepared.checked.loaded.folders
                 )
                 self.run = attrs.evolve(self.run, warnings=tuple(_absent(prepared)))
                 return

@@ -165,7 +165,7 @@ class Worker(Peers):
             rank=self.world.rank,
             size=self.size,
             records=self._records,
-            folder=trainer.prepared.checked.loaded.folder if resumption is None else resumption.manifest.folder,
+            folders=trainer.prepared.checked.loaded.folders if resumption is None else resumption.manifest.folders,
             resumed_at=None if resumption is None else resumption.skips,
             blind=[f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind],
         )

@@ -35,7 +35,7 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         versions={},
         pipeline={},
         optimizer={},
-        folder="",
+        folders=[],
         position={"epoch": 1},
         metrics={},
         files=files,

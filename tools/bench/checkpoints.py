@@ -106,7 +106,7 @@ class _Training:
             directory=self.directory,
             trainer=self.trainer,
             supervisor=SingleProcess(),
-            folder="",
+            folders=[""],
         )
         if self.way != "none":
             checkpoints.supervisor.announced_cuts.add(micro_batches.start + length // 2)

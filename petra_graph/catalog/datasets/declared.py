@@ -28,7 +28,7 @@ from petra_graph.plugins import (
 
 def _root(layout: str) -> Any:
     """Return the required key `root`, the folder of the files."""
-    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=Length(at_least=1))
+    return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=Length(at_least=1), is_path=True)
 
 
 def _download() -> Any:
