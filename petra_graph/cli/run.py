@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from petra_graph.cli.common import json_option, print_json, set_option
-from petra_graph.errors import RunFailed
+from petra_graph.errors import RunFailed, printable
 
 
 @click.command()
@@ -129,6 +129,6 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_js
         if as_json:
             print_json(result.summary)
         else:
-            click.echo("\n".join(summary_lines(result.summary)))
+            click.echo(printable("\n".join(summary_lines(result.summary))))
     if result.interrupted is not None:
         raise result.interrupted

@@ -1,24 +1,30 @@
-"""The progress of a run, for people: a live bar on a terminal, one plain line an epoch elsewhere, and its summary.
+"""The progress of a run, for people: a live bar on a terminal, plain lines elsewhere, and its summary.
 
 Progress goes to stderr.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from petra_graph.errors import printable
 from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.report.plan.units import plural
 
 _REFRESH_SECONDS = 0.2
+_LINE_SECONDS = 60.0
+"""Between the lines of a log within an epoch: a few hundred a night."""
+_SMALL, _LARGE = 0.001, 10_000
+"""Between these, four decimals of a number say enough."""
 
 
 def progress(stream: TextIO | None = None) -> Listener:
@@ -28,20 +34,48 @@ def progress(stream: TextIO | None = None) -> Listener:
 
 
 class PlainProgress(Listener):
-    """Lines for logs: the run, and each of its epochs."""
+    """Lines for logs: the run, each of its epochs, and within a long one its state once a minute.
 
-    def __init__(self, stream: TextIO) -> None:
+    Args:
+        stream: of the lines.
+        clock: returns seconds since some moment.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._epochs = 0
+        self._clock = clock
+        self._pace: _Pace | None = None
+        self._written = 0.0
 
     def started(self, run: Started) -> None:
         """Describe the run, and name its directory."""
-        self._epochs = run.epochs
-        print(heading(run), file=self._stream, flush=True)
+        self._pace = _Pace(run, self._clock())
+        self._print(heading(run))
+
+    def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
+        """Write a line where the latest one is old; the remaining time is the whole run's, evaluations included."""
+        assert self._pace is not None
+        now, run = self._clock(), self._pace.run
+        if now - self._written >= _LINE_SECONDS and micro_batches < run.micro_batches:
+            done = f"{micro_batches:,} of {run.micro_batches:,} micro-batches"
+            pace = self._pace.text(now, epoch, micro_batches)
+            self._print(f"{_title(epoch, run.epochs)}   {done}   train {numbers(means)}   {pace}")
+
+    def evaluating(self, epoch: int) -> None:
+        """Say that the evaluation begins, where the latest line is old."""
+        assert self._pace is not None
+        if self._clock() - self._written >= _LINE_SECONDS:
+            self._print(f"{_title(epoch, self._pace.run.epochs)}   evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Write the epoch's line."""
-        print(epoch_line(report, self._epochs), file=self._stream, flush=True)
+        assert self._pace is not None
+        self._print(epoch_line(report, self._pace.run.epochs))
+        self._pace.epoch_began(self._clock())
+
+    def _print(self, text: str) -> None:
+        self._written = self._clock()
+        print(printable(text), file=self._stream, flush=True)
 
 
 class LiveProgress(Listener):
@@ -57,32 +91,27 @@ class LiveProgress(Listener):
             console=self._console,
             transient=True,
         )
-        self._run: Started | None = None
+        self._pace: _Pace | None = None
         self._epoch: TaskID | None = None
-        self._drawn = self._began = self._began_epoch = 0.0
+        self._drawn = 0.0
 
     def started(self, run: Started) -> None:
         """Describe the run, name its directory, and begin."""
-        self._run = run
         self._print(heading(run))
-        self._began = time.monotonic()
+        self._pace = _Pace(run, time.monotonic())
         self._bar.start()
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         """Advance the bar; the remaining time is the whole run's, evaluations included."""
-        run, now = self._run, time.monotonic()
-        assert run is not None
+        assert self._pace is not None
+        run, now = self._pace.run, time.monotonic()
         if self._epoch is None:
-            self._began_epoch = now
             title = f"epoch {epoch}/{run.epochs}"
             self._epoch = self._bar.add_task(title, total=run.micro_batches, numbers="")
         if now - self._drawn < _REFRESH_SECONDS and micro_batches < run.micro_batches:
             return
         self._drawn = now
-        rate = micro_batches * run.batch / max(now - self._began_epoch, _REFRESH_SECONDS)
-        share = (epoch - 1 + micro_batches / run.micro_batches) / run.epochs
-        left = timedelta(seconds=round((now - self._began) * (1 - share) / share))
-        text = f"{numbers(means)}  {rate:,.0f} samples/s  ETA {left}"
+        text = f"{numbers(means)}  {self._pace.text(now, epoch, micro_batches)}"
         self._bar.update(self._epoch, completed=micro_batches, numbers=text)
 
     def evaluating(self, epoch: int) -> None:
@@ -95,8 +124,9 @@ class LiveProgress(Listener):
         if self._epoch is not None:
             self._bar.remove_task(self._epoch)
             self._epoch = None
-        assert self._run is not None
-        self._print(epoch_line(report, self._run.epochs))
+        assert self._pace is not None
+        self._print(epoch_line(report, self._pace.run.epochs))
+        self._pace.epoch_began(time.monotonic())
 
     def stopped(self) -> None:
         """Leave the terminal as it was."""
@@ -104,7 +134,29 @@ class LiveProgress(Listener):
 
     def _print(self, text: str) -> None:
         """Write lines as they are; where one is too long, the terminal breaks it."""
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
+
+
+class _Pace:
+    """How fast a run goes on, and for how long; what was done before it was resumed took none of its time."""
+
+    def __init__(self, run: Started, now: float) -> None:
+        self.run = run
+        self._began = self._epoch_began = now
+        self._before = run.resumed_at or 0
+        self._before_in_epoch = self._before % run.micro_batches
+
+    def epoch_began(self, now: float) -> None:
+        """Begin another epoch."""
+        self._epoch_began, self._before_in_epoch = now, 0
+
+    def text(self, now: float, epoch: int, micro_batches: int) -> str:
+        """Return the speed in this epoch, and the time that the run still takes."""
+        run = self.run
+        done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
+        rate = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
+        left = timedelta(seconds=round((now - self._began) * (total - done) / max(done - self._before, 1)))
+        return f"{rate:,.0f} samples/s  ETA {left}"
 
 
 def heading(run: Started) -> str:
@@ -125,19 +177,27 @@ def _resumed(run: Started) -> str:
 
 def epoch_line(report: EpochEnded, epochs: int) -> str:
     """Describe an epoch in a line."""
-    width = len(str(epochs))
     test = f"   test {numbers(report.test)}" if report.test else ""
     return (
-        f"epoch {report.epoch:>{width}}/{epochs}   train {numbers(report.train)}{test}"
+        f"{_title(report.epoch, epochs)}   train {numbers(report.train)}{test}"
         f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
     )
 
 
+def _title(epoch: int, epochs: int) -> str:
+    return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
+
+
 def numbers(means: Mapping[str, float]) -> str:
-    """Write the loss, and fractions as percentages."""
-    parts = [f"loss {means['loss']:.4f}"] if "loss" in means else []
-    parts += [f"{name} {100 * value:.2f} %" for name, value in means.items() if name == "top1"]
-    return " ".join(parts)
+    """Write all metrics, the loss first; shares of samples, which are called top1, top5 and so on, are percentages."""
+    names = sorted(means, key=lambda name: name != "loss")
+    return " ".join(f"{name} {_number(name, means[name])}" for name in names)
+
+
+def _number(name: str, value: float) -> str:
+    if re.fullmatch(r"top\d+", name):
+        return f"{100 * value:.2f} %"
+    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:

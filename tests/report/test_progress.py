@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from petra_graph.registry.listener import EpochEnded, Started
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
@@ -39,7 +40,10 @@ REPORT = EpochEnded(
 HEADING = (
     "quick[start]: 12,345 parameters in 7 stages; petra, 1f1b, accumulation 2; 10 epochs of 44 micro-batches of 32"
 )
-LINE = "epoch  3/10   train loss 0.5123 top1 81.25 %   test loss 0.2500 top1 90.00 %   lr 0.05   12,346 samples/s"
+LINE = (
+    "epoch  3/10   train loss 0.5123 top1 81.25 % top5 99.00 %   test loss 0.2500 top1 90.00 % top5 100.00 %   lr 0.05   "
+    "12,346 samples/s"
+)
 
 
 def test_the_heading():
@@ -58,7 +62,12 @@ def test_an_epochs_line_without_evaluation():
 @pytest.mark.parametrize(
     ("means", "expected"),
     [
-        ({"loss": 1.0, "top1": 0.5, "top5": 0.75}, "loss 1.0000 top1 50.00 %"),
+        ({"top1": 0.5, "loss": 1.0, "top5": 0.75}, "loss 1.0000 top1 50.00 % top5 75.00 %"),
+        (
+            {"loss": 1.0, "mae": 0.25, "rmse": 123456.7, "share": 0.00001},
+            "loss 1.0000 mae 0.2500 rmse 1.2346e+05 share 1e-05",
+        ),
+        ({"loss": 0.0, "bleu": float("nan")}, "loss 0.0000 bleu nan"),
         ({"loss": 1.0}, "loss 1.0000"),
         ({"top1": 1.0}, "top1 100.00 %"),
         ({}, ""),
@@ -83,6 +92,54 @@ def test_a_log_gets_plain_lines():
     stream = io.StringIO()
     observe(PlainProgress(stream))
     assert stream.getvalue() == f"{HEADING}\nrun directory: runs/x[red]y\n{LINE}\n"
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def long_epoch(run: Started, first: int) -> list[str]:
+    """The lines of an epoch whose micro-batches take 20 s each and whose evaluation takes ten minutes, after the heading."""
+    stream, clock = io.StringIO(), Clock()
+    listener = PlainProgress(stream, clock)
+    listener.started(run)
+    for done in range(first, 10):
+        clock.now += 20
+        listener.trained(3, done, {"loss": 1.0, "top1": 0.5})
+    clock.now += 100
+    listener.evaluating(3)
+    clock.now += 600
+    listener.epoch_ended(REPORT)
+    return stream.getvalue().removeprefix(f"{heading(run)}\n").splitlines()
+
+
+def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
+    assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=20), 1) == [
+        "epoch  3/10   3 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:25:40",
+        "epoch  3/10   6 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:24:40",
+        "epoch  3/10   9 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:23:40",
+        "epoch  3/10   evaluating",
+        LINE,
+    ]
+
+
+def test_what_was_done_before_a_run_was_resumed_took_none_of_its_time():
+    """The remaining time was too short, and the speed too high, by all that was done before."""
+    assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=24), 5)[0] == (
+        "epoch  3/10   7 of 10 micro-batches   train loss 1.0000 top1 50.00 %   2 samples/s  ETA 0:24:20"
+    )
+
+
+def test_no_line_controls_the_terminal():
+    stream = io.StringIO()
+    PlainProgress(stream).started(evolve(STARTED, directory=Path("runs/\x1b[2Jx"), warnings=("\u202e",)))
+    assert stream.getvalue() == f"{HEADING}\nrun directory: runs/\\u001b[2Jx\nwarning: \\u202e\n"
 
 
 def test_the_stream_decides():
