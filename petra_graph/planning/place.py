@@ -20,9 +20,9 @@ from collections.abc import Callable
 from attrs import evolve
 
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
-from petra_graph.compiler.spec_checks import check_processes
+from petra_graph.compiler.spec_checks import check_processes, device_count
 from petra_graph.errors import NoFeasiblePlan, PetraGraphError
-from petra_graph.planning.devices import device_count, machine_of, planned_devices
+from petra_graph.planning.devices import machine_of, planned_devices
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.remedies import working_remedies
 from petra_graph.program.devices import Device

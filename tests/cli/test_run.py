@@ -52,7 +52,7 @@ def call(capsys):
 def without_figures(text: str) -> str:
     """The text with what differs between runs blanked out: rates, and the run directory's name."""
     text = re.sub(r"[\d,]+ samples/s", "# samples/s", text)
-    text = re.sub(r"(loss|top1) [\d.]+( %)?", r"\1 #", text)
+    text = re.sub(r"(loss|top\d) [\d.]+( %)?", r"\1 #", text)
     return re.sub(r"runs/\S+", "runs/#", text)
 
 
@@ -67,8 +67,8 @@ def test_progress_goes_to_stderr_and_the_summary_to_stdout(spec, call):
         "run directory: runs/#\n"
         "warning: 4 stages on 1 device: merging each device's into one would lower the first stage's staleness from 3 to "
         "0 micro-batches and buffers from 32.00 KiB to 8.00 KiB, at the same speed: set partition.stages = 1\n"
-        "epoch 1/2   train loss # top1 #   test loss # top1 #   lr 0.05   # samples/s\n"
-        "epoch 2/2   train loss # top1 #   test loss # top1 #   lr 0.05   # samples/s\n"
+        "epoch 1/2   train loss # top1 # top5 #   test loss # top1 # top5 #   lr 0.05   # samples/s\n"
+        "epoch 2/2   train loss # top1 # top5 #   test loss # top1 # top5 #   lr 0.05   # samples/s\n"
     )
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", err), "a log has no control characters"
     assert out.splitlines()[-1] == f"results: {only_run()}"
