@@ -44,7 +44,8 @@ def failure() -> dict:
 def faulty(folder: Path, fault: str, node: str) -> None:
     (folder / "faulty.py").write_text(FAULTY.format(fault=fault))
     text = ENDLESS.replace(f'name = "{node}"\nblock = "rev-mlp"', f'name = "{node}"\nblock = "faulty:Faulty"')
-    (folder / "shared.toml").write_text(text)
+    unchecked = text.replace("[run]", "[run]\nself_check = false")  # the self-check would meet the fault before the run
+    (folder / "shared.toml").write_text(unchecked)
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
