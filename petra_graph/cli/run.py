@@ -106,13 +106,16 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
-    from petra_graph.training.prepare import outline, prepare
+    from petra_graph.training.prepare import advice, outline, prepare
 
-    figures = outline(prepare(spec, overrides, processes))
+    prepared = prepare(spec, overrides, processes)
+    figures, warnings = outline(prepared), advice(prepared)
     if as_json:
-        print_json(figures)
-    else:
-        click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
+        print_json({**figures, "warnings": warnings})
+        return
+    click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
+    for text in warnings:
+        click.echo(f"warning: {text}", err=True)
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:

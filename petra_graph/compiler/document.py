@@ -1,7 +1,7 @@
 """A plan as a JSON document, which other tools and all views of a plan read.
 
     version           of this layout: 1
-    name, method, schedule, accumulation, replicas, micro_batch
+    name, method, schedule, accumulation, replicas, micro_batch, samples_per_update (of all replicas)
     stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
                       flops, seconds, bytes, channel_bytes (what it sends)
     totals            parameters, bytes, checkpoint_bytes
@@ -10,7 +10,10 @@
                       bubble_fraction, exposed_communication (all_reduce, links: parts of the bubble), utilisation (in the
                       order of devices), fill_seconds, drain_seconds, overhead_seconds (of a run between two drains),
                       outside_seconds (of a profile), exact, limited_by (stages)
-    devices           name, type, stages, memory_bytes (a limit, or null), bytes, busy_seconds_per_tick, utilisation,
+    run               epochs, micro_batches_per_epoch, epoch_seconds, seconds; of training alone, without evaluations;
+                      null where the number of samples is not known
+    devices           name, type, stages, memory_bytes (a limit, or null), capacity_bytes (of the type, or null), bytes,
+                      busy_seconds_per_tick, utilisation,
                       exchange_seconds_per_tick (waiting for the all-reduce of replicas)
     nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
     edges             producer, consumer, forward_bytes, backward_bytes, cut, capacity (messages that each
@@ -47,6 +50,8 @@ def document(
     prediction: Prediction,
     shapes: Mapping[str, NodeShapes],
     *,
+    epochs: int,
+    micro_batches: int | None,
     assumptions: Iterable[str],
     warnings: Iterable[str],
     with_timeline: bool,
@@ -57,6 +62,8 @@ def document(
         name: of the specification.
         prediction: of a placement.
         shapes: of every node.
+        epochs: of the run.
+        micro_batches: of an epoch; None: not known.
         assumptions: sentences about the sources of the numbers.
         warnings: sentences about keys to change.
         with_timeline: list the first operations one by one; there are many.
@@ -73,6 +80,7 @@ def document(
         "accumulation": inputs.accumulation,
         "replicas": inputs.replicas,
         "micro_batch": inputs.costs.micro_batch,
+        "samples_per_update": inputs.costs.micro_batch * inputs.accumulation * inputs.replicas,
         "stages": stages,
         "totals": {
             "parameters": sum(stage["parameters"] for stage in stages),
@@ -81,6 +89,7 @@ def document(
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),
+        "run": _run(prediction, epochs, micro_batches),
         "devices": list(_devices(prediction)),
         "nodes": list(_nodes(prediction, shapes)),
         "edges": list(_edges(prediction)),
@@ -154,6 +163,19 @@ def _timing(prediction: Prediction) -> Document:
     }
 
 
+def _run(prediction: Prediction, epochs: int, micro_batches: int | None) -> Document:
+    """Return what the run takes; the pipeline drains at the end of each epoch."""
+    seconds = None
+    if micro_batches is not None:
+        seconds = micro_batches * prediction.timing.tick_seconds + max(0.0, prediction.timing.overhead_seconds)
+    return {
+        "epochs": epochs,
+        "micro_batches_per_epoch": micro_batches,
+        "epoch_seconds": seconds,
+        "seconds": None if seconds is None else epochs * seconds,
+    }
+
+
 def _used(prediction: Prediction) -> Sequence[Device]:
     """Return the devices that host a stage."""
     return [device for device in prediction.inputs.devices if device.name in prediction.timing.utilisation]
@@ -169,6 +191,7 @@ def _devices(prediction: Prediction) -> Iterator[Document]:
             "type": device.type.name,
             "stages": [program.index for program in prediction.programs if program.device == device.name],
             "memory_bytes": device.memory_bytes,
+            "capacity_bytes": device.type.memory_bytes,
             "bytes": _bytes(prediction.device_memory[device.name]),
             "busy_seconds_per_tick": used * streams * tick,
             "utilisation": used,

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from attrs import field, frozen
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
@@ -41,6 +42,8 @@ class NodeShapes:
     """Number of trained values."""
     additive: bool
     """Whether the block only adds to its streams, so that it is exact on a grid."""
+    batch_norm: bool = field(default=False, eq=False)
+    """Whether the block normalises over batches."""
 
     @property
     def streams(self) -> tuple[StreamType, ...]:
@@ -163,6 +166,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
         dtypes=tuple(stream.dtype for stream in outputs),
         parameters=sum(parameter.numel() for parameter in block.parameters()),
         additive=isinstance(block, Additive),
+        batch_norm=any(isinstance(module, _BatchNorm) for module in block.modules()),
     )
     return measured, tuple(stream.to("meta") for stream in outputs)
 

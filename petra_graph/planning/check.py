@@ -91,6 +91,7 @@ def check_spec(
         stages=stages,
         loaded=loaded,
         facts=facts,
+        training_samples=check.training_samples(plugins["data"]),
         loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
         callbacks=lists["callback"],
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
@@ -203,6 +204,17 @@ class _Check:
         if data is None:
             return None
         return self.problems.at("data", "options").attempt(declared_facts, data.plugin, data.options)
+
+    def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
+        """Return how many training samples there are, where the data set's declaration says it."""
+        assert data is not None
+        declaration = cast(DataSetDeclaration, data.plugin.declaration)
+        if declaration.training_samples is None:
+            return None
+        count = declaration.training_samples
+        failure = f"{data.plugin} cannot say how many samples it has"
+        problems = self.problems.at("data", "options")
+        return problems.require(run_plugin_code, lambda: count(data.options), failure)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""

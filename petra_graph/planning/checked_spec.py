@@ -60,6 +60,8 @@ class CheckedSpec(CheckedNetwork):
     lr_schedule: ConfiguredPlugin
     data: ConfiguredPlugin
     facts: DataFacts
+    training_samples: int | None
+    """None where the data set's declaration cannot say how many there are."""
     loggers: tuple[ConfiguredPlugin, ...]
     """Beside `metrics.jsonl`, as listed, or the default."""
     callbacks: tuple[ConfiguredPlugin, ...]

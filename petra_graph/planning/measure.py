@@ -21,7 +21,7 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.shapes import NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
-from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec
+from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec, ConfiguredPlugin
 from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
@@ -35,6 +35,11 @@ from petra_graph.spec.model import Spec
 class MeasuredNetwork(CheckedNetwork):
     """A checked network with the shapes of its nodes."""
 
+    facts: DataFacts
+    optimizer: ConfiguredPlugin
+    lr_schedule: ConfiguredPlugin
+    training_samples: int | None
+    """As the data set declares them; None where files must be counted."""
     shapes: Mapping[str, NodeShapes]
     costs: Callable[[NodeGraph, Spec], CostTable]
     """Measures what nodes cost; a step calls it only where costs decide something."""
@@ -45,6 +50,15 @@ class MeasuredNetwork(CheckedNetwork):
     def parameters(self) -> int:
         """Number of trained values in the network."""
         return sum(node.parameters for node in self.shapes.values())
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches of an epoch; None where the number of samples is not known."""
+        spec, most = self.spec, self.spec.run.micro_batches
+        if self.training_samples is None:
+            return None
+        whole = self.training_samples // (spec.data.batch * spec.partition.replicas)
+        return whole if most is None else min(whole, most)
 
     @property
     def messages(self) -> MessageTypes:
@@ -116,6 +130,10 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
         method=checked.method,
         schedule=checked.schedule,
         stages=checked.stages,
+        facts=facts,
+        optimizer=checked.optimizer,
+        lr_schedule=checked.lr_schedule,
+        training_samples=checked.training_samples,
         shapes=shapes,
         costs=_node_costs(checked),
         settings=partial(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from attrs import frozen
 
 from petra_graph.compiler.document import document
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.measure.shapes import NodeShapes
 from petra_graph.planning.assumptions import assumptions
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.planning.warnings import warnings
@@ -19,11 +16,15 @@ from petra_graph.spec.model import Spec
 
 @frozen(kw_only=True)
 class Plan:
-    """A specification with the prediction of its placement."""
+    """A network with the prediction of its placement."""
 
-    spec: Spec
-    shapes: Mapping[str, NodeShapes]
+    network: MeasuredNetwork
     prediction: Prediction
+
+    @property
+    def spec(self) -> Spec:
+        """The specification of the network."""
+        return self.network.spec
 
     def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
         """Return the plan as JSON.
@@ -35,9 +36,11 @@ class Plan:
         return document(
             self.spec.name,
             self.prediction,
-            self.shapes,
+            self.network.shapes,
+            epochs=self.spec.run.epochs,
+            micro_batches=self.network.micro_batches,
             assumptions=assumptions(self.prediction, self.spec),
-            warnings=warnings(self.prediction, self.spec) if with_warnings else (),
+            warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )
 
@@ -54,4 +57,4 @@ def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = F
         SpecError: the profile does not belong to the specification, or a block cannot be run.
     """
     inputs = network.planner_inputs(placement.devices, overlap=overlap)
-    return Plan(spec=network.spec, shapes=network.shapes, prediction=Prediction(inputs=inputs, placement=placement))
+    return Plan(network=network, prediction=Prediction(inputs=inputs, placement=placement))

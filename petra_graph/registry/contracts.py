@@ -240,11 +240,14 @@ class DataSetDeclaration(Declaration):
 
     Attributes:
         facts: a torch-free function of the options alone; it opens no file.
+        training_samples: a torch-free function (options) -> how many samples the training has, or None; it counts no file. Plans
+            then say what an epoch takes.
         read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
             file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
     """
 
     facts: Callable[[Any], DataFacts]
+    training_samples: Callable[[Any], int | None] | None = None
     read: str | None = None
 
 

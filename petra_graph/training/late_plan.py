@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from attrs import evolve
+
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.measure import measure
 from petra_graph.planning.problem_collector import ProblemCollector
@@ -23,17 +25,17 @@ def main(directory: Path, folders: Sequence[str], given: IO[bytes]) -> None:
     Args:
         directory: of the run.
         folders: modules of blocks may lie there.
-        given: the placement, as the run pickled it.
+        given: the placement and the number of training samples, as the run pickled them.
 
     Raises:
         SpecError, PluginError: as `Planner`.
         RunFailed: the disk refuses.
     """
-    placement = pickle.load(given)  # noqa: S301  from the process that started this one
+    placement, training_samples = pickle.load(given)  # noqa: S301  from the process that started this one
     checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=folders)
     problems = ProblemCollector(loaded=checked.loaded)
     network = problems.require(measure, checked)
-    problems.require(write_plan, directory, network, placement)
+    problems.require(write_plan, directory, evolve(network, training_samples=training_samples), placement)
 
 
 if __name__ == "__main__":

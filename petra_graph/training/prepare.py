@@ -22,6 +22,7 @@ from petra_graph.planning.devices import planned_devices, present_devices
 from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.warnings import warnings_without_prediction
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
@@ -144,8 +145,10 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
     network = problems.attempt(measure, checked)
-    placed = _placed(network, spec, processes, problems)
     opened = problems.attempt(_open_data, checked)
+    if network is not None and opened is not None:
+        network = evolve(network, training_samples=len(opened.data.train))
+    placed = _placed(network, spec, processes, problems)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
     problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
@@ -186,6 +189,11 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
         callbacks=callbacks,
         initial=initial,
     )
+
+
+def advice(prepared: Prepared) -> list[str]:
+    """Return the warnings that are known without a plan."""
+    return list(warnings_without_prediction(prepared.network, prepared.programs))
 
 
 def outline(prepared: Prepared) -> dict[str, Any]:

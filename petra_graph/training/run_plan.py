@@ -78,12 +78,12 @@ class LatePlan:
     _found: Figures | None = field(default=None, init=False)
 
     @classmethod
-    def begin(cls, directory: Path, spec: Spec, placement: Placement, folders: Sequence[str]) -> LatePlan:
+    def begin(cls, directory: Path, network: MeasuredNetwork, placement: Placement, folders: Sequence[str]) -> LatePlan:
         """Start the process.
 
         Args:
             directory: of the run, whose resolved specification has the network.
-            spec: the specification.
+            network: of the run.
             placement: the run's.
             folders: modules of blocks may lie there.
 
@@ -92,7 +92,7 @@ class LatePlan:
         """
         errors = tempfile.TemporaryFile()  # noqa: SIM115  the process and `figures` share it
         with tempfile.TemporaryFile() as given:  # a pipe would not hold it until the process reads
-            pickle.dump(placement, given)
+            pickle.dump((placement, network.training_samples), given)
             given.seek(0)
             process = subprocess.Popen(  # noqa: S603  this Python, and paths of the run
                 [sys.executable, "-m", _MODULE, str(directory), *folders],
@@ -102,7 +102,7 @@ class LatePlan:
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 start_new_session=True,  # Ctrl-C is the run's
             )
-        return cls(directory, spec, process, errors)
+        return cls(directory, network.spec, process, errors)
 
     def figures(self) -> Figures:
         """Return the plan's figures if it is there, and end the process otherwise: the run is over."""

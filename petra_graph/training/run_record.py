@@ -23,7 +23,7 @@ from petra_graph.registry.listener import Started
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.loop import Trainer
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepare import Prepared, advice
 from petra_graph.training.progress import Progress
 from petra_graph.training.resolve import resolved
 from petra_graph.training.resume import Resumption
@@ -132,16 +132,18 @@ class RunRecord:
         try:
             if len(prepared.programs) > MOST_STAGES:
                 self.late_plan = LatePlan.begin(
-                    self.directory, self.spec, prepared.placement, prepared.checked.loaded.folders
+                    self.directory, prepared.network, prepared.placement, prepared.checked.loaded.folders
                 )
-                self.run = attrs.evolve(self.run, warnings=tuple(_absent(prepared)))
+                self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *advice(prepared)))
                 return
             document = write_plan(self.directory, prepared.network, prepared.placement)
             self.predicted = figures_of(document, self.spec)
             warnings = document["warnings"]
         except Exception as error:  # noqa: BLE001  no prediction ends a run, whatever is wrong with it
             self.predicted = not_planned(error)
-            warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]]
+            warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]] + advice(
+                prepared
+            )
         self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *warnings))
 
     def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:

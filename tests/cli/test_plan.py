@@ -221,3 +221,41 @@ def test_a_saved_plan_of_a_strangers_cannot_control_the_terminal(call, spec, her
         out = printed(call, "plan", "saved.json", "--format", form)
         assert not set(name[:1] + name[-2:]) & set(out)
         assert "]0;owned" in out
+
+
+def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
+    words = [
+        "plan",
+        spec,
+        "--set",
+        "partition.devices=2",
+        "--set",
+        "partition.device_type='a100-40gb'",
+        "--set",
+        "run.epochs=3",
+    ]
+    out = " ".join(printed(call, *words).split())
+    document = json.loads(printed(call, *words, "--json"))
+    run, timing = document["run"], document["timing"]
+    assert document["samples_per_update"] == 3 * 128
+    assert "micro-batch 128, 384 samples an update:" in out
+    assert run["micro_batches_per_epoch"] == 1438 // 128 == 11
+    assert run["epoch_seconds"] == pytest.approx(11 * timing["tick_seconds"] + timing["overhead_seconds"])
+    assert run["seconds"] == pytest.approx(3 * run["epoch_seconds"])
+    assert "an epoch of 11 micro-batches" in out
+    assert "training of 3 epochs" in out
+    assert [device["capacity_bytes"] for device in document["devices"]] == [40 * 10**9] * 2
+    assert "0.0 % of 37.3 GiB" in out
+
+
+def test_an_epoch_of_unknown_length(call, write):
+    text = SPEC.replace('name = "digits"', 'name = "image-folder"\noptions = { root = "x", size = 8, classes = 10 }')
+    spec = write("folder.toml", text.replace("micro_batches", "log_every"))
+    document = json.loads(printed(call, "plan", spec, "--json"))
+    assert document["run"] | {"epochs": 0} == {
+        "epochs": 0,
+        "micro_batches_per_epoch": None,
+        "epoch_seconds": None,
+        "seconds": None,
+    }
+    assert "an epoch unknown" in " ".join(printed(call, "plan", spec).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from attrs import frozen
@@ -162,6 +162,10 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         method=method,
         schedule=schedule,
         stages=given_stages(graph, spec, schedule),
+        facts=facts,
+        optimizer=cast(Any, None),
+        lr_schedule=cast(Any, None),
+        training_samples=None,
         shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
         costs=not_needed,
         settings=not_needed,

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from attrs import evolve
 
 from petra_graph.errors import RunFailed
 from petra_graph.planning.plan import plan
@@ -70,16 +71,17 @@ def test_a_plan_beside_the_training_is_the_same(spec, monkeypatch):
     before = json.loads((directory / "plan.json").read_text())
     (directory / "plan.json").unlink()
     made = plan(spec).prediction
-    late = run_plan.LatePlan.begin(directory, made_spec := plan(spec).spec, made.placement, ".")
+    network = evolve(plan(spec).network, training_samples=1438)
+    late = run_plan.LatePlan.begin(directory, network, made.placement, ["."])
     assert late._process.wait(120) == 0
     assert json.loads((directory / "plan.json").read_text()) == before
-    assert late.figures() == run_plan.figures_of(before, made_spec) == summary_of(directory)["predicted"]
+    assert late.figures() == run_plan.figures_of(before, network.spec) == summary_of(directory)["predicted"]
 
 
 def test_a_planning_process_that_fails_says_why(spec, monkeypatch, here):
     monkeypatch.setattr(run_plan, "_MODULE", "no_such_module")
     made = plan(spec)
-    late = run_plan.LatePlan.begin(here, made.spec, made.prediction.placement, ".")
+    late = run_plan.LatePlan.begin(here, made.network, made.prediction.placement, ["."])
     deadline = time.monotonic() + 60
     while late._process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

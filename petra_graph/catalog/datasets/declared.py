@@ -233,24 +233,33 @@ def _random_facts(options: RandomOptions) -> DataFacts:
     )
 
 
+def _of_imagenet(options: ImageNetOptions) -> int | None:
+    """Return the published number; folders of other classes have another."""
+    return IMAGENET_TRAINING if options.classes == IMAGENET_CLASSES else None
+
+
 _HERE = "petra_graph.catalog.datasets"
+IMAGENET_TRAINING, IMAGENET_CLASSES = 1_281_167, 1000
 
 CIFAR10 = DataSetDeclaration(
     summary="CIFAR-10: 60,000 images 3x32x32 of 10 classes, in its python (pickle) files.",
     options=Cifar10Options,
     build=f"{_HERE}.pickled_sets:cifar10",
+    training_samples=lambda _: 50_000,
     facts=_Images(channels=3, size=32, classes=10, names="airplane automobile bird cat deer dog frog horse ship truck"),
 )
 CIFAR100 = DataSetDeclaration(
     summary="CIFAR-100: 60,000 images 3x32x32 of 100 classes, in its python (pickle) files.",
     options=Cifar100Options,
     build=f"{_HERE}.pickled_sets:cifar100",
+    training_samples=lambda _: 50_000,
     facts=_Images(channels=3, size=32, classes=100),
 )
 FASHION_MNIST = DataSetDeclaration(
     summary="Fashion-MNIST: 70,000 grey images 1x28x28 of 10 classes, in its idx (ubyte) files.",
     options=FashionMnistOptions,
     build=f"{_HERE}.fashion_mnist:fashion_mnist",
+    training_samples=lambda _: 60_000,
     facts=_Images(
         channels=1,
         size=28,
@@ -262,6 +271,7 @@ IMAGENET = DataSetDeclaration(
     summary="ImageNet (ILSVRC 2012) as folders of JPEG files, a folder a class.",
     options=ImageNetOptions,
     build=f"{_HERE}.folder_sets:imagenet",
+    training_samples=_of_imagenet,
     read=f"{_HERE}.folder_sets:read_image",
     facts=_Images(channels=3),
 )
@@ -269,6 +279,7 @@ IMAGENET32 = DataSetDeclaration(
     summary="Downsampled ImageNet: 1,331,167 images 3x32x32 of 1000 classes, in its pickled batches.",
     options=ImageNet32Options,
     build=f"{_HERE}.pickled_sets:imagenet32",
+    training_samples=lambda _: IMAGENET_TRAINING,
     facts=_Images(channels=3, size=32, classes=1000),
 )
 IMAGE_FOLDER = DataSetDeclaration(
@@ -282,11 +293,13 @@ DIGITS = DataSetDeclaration(
     summary="Handwritten digits of scikit-learn: 1,797 grey images 1x8x8 of 10 classes, real and offline.",
     options=DigitsOptions,
     build=f"{_HERE}.generated:digits",
+    training_samples=lambda _: 1_438,
     facts=_Images(channels=1, size=8, classes=10),
 )
 RANDOM = DataSetDeclaration(
     summary="Noise with random targets, for benchmarks and dry runs: nothing can be learnt from it.",
     options=RandomOptions,
     build=f"{_HERE}.generated:noise",
+    training_samples=lambda options: options.train,
     facts=_random_facts,
 )

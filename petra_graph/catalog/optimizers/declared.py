@@ -77,10 +77,14 @@ SGD = OptimizerDeclaration(
     summary="Stochastic gradient descent with (Nesterov) momentum.", options=SgdOptions, build=f"{_HERE}.builders:sgd"
 )
 ADAM = OptimizerDeclaration(
-    summary="Adam, weight decay added to the gradient.", options=AdamOptions, build=f"{_HERE}.builders:adam"
+    summary="Adam, weight decay added to the gradient.",
+    options=AdamOptions,
+    build=f"{_HERE}.builders:adam",
 )
 ADAMW = OptimizerDeclaration(
-    summary="Adam with decoupled weight decay.", options=AdamWOptions, build=f"{_HERE}.builders:adam"
+    summary="Adam with decoupled weight decay.",
+    options=AdamWOptions,
+    build=f"{_HERE}.builders:adam",
 )
 LARS = OptimizerDeclaration(
     summary="Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.",

@@ -73,6 +73,13 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
         bars = [bar(use / (limit or max(used) or 1), bar_cells) for use, limit in zip(used, limits, strict=True)]
         columns.append(name_column("memory", bars, bar_cells, "memory", [_BAR_STYLES[full] for full in over]))
     columns.append(number_column("used", units.BINARY, used, "memory"))
+    capacities = [device.get("capacity_bytes") for device in devices]
+    if any(capacities):
+        shares = [
+            "-" if not most else f"{units.percent(use / most)} of {units.memory(most)}"
+            for use, most in zip(used, capacities, strict=True)
+        ]
+        columns.append(text_column("of capacity", shares, "memory"))
     if any(limit is not None for limit in limits):
         texts = ["none" if limit is None else units.memory(limit) for limit in limits]
         marks = [f"{text}, too little" if full else text for text, full in zip(texts, over, strict=True)]
@@ -117,12 +124,17 @@ def title_lines(document: Document) -> tuple[str, str]:
     )
     training = (
         f"{document['method']}, schedule {schedule_label(document['schedule'])}, accumulation "
-        f"{document['accumulation']}, micro-batch {document['micro_batch']}: "
+        f"{document['accumulation']}, micro-batch {document['micro_batch']}{_of_update(document)}: "
         f"{units.plural(len(document['stages']), 'stage')} on {units.plural(len(document['devices']), 'device')}"
     )
     if document.get("replicas", 1) > 1:
         training += f", {document['replicas']} times"
     return network, training
+
+
+def _of_update(document: Document) -> str:
+    samples = document.get("samples_per_update")
+    return "" if samples is None else f", {samples:,} samples an update"
 
 
 def totals(document: Document) -> list[tuple[str, Pairs]]:
@@ -140,6 +152,7 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
     times = [
         *((name, about * (name in _OF_THE_TICK) + write(value)) for name, value, write in timing_values(timing)),
         ("devices busy, least, most", share),
+        *_run_values(document),
     ]
     return [
         (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
@@ -147,6 +160,20 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
         ("time", times),
         *([("on disk", [("a checkpoint", size_text(found))])] if found is not None else []),
     ]
+
+
+def _run_values(document: Document) -> Pairs:
+    """Return what an epoch and the run take, without evaluations; nothing where a plan was saved before they were in it."""
+    run = document.get("run")
+    if run is None:
+        return []
+    count, about = run["micro_batches_per_epoch"], "" if document["timing"].get("exact", True) else "about "
+    of = "" if count is None else f" of {count:,} micro-batch{'es' * (count != 1)}"
+    pairs = (
+        (f"an epoch{of}", run["epoch_seconds"]),
+        (f"training of {units.plural(run['epochs'], 'epoch')}", run["seconds"]),
+    )
+    return [(name, "unknown" if value is None else about + units.duration(value)) for name, value in pairs]
 
 
 def timing_values(timing: Document) -> list[tuple[str, float, Callable[[float], str]]]:

@@ -7,6 +7,7 @@ unit, so that their digits can be compared by eye: `Units.column` chooses it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Self
 
 from attrs import frozen
@@ -92,6 +93,21 @@ def rate(value: float) -> str:
 def percent(share: float) -> str:
     """Write a share as 54.3 %."""
     return f"{100 * share:.1f} %"
+
+
+def duration(value: float) -> str:
+    """Write seconds as people count a training: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
+    if value < _COUNTED_IN_MINUTES:
+        return seconds(value)
+    for (large, size), (small, part) in pairwise(_CLOCK):
+        if value >= size or large == _CLOCK[-2][0]:
+            whole, rest = divmod(round(value / part), round(size / part))
+            return f"{whole:,} {large} {rest} {small}"
+    raise AssertionError("the last pair takes what is left")
+
+
+_CLOCK = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_COUNTED_IN_MINUTES = 120
 
 
 def number(value: float) -> str:

@@ -93,3 +93,27 @@ def test_splits_can_be_pickled(data):
     indices = np.arange(5)
     copy = pickle.loads(pickle.dumps(data.train))
     assert same(data.train.fetch(indices, seed=0, epoch=1), copy.fetch(indices, seed=0, epoch=1))
+
+
+@pytest.mark.parametrize("name", ["digits", "random"])
+def test_the_declared_number_of_training_samples(name):
+    declaration = ALL_DATA_SETS[name][0]
+    options = declaration.options()
+    assert declaration.training_samples(options) == len(build(declaration, options).train)
+
+
+def test_published_numbers_of_training_samples():
+    """Plans of data that is not here; a folder of other classes has another number."""
+    counts = {
+        key: declaration.training_samples(declaration.options(root="x"))
+        for key, (declaration, files, _) in ALL_DATA_SETS.items()
+        if files and declaration.training_samples
+    }
+    assert counts == {
+        "cifar10": 50_000,
+        "cifar100": 50_000,
+        "fashion-mnist": 60_000,
+        "imagenet": 1_281_167,
+        "imagenet32": 1_281_167,
+    }
+    assert declared.IMAGENET.training_samples(declared.IMAGENET.options(root="x", classes=100)) is None

@@ -12,6 +12,7 @@ from petra_graph.report.plan.units import (
     SECONDS,
     bounded,
     count,
+    duration,
     factor,
     flops,
     memory,
@@ -86,3 +87,19 @@ def test_memory_says_what_it_is_to_three_digits(value):
     digits, unit = memory(value).split(" ")
     size = dict(zip(BINARY.names, BINARY.sizes, strict=True))[unit]
     assert float(digits.replace(",", "")) * size == pytest.approx(value, rel=0.0051, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.0125, "12.5 ms"),
+        (119.4, "119 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "60 min 0 s"),
+        (20_400, "5 h 40 min"),
+        (198_000, "2 d 7 h"),
+        (1e8, "1,157 d 10 h"),
+    ],
+)
+def test_durations(value, written):
+    assert duration(value) == written
