@@ -23,7 +23,7 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, giv
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.building import declared_facts, expand, missing_package, read_options
+from petra_graph.registry.building import declared_facts, declared_samples, expand, missing_package, read_options
 from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
 from petra_graph.registry.registry import FIRST_PARTY, LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.trust import missing_module
@@ -208,13 +208,7 @@ class _Check:
     def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
         """Return how many training samples there are, where the data set's declaration says it."""
         assert data is not None
-        declaration = cast(DataSetDeclaration, data.plugin.declaration)
-        if declaration.training_samples is None:
-            return None
-        count = declaration.training_samples
-        failure = f"{data.plugin} cannot say how many samples it has"
-        problems = self.problems.at("data", "options")
-        return problems.require(run_plugin_code, lambda: count(data.options), failure)
+        return self.problems.at("data", "options").require(declared_samples, data.plugin, data.options)
 
     def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
         """Check the nodes that the specification lists, or that its architecture makes."""

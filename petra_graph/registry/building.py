@@ -78,6 +78,22 @@ def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
     return facts
 
 
+def declared_samples(plugin: Plugin, options: Any) -> int | None:
+    """Return how many training samples a data set's declaration says there are; None where it does not say.
+
+    Raises:
+        PluginError: its function failed, or returned no number.
+    """
+    count = cast(DataSetDeclaration, plugin.declaration).training_samples
+    if count is None:
+        return None
+    found = run_plugin_code(lambda: count(options), f"{plugin.owned} cannot say how many samples it has")
+    if found is not None and (not isinstance(found, int) or found < 0):
+        message = f"{plugin.owned} is broken: `training_samples` of its declaration returns {described(found)}, not a number of samples"
+        raise PluginError(message, AUTHOR)
+    return found
+
+
 def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
     """Return the nodes of an architecture with these options, for a data set's samples; its code does not import torch.
 
