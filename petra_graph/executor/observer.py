@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from torch import Tensor
 
@@ -33,3 +34,45 @@ class StageObserver:
 
     def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
         """Receive the result of a segment's backward."""
+
+
+class StageObservers(StageObserver):
+    """All observers of one stage, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.observers: list[StageObserver] = []
+
+    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+        """Return the contexts of all."""
+        return self._all(lambda observer: observer.forward(micro_batch, target))
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return the contexts of all."""
+        return self._all(lambda observer: observer.backward(micro_batch))
+
+    def update(self) -> AbstractContextManager[None]:
+        """Return the contexts of all."""
+        return self._all(lambda observer: observer.update())
+
+    def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
+        """Hand the inputs to all."""
+        for observer in self.observers:
+            observer.segment_forward(micro_batch, segment, inputs)
+
+    def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
+        """Hand the result to all."""
+        for observer in self.observers:
+            observer.segment_backward(micro_batch, segment, reverse)
+
+    def _all(self, context_of: Callable[[StageObserver], AbstractContextManager[None]]) -> AbstractContextManager[None]:
+        if not self.observers:
+            return nullcontext()
+        return _entered([context_of(observer) for observer in self.observers])
+
+
+@contextmanager
+def _entered(contexts: list[AbstractContextManager[None]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield

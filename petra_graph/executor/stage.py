@@ -29,7 +29,7 @@ from petra_graph.blocks import Block, Streams, frozen_statistics
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.observer import StageObserver
+from petra_graph.executor.observer import StageObserver, StageObservers
 from petra_graph.executor.reconstruct_recompute_stash import (
     BodyRunner,
     HeadResult,
@@ -88,13 +88,14 @@ class StageExecutor:
         self.runners = [
             (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
         ]
-        self._observer = StageObserver()
+        self.observers = StageObservers()
+        """They see every operation."""
         self.companions: dict[str, Companion] = {}
         """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
-        """Report all operations to `observer` from now on, in place of an observer before."""
-        self._observer = observer
+        """Report all operations to `observer` from now on, beside those before it."""
+        self.observers.observers.append(observer)
 
     def forward(
         self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
@@ -108,12 +109,12 @@ class StageExecutor:
         """
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
-        with self._observer.forward(micro_batch, target):
+        with self.observers.forward(micro_batch, target):
             if self.versions is not None:
                 self.versions.begin(micro_batch)
             for segment, runner in self.runners:
                 inputs = _take(segment, received)
-                self._observer.segment_forward(micro_batch, segment, inputs)
+                self.observers.segment_forward(micro_batch, segment, inputs)
                 if isinstance(runner, BodyRunner):
                     outputs = runner.forward(micro_batch, inputs)
                     self._hand_on(segment, outputs, received, sent, self.precision.channel_dtype)
@@ -140,7 +141,7 @@ class StageExecutor:
             A message for each edge of `program.receives` that comes from another stage.
         """
         sent: dict[Edge, BackwardMessage] = {}
-        with self._observer.backward(micro_batch):
+        with self.observers.backward(micro_batch):
             self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
             self._fetch()
             for segment, runner in reversed(self.runners):
@@ -150,7 +151,7 @@ class StageExecutor:
                 outputs = next(map(decode, activations), None)
                 del messages, activations
                 reverse = runner.backward(micro_batch, outputs, gradients)
-                self._observer.segment_backward(micro_batch, segment, reverse)
+                self.observers.segment_backward(micro_batch, segment, reverse)
                 first = 0
                 for entry in segment.inputs:
                     own = slice(first, first := first + entry.streams)
@@ -172,7 +173,7 @@ class StageExecutor:
         Raises:
             RunFailed: that norm is not finite.
         """
-        with self._observer.update():
+        with self.observers.update():
             if self.versions is not None:
                 self.versions.before_step()
             with self._located():
