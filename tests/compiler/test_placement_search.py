@@ -8,7 +8,7 @@ from attrs import evolve
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
-from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.errors import NoFeasiblePlan
 from tests.support.costs import costs
 from tests.support.pipelines import BRANCHES, SKIP
 from tests.support.settings import setting
@@ -62,11 +62,6 @@ def test_a_last_stage_that_keeps_graphs_takes_more():
     made = cut_and_place(keeping, 2, "balanced")
     assert nodes_of(made)[0] == ("stem", "rev0")
     assert predict(keeping, made, "lockstep").timing.tick_seconds == 3 + 3 + 3
-
-
-def test_more_stages_than_nodes():
-    with pytest.raises(SpecError, match="6 stages for 5 nodes"):
-        cut_and_place(setting(6), 6, "balanced")
 
 
 def test_memory_limits_are_kept_by_the_memory_model_too():
