@@ -343,7 +343,8 @@ def test_under_other_stages_what_an_optimizer_counts_goes_on(write, install):
     text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "counting"\n' + SPEC[SPEC.index("[data]") :]
     run(write("small.toml", text), (), At("trained 1/6"))
     Path("steps").unlink()
-    assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
+    stages = 'partition.stages=[["stem"], ["rev.0", "rev.1", "head"]]'
+    assert resume("latest", "--set", stages, "--set", 'partition.devices=["cpu"]') == 0
     of_second_stage = [line for line in Path("steps").read_text().splitlines() if line.endswith(" 10")]
     assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
 
