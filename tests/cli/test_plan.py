@@ -249,8 +249,9 @@ def test_what_an_epoch_takes_and_what_a_device_has(call, spec):
 
 
 def test_an_epoch_of_unknown_length(call, write):
-    text = SPEC.replace('name = "digits"', 'name = "image-folder"\noptions = { root = "x", size = 8, classes = 10 }')
-    spec = write("folder.toml", text.replace("micro_batches", "log_every"))
+    head, tail = SPEC.split('name = "digits"\nbatch = 128\noptions = { crop_padding = 1 }\n')
+    options = "{ root = 'x', size = 8, classes = 10, crop_padding = 0 }"
+    spec = write("folder.toml", f'{head}name = "image-folder"\nbatch = 128\noptions = {options}\n{tail}')
     document = json.loads(printed(call, "plan", spec, "--json"))
     assert document["run"] | {"epochs": 0} == {
         "epochs": 0,
