@@ -39,12 +39,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @click.argument("root", type=click.Path(exists=True, dir_okay=False, resolve_path=True))
 @click.option("--only", multiple=True, type=click.Choice(list(SETTINGS)), help="Settings; default: all.")
 @click.option("--lr", "rates", multiple=True, type=float, default=(1e-3, 3e-3), show_default=True)
+@click.option("--warmup", default=0.2, show_default=True, help="Epochs of warm-up.")
 @click.option("--epochs", default=4, show_default=True, help="Of 6,000 windows each.")
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
-def main(root: str, only: tuple[str, ...], rates: tuple[float, ...], epochs: int, output: Path) -> None:
+def main(root: str, only: tuple[str, ...], rates: tuple[float, ...], warmup: float, epochs: int, output: Path) -> None:
     for setting in only or SETTINGS:
         for rate in rates:
-            changes = {**SETTINGS[setting], "optimizer.options.lr": rate, "run.epochs": epochs}
+            changes = {
+                **SETTINGS[setting],
+                "optimizer.options.lr": rate,
+                "lr_schedule.warmup_epochs": warmup,
+                "run.epochs": epochs,
+            }
             row = {"setting": setting, "lr": rate, **trained(changes, root)}
             click.echo(f"{setting:22} lr {rate:g}: {row['test loss']:.4f} nats, {row['bits']:.4f} bits a character")
             keep(row, output)
@@ -57,6 +63,8 @@ def trained(changes: dict[str, Any], root: str) -> dict[str, Any]:
     where = {"data.options.root": root, "run.directory": "runs/shakespeare"}
     run = petra_graph.train(SPEC, changes | where, listener=Listener())
     summary = run.summary
+    if summary["status"] != "done":
+        raise click.ClickException(f"{run.directory} was {summary['status']}")
     samples = (run.directory / "samples.txt").read_text().split("--- epoch ")
     return {
         "changes": changes,
