@@ -40,15 +40,25 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @click.option("--only", multiple=True, type=click.Choice(list(SETTINGS)), help="Settings; default: all.")
 @click.option("--lr", "rates", multiple=True, type=float, default=(1e-3, 3e-3), show_default=True)
 @click.option("--warmup", default=0.2, show_default=True, help="Epochs of warm-up.")
+@click.option("--embedding-std", default=3.0, show_default=True, help="Of the initial vectors.")
 @click.option("--epochs", default=4, show_default=True, help="Of 6,000 windows each.")
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
-def main(root: str, only: tuple[str, ...], rates: tuple[float, ...], warmup: float, epochs: int, output: Path) -> None:
+def main(
+    root: str,
+    only: tuple[str, ...],
+    rates: tuple[float, ...],
+    warmup: float,
+    embedding_std: float,
+    epochs: int,
+    output: Path,
+) -> None:
     for setting in only or SETTINGS:
         for rate in rates:
             changes = {
                 **SETTINGS[setting],
                 "optimizer.options.lr": rate,
                 "lr_schedule.warmup_epochs": warmup,
+                "architecture.options.embedding_std": embedding_std,
                 "run.epochs": epochs,
             }
             row = {"setting": setting, "lr": rate, **trained(changes, root)}

@@ -36,6 +36,9 @@ class TransformerOptions:
         "hidden features of an MLP as a multiple of the width", default=4.0, validator=GreaterThan(0)
     )
     positions: str = option("how tokens know where they stand", default="learned", validator=OneOf("learned", "rotary"))
+    embedding_std: float = option(
+        "standard deviation of the initial vectors of tokens and positions", default=1.0, validator=GreaterThan(0)
+    )
     dropout: float = dropout()
 
     def __attrs_post_init__(self) -> None:
@@ -122,7 +125,12 @@ def vit(options: VitOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
 
 def _nodes(kind: str, options: TransformerOptions, embedding: dict[str, int], classes: int) -> tuple[NodeSpec, ...]:
     rotary = options.positions == "rotary"
-    common = {"width": options.width, "positions": "none" if rotary else "learned", "dropout": options.dropout}
+    common = {
+        "width": options.width,
+        "positions": "none" if rotary else "learned",
+        "std": options.embedding_std,
+        "dropout": options.dropout,
+    }
     block = {
         "heads": options.heads,
         "expansion": options.expansion,

@@ -38,7 +38,7 @@ class _Positioned(Buffered):
 
     def _add_positions(self, longest: int) -> None:
         learned = self.options.positions == "learned"
-        self.positions = nn.Parameter(torch.randn(longest, self.options.width) * _STD) if learned else None
+        self.positions = nn.Parameter(torch.randn(longest, self.options.width) * self.options.std) if learned else None
 
     def _streams(self, x_ntw: Tensor) -> Streams:
         if self.positions is not None:
@@ -59,7 +59,7 @@ class TokenEmbedding(_Positioned):
         if len(shape) != 1:
             raise ValueError(f"token-embedding reads samples of shape [tokens] (got {list(shape)})")
         self.tokens = nn.Embedding(options.vocabulary, options.width)
-        nn.init.normal_(self.tokens.weight, std=_STD)
+        nn.init.normal_(self.tokens.weight, std=options.std)
         self._add_positions(shape[0])
 
     def forward(self, tokens_nt: Tensor) -> Streams:  # type: ignore[override]
@@ -81,6 +81,7 @@ class PatchEmbedding(_Positioned):
             raise ValueError(f"patch-embedding reads images {sides} (got {list(shape)})")
         channels, height, width = shape
         self.patches = nn.Conv2d(channels, options.width, options.patch, stride=options.patch)
+        nn.init.normal_(self.patches.weight, std=options.std / (channels * options.patch**2) ** 0.5)
         self._add_positions(height // options.patch * (width // options.patch))
 
     def forward(self, images: Tensor) -> Streams:  # type: ignore[override]

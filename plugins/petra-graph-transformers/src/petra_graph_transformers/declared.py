@@ -36,6 +36,11 @@ def positions(text: str, default: str) -> Any:
     return option(text, default=default, validator=OneOf("learned", "none"))
 
 
+def std() -> Any:
+    """Return the key `std`."""
+    return option("standard deviation of the initial vectors", default=1.0, validator=GreaterThan(0))
+
+
 @frozen(kw_only=True)
 class TokenEmbeddingOptions:
     """A vector for each token and, learned, for each position; both streams begin with their sum.
@@ -46,6 +51,7 @@ class TokenEmbeddingOptions:
     vocabulary: int = option("number of different tokens", validator=AtLeast(2))
     width: int = option("features of each stream", validator=AtLeast(1))
     positions: str = positions('"none" where the blocks are rotary', "learned")
+    std: float = std()
     dropout: float = dropout()
 
 
@@ -61,6 +67,7 @@ class PatchEmbeddingOptions:
     )
     width: int = option("features of each stream", validator=AtLeast(1))
     positions: str = positions('"none" where the blocks are rotary', "learned")
+    std: float = std()
     dropout: float = dropout()
 
 
