@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -172,7 +173,7 @@ def test_without_delay_petra_is_backpropagation() -> None:
     """Reconstruction, one evaluation of attention and of the MLP in the backward, with dropout: 1e-10 after 20 updates."""
     found = []
     for method in ("petra", "backprop"):
-        changes = {
+        changes: dict[str, Any] = {
             "method.name": method,
             "method.schedule": "sequential",
             "architecture.options.dropout": 0.1,

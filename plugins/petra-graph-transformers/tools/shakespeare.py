@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @click.command()
-@click.argument("root", type=click.Path(exists=True, dir_okay=False, resolve_path=True))
+@click.argument("root", type=click.Path(dir_okay=False, resolve_path=True))
 @click.option("--only", multiple=True, type=click.Choice(list(SETTINGS)), help="Settings; default: all.")
 @click.option("--lr", "rates", multiple=True, type=float, default=(1e-3, 3e-3), show_default=True)
 @click.option("--warmup", default=0.2, show_default=True, help="Epochs of warm-up.")
