@@ -16,6 +16,7 @@ from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import horizon, learning_rate
+from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.devices import planned_devices, present_devices
@@ -129,6 +130,7 @@ def prepare(
     return prepare_checked(checked, processes, begins=resumed_in is None)
 
 
+@uncompiled()
 def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = True) -> Prepared:
     """Prepare a run whose specification is checked; errors as `prepare`.
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from attrs import define, field, frozen
 
 from petra_graph.errors import Interrupted
+from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.listener import Listener
@@ -43,6 +44,7 @@ class RunResult:
     interrupted: Interrupted | None
 
 
+@uncompiled()
 def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
     """Train a specification: all of it, or the stages of one of the processes that torchrun started.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,10 @@ def everything(split):
     return split.fetch(np.arange(len(split)), seed=0, epoch=0)
 
 
-def test_digits_are_scikit_learns_scaled_to_bytes():
+@pytest.mark.parametrize("where", ["its file", "its function"])
+def test_digits_are_scikit_learns_scaled_to_bytes(monkeypatch, where):
+    if where == "its function":
+        monkeypatch.setattr(Path, "is_file", lambda _: False)
     bunch = load_digits()
     expected = sorted(zip(bunch.target.tolist(), np.rint(bunch.images * 255 / 16).tolist(), strict=True))
     data = digits(DigitsOptions())
@@ -43,7 +47,7 @@ def test_the_choice_of_test_samples_is_frozen():
 
 
 def test_digits_without_scikit_learn_name_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(SpecError, match="needs scikit-learn") as caught:
         digits(DigitsOptions())
     assert caught.value.problems[0].hint == "pip install 'petra-graph[digits]'"
