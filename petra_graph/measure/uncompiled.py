@@ -2,7 +2,7 @@
 
 Torch marks functions that its compiler must skip, and imports `torch._dynamo` for the mark when such a function is first
 called: the decompositions of the meta device and the optimizers are among them, and the import takes longer than all
-measurements of a plan. No code is compiled here, so the mark may be left out; it is possible again afterwards.
+measurements of a plan, or than the start of a process. No code is compiled here, so the mark may be left out; it is possible again afterwards.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class _StandIn(ModuleType):
     def __init__(self) -> None:
         super().__init__(_NAME)
         self.unmarked: list[Callable[..., Any]] = []
+        self.trace_rules = _TraceRules(self)
 
     def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
         """Return the function without a mark."""
@@ -47,8 +48,12 @@ class _StandIn(ModuleType):
         """Do nothing, as the real function outside compilation; optimizers call it."""
 
     def __getattr__(self, name: str) -> Any:
+        return getattr(self.compiler(), name)
+
+    def compiler(self) -> ModuleType:
+        """Import the compiler, in whose place this no longer stands."""
         self.withdraw()
-        return getattr(importlib.import_module(_NAME), name)
+        return importlib.import_module(_NAME)
 
     def withdraw(self) -> None:
         """Make room for the compiler, and let torch mark again: it stores a mark as an attribute of the function."""
@@ -57,3 +62,16 @@ class _StandIn(ModuleType):
         for function in self.unmarked:
             vars(function).pop("__dynamo_disable", None)
         self.unmarked.clear()
+
+
+class _TraceRules:
+    """The compiler's rules, of which there is nothing to forget yet: a process group that is opened asks for it."""
+
+    def __init__(self, stand_in: _StandIn) -> None:
+        self._stand_in = stand_in
+
+    def clear_lru_cache(self) -> None:
+        """Do nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stand_in.compiler().trace_rules, name)
