@@ -49,6 +49,9 @@ class LazyGroup(click.Group):
         """Import a verb's command."""
         if cmd_name not in VERBS:
             return None
+        from petra_graph.registry.discovery import read_despite_damage
+
+        read_despite_damage(_left_out)
         module = importlib.import_module(f"petra_graph.cli.{'plugins' if cmd_name in _ABOUT_PLUGINS else cmd_name}")
         command: click.Command = getattr(module, _ABOUT_PLUGINS.get(cmd_name, cmd_name))
         return command
@@ -128,8 +131,6 @@ def _reported(error: Exception) -> int:
 
     if isinstance(error, Interrupted | FailedOnAnotherProcess):
         return error.exit_code
-    if isinstance(error, UnicodeDecodeError) and _unreadable():
-        return 4
     if not isinstance(error, PetraGraphError):
         raise error
     from petra_graph.cli.common import print_problems
@@ -138,13 +139,6 @@ def _reported(error: Exception) -> int:
     return error.exit_code
 
 
-def _unreadable() -> bool:
-    """Whether entry points of an installed distribution are no text; networkx and torch, which read them all, fail then."""
-    from petra_graph.registry.discovery import scan
-
-    _, distributions = scan()
-    for distribution in distributions:
-        sys.stderr.write(
-            f"{distribution}: its entry points are not UTF-8 text\n    help: install it anew, or remove it\n"
-        )
-    return bool(distributions)
+def _left_out(distribution: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it\n")

@@ -50,7 +50,9 @@ def _discover() -> Registry:
     for misplaced in registry.misplaced:
         click.echo(str(misplaced.problem), err=True)
     for distribution in registry.unreadable:
-        click.echo(f"{distribution}: its entry points cannot be read\n    help: install it anew", err=True)
+        click.echo(
+            f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True
+        )
     return registry
 
 

@@ -8,12 +8,15 @@ UTF-8; then the standard library reads the distributions one by one, and the sca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
 """How a group begins that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
@@ -56,6 +59,38 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
     return tuple(chain.from_iterable(readable.values())), tuple(unreadable)
 
 
+def read_despite_damage(tell: Callable[[str], object]) -> None:
+    """From now on, let `importlib.metadata.entry_points` of this process leave out what cannot be read, where it would raise.
+
+    networkx and torch ask for all entry points when they are imported, so that one damaged file of any package would end
+    every program that uses them.
+
+    Args:
+        tell: called once with the name of each distribution that is left out.
+    """
+    from importlib import metadata
+
+    strict = metadata.entry_points
+    told: set[str] = set()
+    if strict.__module__ == __name__:
+        return
+
+    def tolerant(**wanted: Any) -> Any:
+        try:
+            return strict(**wanted)
+        except Exception:  # noqa: BLE001  another package's file may be malformed in any way
+            readable: dict[str, list[EntryPoint]] = {}
+            for name, points in _distributions(None):
+                if points is not None:
+                    readable.setdefault(canonical(name), points)
+                elif name not in told:
+                    told.add(name)
+                    tell(name)
+            return metadata.EntryPoints(chain.from_iterable(readable.values())).select(**wanted)
+
+    metadata.entry_points = tolerant
+
+
 def canonical(distribution: str) -> str:
     """Return a distribution's name as package indices compare it: `Petra_Graph` is `petra-graph`."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
@@ -72,19 +107,29 @@ def _with_entrypoints(folders: list[str] | None) -> dict[str, list[Entry]]:
 
 
 def _with_importlib(folders: list[str] | None) -> tuple[dict[str, list[Entry]], list[str]]:
-    from importlib import metadata
-
     readable: dict[str, list[Entry]] = {}
     unreadable: list[str] = []
+    for name, points in _distributions(folders):
+        if points is None:
+            unreadable.append(name)
+        else:
+            _add(readable, name, [(point.group, point.name, point.value) for point in points])
+    return readable, unreadable
+
+
+def _distributions(folders: list[str] | None) -> Iterator[tuple[str, list[EntryPoint] | None]]:
+    """Yield the name and the entry points of each distribution; None where they cannot be read."""
+    from importlib import metadata
+
     for distribution in metadata.distributions() if folders is None else metadata.distributions(path=folders):
         name = ""
         try:
             name = distribution.metadata["Name"]
-            _add(readable, name, [(point.group, point.name, point.value) for point in distribution.entry_points])
+            points = list(distribution.entry_points)
+            yield canonical(name), points
         except Exception:  # noqa: BLE001  this distribution cannot be read; the others can
             # Its metadata tell no name; its folder's name does, where it has one.
-            unreadable.append(canonical(name) if name else str(getattr(distribution, "_path", "one without a name")))
-    return readable, unreadable
+            yield canonical(name) if name else str(getattr(distribution, "_path", "one without a name")), None
 
 
 def _add(found: dict[str, list[Entry]], distribution: str, lines: Iterable[tuple[str, str, str]]) -> None:

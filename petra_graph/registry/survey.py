@@ -23,7 +23,7 @@ from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.registry.contracts import BlockDeclaration
-from petra_graph.registry.discovery import Entry
+from petra_graph.registry.discovery import Entry, read_despite_damage
 from petra_graph.registry.registry import SHORT_GROUPS, Registry
 
 _LIMIT_SECONDS = 10.0
@@ -148,6 +148,7 @@ def _summary(registry: Registry, group: str, name: str, fault: str = "") -> Plug
 def _be_the_process(writing: int) -> None:
     request = json.load(sys.stdin)
     sys.path[:] = request["path"]
+    read_despite_damage(lambda _: None)
     registry = Registry(entries=tuple(Entry(**entry) for entry in request["entries"]))
     for group, name in request["named"]:
         answer = attrs.asdict(_summary(registry, group, name))

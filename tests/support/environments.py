@@ -38,10 +38,10 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def install(self, distribution: Path) -> None:
-        """Install a folder or a file without its dependencies, whatever of the same name is seen behind."""
+    def install(self, *distributions: Path) -> None:
+        """Install folders or files without their dependencies, whatever of the same names is seen behind."""
         options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed")
-        pip("--python", str(self.python), "install", *options, str(distribution), home=self.folder)
+        pip("--python", str(self.python), "install", *options, *map(str, distributions), home=self.folder)
 
 
 def pip(*arguments: str, home: Path) -> None:
