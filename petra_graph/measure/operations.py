@@ -205,8 +205,15 @@ def work_of(lap: Lap, accumulating: Lap | None = None, *, kept: int = 0, shares:
 
 
 def _shares(results: Streams, arguments: Streams) -> tuple[int | None, ...]:
+    """Return the place, among arguments and results, of the first tensor in whose memory each result lies; else None."""
     place = {id(storage): index for index, storage in enumerate(storages(arguments))}
-    return tuple(place.get(id(storage)) for storage in storages(results))
+    first: dict[object, int] = {}
+    shares = []
+    for index, (result, storage) in enumerate(zip(results, storages(results), strict=True), len(arguments)):
+        # Parts of one storage are tensors of their own, which take its bytes together.
+        same = first.setdefault((id(storage), result.storage_offset(), result.shape), index)
+        shares.append(place.get(id(storage), same if same < index else None))
+    return tuple(shares)
 
 
 def _own_bytes(results: Streams, shares: tuple[int | None, ...]) -> int:

@@ -190,7 +190,7 @@ def _merging(prediction: Prediction) -> Iterator[str]:
     merged = Prediction(inputs=inputs, placement=placement)
     stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
     buffers, fewer = _buffers(prediction), _buffers(merged)
-    if less >= stale and fewer > _SAVING * buffers:
+    if less >= stale and fewer >= _SAVING * buffers:
         return
     now, then = prediction.timing.tick_seconds, merged.timing.tick_seconds
     speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"

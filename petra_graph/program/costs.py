@@ -50,10 +50,11 @@ class Work:
     kept_bytes: int = 0
     """Bytes alive afterwards beyond arguments and results: those of a stashed graph."""
     shares: tuple[int | None, ...] = ()
-    """For each returned stream, the index of the argument that shares its memory; None: memory of its own.
+    """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
 
-    The arguments of an operation are those that it has of: output streams, their gradients, input streams. It returns
-    the streams of the other side and then their gradients.
+    Indices count the arguments and then the returned streams, so that a block may return one tensor as both streams. The
+    arguments of an operation are those that it has of: output streams, their gradients, input streams. It returns the
+    streams of the other side and then their gradients.
     """
 
 

@@ -313,6 +313,11 @@ def test_a_warning_says_what_merging_the_stages_of_a_device_saves(spec):
     assert "partition.stages = 1" in warning
 
 
+def test_no_warning_asks_for_a_merger_that_saves_nothing(spec):
+    warnings = planned(spec, "method.name=backprop")["warnings"]
+    assert [text for text in warnings if "merging" in text] == []
+
+
 def test_devices_without_a_stage(spec):
     document = planned(spec, "partition.devices=6", "partition.device_type=cpu")
     assert any(text.startswith("2 of 6 devices get no stage") for text in document["warnings"])

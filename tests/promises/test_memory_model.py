@@ -10,12 +10,14 @@ from typing import get_args
 
 import pytest
 
+from petra_graph.blocks import Buffered
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
+from petra_graph.registry.trust import resolve_local_block
 from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
-from tests.support.pipelines import CLASSES, GRAPHS, REVNET, SHAPES, node
+from tests.support.pipelines import BLOCKS, CLASSES, GRAPHS, REVNET, SHAPES, node
 
 pytestmark = pytest.mark.slow
 PROMISED = 0.05
@@ -38,6 +40,20 @@ RESNET = (
     *(node(f"res{index}", "res-basic", channels=8) for index in range(4)),
     node("head", "pool-linear", outputs=CLASSES),
 )
+TWO_EQUAL_STREAMS = (
+    node("stem", "conv-stem", channels=8, streams=1),
+    node("twice", "twice"),
+    *(node(f"rev{index}", "rev-basic") for index in range(2)),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+
+
+class Twice(Buffered):
+    """One tensor as both streams, as embeddings give it."""
+
+    def forward(self, stream):
+        doubled = 2.0 * stream
+        return doubled, doubled
 
 
 def deviation(*arguments, **settings) -> float:
@@ -67,6 +83,12 @@ def test_a_deep_narrow_revnet(method, schedule):
 def test_several_nodes_in_a_segment(method):
     cut = (("stem", "res0", "res1"), ("res2", "res3"), ("head",))
     assert deviation(RESNET, IMAGE, method=method, stages=cut) < NEAR
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
+def test_one_tensor_as_two_streams(monkeypatch, schedule):
+    monkeypatch.setitem(BLOCKS, "twice", resolve_local_block(f"{__name__}:Twice", ()))
+    assert deviation(TWO_EQUAL_STREAMS, IMAGE, method="petra", schedule=schedule) < NEAR
 
 
 @pytest.mark.parametrize(

@@ -176,10 +176,10 @@ class SegmentMemory:
 
     def _results(self, work: Work, arguments: Streams, sizes: Sequence[int]) -> Streams:
         """Return the results of an operation, held once."""
-        streams = [
-            LiveTensor(size) if share is None else arguments[share]
-            for share, size in zip(work.shares, sizes, strict=True)
-        ]
+        known = list(arguments)
+        for share, size in zip(work.shares, sizes, strict=True):
+            known.append(LiveTensor(size) if share is None else known[share])
+        streams = known[len(arguments) :]
         self.live.hold(streams)
         return streams
 

@@ -1,5 +1,7 @@
 """A reversible ViT on Fashion-MNIST: backpropagation in one process, PETRA in one and in two.
 
+With k = 8, a micro-batch has 8 images in place of 64, so that an update has as many.
+
 python tools/fashion.py
 python tools/fashion.py --root FOLDER --epochs 10
 """
@@ -19,10 +21,13 @@ from petra_graph.record.run_directory import environment
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "vit_fashion_mnist.toml"
 RESULTS = HERE / "results" / "fashion.json"
+EIGHT = {"data.batch": 8, "method.accumulation": 8}
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
     "backprop": ({"method.name": "backprop", "method.schedule": "sequential"}, 1),
     "petra 1f1b": ({}, 1),
     "petra 1f1b, two processes": ({}, 2),
+    "backprop, k = 8": ({"method.name": "backprop", "method.schedule": "sequential", **EIGHT}, 1),
+    "petra 1f1b, k = 8, two processes": (EIGHT, 2),
 }
 
 
