@@ -75,11 +75,7 @@ class Call:
         """Set random numbers, autocast and arguments for an evaluation of block `index`."""
         with ExitStack() as stack:
             if self.key is not None:
-                key = random_key(self.key, index)
-                # Functions may draw on the host, where streams are on an accelerator: a layer that is skipped at random.
-                if self.device.type != "cpu":
-                    stack.enter_context(fork_rng(key, torch.device("cpu")))
-                stack.enter_context(fork_rng(key, self.device))
+                stack.enter_context(fork_rng(random_key(self.key, index), self.device))
             stack.enter_context(self.functions())
             if self.autocast_dtype is not None or autocast_in_force(self.device) is not None:
                 # Torch before 2.10 keeps weights that were cast without a graph, for evaluations that need one.
