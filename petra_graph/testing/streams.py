@@ -15,7 +15,9 @@ from petra_graph.testing.trial import Trial
 
 
 def check_shapes(trial: Trial) -> None:
-    """Outputs are a tuple of tensors [n, ...] in the streams' type; a reversible block keeps shapes, a head returns one.
+    """Outputs are a tuple of tensors [n, ...] in the streams' type; a head returns one stream.
+
+    A reversible block may change shapes, where its inverse returns those of its inputs.
 
     An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
     nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
@@ -39,10 +41,25 @@ def check_shapes(trial: Trial) -> None:
             raise BrokenPromise("shapes", found, remedy)
     _expect_gradients(inputs, outputs, reversible=block.kind == "reversible")
     if block.kind == "reversible" and shapes != expected:
-        found = f"{listing(expected)} came in, and {listing(shapes)} came out"
-        raise BrokenPromise("shapes", found, "a reversible block keeps shapes; subclass Buffered where they change")
+        _expect_shapes_back(harness, outputs, inputs)
     if block.kind == "head" and len(shapes) != 1:
         raise BrokenPromise("shapes", f"a head returned {len(shapes)} streams", "return one, which the loss reads")
+
+
+def _expect_shapes_back(harness: Harness, outputs: Streams, inputs: Streams) -> None:
+    changed = f"{_listed(inputs)} came in, and {_listed(outputs)} came out"
+    remedy = "let the inverse return the input streams, in their order; or subclass Buffered"
+    try:
+        returned = harness.invert(0, outputs)
+    except Exception as error:
+        found = f"{changed}; the inverse raised {type(error).__name__} at {author_line(error)}: {error}"
+        raise BrokenPromise("shapes", found, remedy) from error
+    if [stream.shape for stream in returned] != [stream.shape for stream in inputs]:
+        raise BrokenPromise("shapes", f"{changed}; the inverse returns {_listed(returned)}", remedy)
+
+
+def _listed(streams: Streams) -> str:
+    return listing([tuple(stream.shape) for stream in streams])
 
 
 def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool) -> None:

@@ -214,6 +214,22 @@ class Halves(Reversible):
         return (y.repeat_interleave(2, dim=1),)
 
 
+class Keeps(Halves):
+    def inverse(self, y):
+        return (y,)
+
+
+class Refuses(Halves):
+    def inverse(self, y):
+        raise ValueError("which half?")
+
+
+def test_a_reversible_block_may_change_shapes_where_its_inverse_returns_them():
+    """Down-sampling that loses nothing had to leave the promise out."""
+    check_shapes(Trial.of(Halves, [SHAPE]))
+    assert "inverse(*forward(*x)) is not x" in caught(check_inverse, Halves)
+
+
 class Bare(Stem):
     def forward(self, x):
         return self.linear(x)
@@ -239,7 +255,8 @@ class TwoHeaded(Head):
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (Halves, "4x6 came in, and 4x3 came out"),
+        (Keeps, "4x6 came in, and 4x3 came out; the inverse returns 4x3"),
+        (Refuses, "4x6 came in, and 4x3 came out; the inverse raised ValueError at"),
         (Bare, "forward returned Tensor"),
         (OneForAll, "4 samples came in, and 1x4 came out"),
         (Single, "an output is float32 where parameters and inputs are float64"),
