@@ -70,6 +70,7 @@ class Problem:
 _MOVES_OR_HIDES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of controls, of formats such as the direction of writing, of halves of characters, and of separators."""
 _LARGEST_OF_FOUR_DIGITS = 0xFFFF
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def printable(text: str) -> str:
@@ -77,13 +78,12 @@ def printable(text: str) -> str:
 
     Line ends and tabs stay; other characters of that kind become escapes, as TOML and JSON write them.
     """
-    if text.isprintable():
-        return text
-    return "".join(map(_escaped, text))
+    return _NOT_PLAIN.sub(_escaped, text)
 
 
-def _escaped(character: str) -> str:
-    if character.isprintable() or character in "\n\t" or unicodedata.category(character) not in _MOVES_OR_HIDES:
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isprintable() or unicodedata.category(character) not in _MOVES_OR_HIDES:
         return character
     code = ord(character)
     return f"\\u{code:04x}" if code <= _LARGEST_OF_FOUR_DIGITS else f"\\U{code:08x}"

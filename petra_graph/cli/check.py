@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.common import json_option, print_json
+from petra_graph.cli.common import echo, json_option, print_json
 from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
 from petra_graph.spec.overrides import parse_override
@@ -55,8 +55,8 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
         print_json(results)
     else:
         for result in results:
-            click.echo(_text(result))
-        click.echo(_summary(results))
+            echo(_text(result))
+        echo(_summary(results))
     if any(result["status"] == "broken" for result in results):
         ctx.exit(PluginError.exit_code)
 

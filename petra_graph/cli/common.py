@@ -19,17 +19,22 @@ _LAST_COLUMN = 24
 """Characters that the last column of a table needs to be broken within a terminal."""
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print lines to stdout, or to stderr; what stands in files and in plugins controls no terminal."""
+    click.echo(printable(text), err=err)
+
+
 def print_problems(problems: Sequence[Problem]) -> None:
     """Print problems to stderr, with their number."""
     for problem in problems:
-        click.echo(str(problem), err=True)
+        echo(str(problem), err=True)
     if len(problems) > 1:
-        click.echo(f"{len(problems)} problems", err=True)
+        echo(f"{len(problems)} problems", err=True)
 
 
 def print_json(value: Any) -> None:
     """Print a value as JSON to stdout."""
-    click.echo(json_text(value))
+    echo(json_text(value))
 
 
 def json_text(value: Any) -> str:
@@ -53,7 +58,7 @@ def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
     for last in range(1 - len(columns), 1):
         grid.add_column(no_wrap=last < 0)
     for row in zip(*columns, strict=True):
-        grid.add_row(*row)
+        grid.add_row(*map(printable, row))
     before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_WIDTH
     width = width if before_last + _LAST_COLUMN <= width else _ANY_WIDTH

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.common import device_option, json_option, print_json, set_option, weights_option
+from petra_graph.cli.common import device_option, echo, json_option, print_json, set_option, weights_option
 
 
 @click.command()
@@ -46,4 +46,4 @@ def evaluate(
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:
-        click.echo(f"{split} {numbers(found.means)}   {found.samples:,} samples, weights of {found.weights}")
+        echo(f"{split} {numbers(found.means)}   {found.samples:,} samples, weights of {found.weights}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from petra_graph.cli.common import json_option, print_json, weights_option
+from petra_graph.cli.common import echo, json_option, print_json, weights_option
 
 if TYPE_CHECKING:
     from petra_graph.inference.export import Format
@@ -52,11 +52,11 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
         record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
         print_json(record)
         return
-    click.echo(str(found.file))
+    echo(str(found.file))
     if found.difference is not None:
-        click.echo(
+        echo(
             f"outputs differ from the network's by at most {found.difference:.2g} on {found.samples:,} samples "
             f"(tolerance {found.tolerance:.2g})"
         )
     if found.note:
-        click.echo(found.note)
+        echo(found.note)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -110,7 +111,7 @@ def _run(arguments: list[str] | None) -> int:
         code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except click.Abort:
         return 130
@@ -123,6 +124,15 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
         return _reported(error)
     return code if isinstance(code, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """Print a wrong usage to stderr, what was typed included."""
+    from petra_graph.errors import printable
+
+    text = io.StringIO()
+    error.show(text)
+    sys.stderr.write(printable(text.getvalue()))
 
 
 def _reported(error: Exception) -> int:
@@ -140,5 +150,8 @@ def _reported(error: Exception) -> int:
 
 
 def _left_out(distribution: str) -> None:
+    from petra_graph.errors import printable
+
     if os.environ.get("RANK", "0") == "0":
-        sys.stderr.write(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it\n")
+        text = f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it\n"
+        sys.stderr.write(printable(text))

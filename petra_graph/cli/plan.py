@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.common import json_option, json_text, set_option
+from petra_graph.cli.common import echo, json_option, json_text, set_option
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
 _PIPED_WIDTH = 120
@@ -165,10 +165,11 @@ def _rendered(document: Any, form: str, output: Path | None, write: Callable[...
 
 
 def _write(text: str, output: Path | None) -> None:
+    """Write a text as it is: with colours on a terminal, and nothing else that controls one."""
     if output is None:
         click.echo(text.rstrip("\n"))
         return
     from petra_graph.record.run_directory import write_output
 
     write_output(output, text if text.endswith("\n") else f"{text}\n")
-    click.echo(str(output))
+    echo(str(output))

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.cli.common import full_group, json_option, print_json, print_table
+from petra_graph.cli.common import echo, full_group, json_option, print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
 from petra_graph.registry.listing import Option, list_options, snippet
@@ -37,9 +37,9 @@ def list_plugins(group: str | None, as_json: bool) -> None:
         return
     for index, name in enumerate(groups):
         if index:
-            click.echo()
+            echo()
         if not group:
-            click.echo(name)
+            echo(name)
         rows = [_summary_row(plugin) for plugin in plugins if plugin.group == name]
         print_table(rows, indent=0 if group else 2)
 
@@ -48,11 +48,9 @@ def _discover() -> Registry:
     """Return the installed plugins; say on stderr whose entry points cannot be read, or lie in groups that do not exist."""
     registry = discover()
     for misplaced in registry.misplaced:
-        click.echo(str(misplaced.problem), err=True)
+        echo(str(misplaced.problem), err=True)
     for distribution in registry.unreadable:
-        click.echo(
-            f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True
-        )
+        echo(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True)
     return registry
 
 
@@ -79,14 +77,14 @@ def show(plugin: str, as_json: bool) -> None:
         return
     options = list_options(found)
     owner = ", ".join(part for part in (found.distribution, *_abilities(found)) if part)
-    click.echo(f"{group}/{name} ({owner})\n")
-    click.echo(found.declaration.summary)
+    echo(f"{group}/{name} ({owner})\n")
+    echo(found.declaration.summary)
     about = _documentation(found)
     if about and about != found.declaration.summary:
-        click.echo(f"\n{about}")
-    click.echo("\noptions" if options else "\nno options")
+        echo(f"\n{about}")
+    echo("\noptions" if options else "\nno options")
     print_table([_option_row(option) for option in options], indent=2)
-    click.echo(f"\n{textwrap.indent(snippet(found), '    ')}")
+    echo(f"\n{textwrap.indent(snippet(found), '    ')}")
 
 
 def _option_row(option: Option) -> tuple[str, ...]:

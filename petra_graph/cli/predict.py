@@ -9,6 +9,7 @@ import click
 
 from petra_graph.cli.common import (
     device_option,
+    echo,
     json_option,
     json_text,
     print_json,
@@ -62,7 +63,7 @@ def predict(
     records = [prediction.record() for prediction in found]
     if output is not None:
         write_output(output, json_text(records) + "\n")
-        click.echo(str(output))
+        echo(str(output))
     elif as_json:
         print_json(records)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import json_option, print_json, print_table, set_option
+from petra_graph.cli.common import echo, json_option, print_json, print_table, set_option
 
 
 @click.command()
@@ -49,4 +49,4 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     for node, seconds in times.nodes.items():
         rows.append([node, *(f"{1e3 * seconds[name]:.3f}" if name in seconds else "" for name in operations)])
     print_table(rows)
-    click.echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")
+    echo(f"{times.device}; micro-batches of {times.micro_batch}; {path}")

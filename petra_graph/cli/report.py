@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import json_option, print_json
+from petra_graph.cli.common import echo, json_option, print_json
 
 
 @click.command()
@@ -40,7 +40,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
         if as_json:
             print_json(written)
         else:
-            click.echo(written["output"])
+            echo(written["output"])
         return
     if len(runs) > 1:
         raise click.UsageError(f"--figure {figure} is of one RUN (got {len(runs)}).")
@@ -51,4 +51,4 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
     if as_json:
         print_json(figures)
     else:
-        click.echo("\n".join(figures["figures"].values()))
+        echo("\n".join(figures["figures"].values()))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import json_option, print_json, set_option
-from petra_graph.errors import RunFailed, printable
+from petra_graph.cli.common import echo, json_option, print_json, set_option
+from petra_graph.errors import RunFailed
 
 
 @click.command()
@@ -113,9 +113,9 @@ def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bo
     if as_json:
         print_json({**figures, "warnings": warnings})
         return
-    click.echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
+    echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
     for text in warnings:
-        click.echo(f"warning: {text}", err=True)
+        echo(f"warning: {text}", err=True)
 
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:
@@ -132,6 +132,6 @@ def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_js
         if as_json:
             print_json(result.summary)
         else:
-            click.echo(printable("\n".join(summary_lines(result.summary))))
+            echo("\n".join(summary_lines(result.summary)))
     if result.interrupted is not None:
         raise result.interrupted

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.common import json_option, print_json, print_table
+from petra_graph.cli.common import echo, json_option, print_json, print_table
 
 
 @click.command()
@@ -37,4 +37,4 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     elif records:
         print_table(rows(records))
     else:
-        click.echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
+        echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")

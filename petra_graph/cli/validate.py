@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from petra_graph.cli.common import json_option, print_json, print_problems, problem_record, set_option
+from petra_graph.cli.common import echo, json_option, print_json, print_problems, problem_record, set_option
 from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
@@ -36,7 +36,7 @@ def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str],
     else:
         for spec, result in results.items():
             if isinstance(result, CheckedSpec):
-                click.echo(_line(spec, result))
+                echo(_line(spec, result))
         print_problems([problem for error in failed for problem in error.problems])
     if failed:
         # The exit code blames plugins only where every spec is right.

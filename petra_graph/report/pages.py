@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from petra_graph.errors import printable
 from petra_graph.report.plan.units import one_line
 
 _PACKAGE = "petra_graph.report"
@@ -33,9 +35,17 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_readable,
     )
     made.filters["one_line"] = one_line
     return made
+
+
+def _readable(value: Any) -> Any:
+    """Return a text of a template without characters that change the order in which it is read."""
+    if not isinstance(value, str):
+        return value
+    return Markup(printable(value)) if isinstance(value, Markup) else printable(value)  # noqa: S704  it was markup before
 
 
 @cache

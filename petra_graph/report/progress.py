@@ -87,7 +87,7 @@ class LiveProgress(Listener):
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[numbers]}", markup=False),
             console=self._console,
             transient=True,
         )
@@ -112,7 +112,7 @@ class LiveProgress(Listener):
             return
         self._drawn = now
         text = f"{numbers(means)}  {self._pace.text(now, epoch, micro_batches)}"
-        self._bar.update(self._epoch, completed=micro_batches, numbers=text)
+        self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
 
     def evaluating(self, epoch: int) -> None:
         """Show that the evaluation runs."""

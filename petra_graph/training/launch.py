@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from petra_graph.compiler.spec_checks import check_processes
-from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
+from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, printable
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.record import checkpoint
@@ -73,7 +73,7 @@ def run_on_processes(
         if resume is None and created is not None and checkpoint.numbers(created):
             resume, own = created, True  # its resolved.toml has the options
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"
-        sys.stderr.write(f"restart {restart + 1} of {max_restarts}, from {since}\n")
+        sys.stderr.write(printable(f"restart {restart + 1} of {max_restarts}, from {since}\n"))
     if ended.killed:
         message, hint = f"the processes were killed: {ended.killed}", "see whether the system ran out of memory"
         raise RunFailed(message, hint)

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from petra_graph.errors import printable
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import block_label, by_stage, device_colours, overlapping, stage_edges
 from petra_graph.report.plan.labels import nodes_label
@@ -124,7 +125,8 @@ def _dot_quoted(text: str) -> str:
 
 def trace(document: Document) -> str:
     """Write a plan's timeline as trace JSON."""
-    return json.dumps(trace_document(document), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(trace_document(document), ensure_ascii=False, separators=(",", ":"))
+    return text if printable(text) == text else json.dumps(trace_document(document), separators=(",", ":"))
 
 
 def trace_document(document: Document) -> dict[str, Any]:
