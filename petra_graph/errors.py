@@ -13,12 +13,13 @@ import json
 import pathlib
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any, ClassVar
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 Path = tuple[str | int, ...]
 """A path into a specification: ("graph", "node", 2, "block")."""
@@ -139,6 +140,20 @@ class RunFailedByPlugin(PluginError, RunFailed):
     """Training started, and a plugin broke its contract."""
 
     exit_code = 4
+
+
+@contextmanager
+def placed(where: str) -> Iterator[None]:
+    """Begin the messages of what fails inside with a place of the network: a stage, a node.
+
+    Raises:
+        PluginError, RunFailed: with that beginning.
+    """
+    try:
+        yield
+    except (PluginError, RunFailed) as error:
+        kind = PluginError if isinstance(error, PluginError) else RunFailed
+        raise kind([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
 
 
 def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:

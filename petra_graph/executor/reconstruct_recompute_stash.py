@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
+from petra_graph.errors import placed
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
@@ -277,11 +278,15 @@ class HeadRunner(SegmentRunner):
     def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Tensor:
         """Return the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
         name = f"the loss behind {next(iter(self.modules))}"
-        with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name):
+        with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
             return self.loss(output, target)
 
+    @property
+    def _behind(self) -> str:
+        return f'behind node "{next(iter(self.modules))}"'
+
     def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
-        with torch.no_grad():
+        with torch.no_grad(), placed(self._behind):
             metrics = self.loss.metrics(output, target)
         return HeadResult(micro_batch=micro_batch, samples=len(target), loss=loss, metrics=metrics)
 

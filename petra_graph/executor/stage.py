@@ -17,16 +17,15 @@ second time changes nothing (but an int8 scale's last bit), along a chain of rev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from functools import partial, reduce
 
 import torch
-from attrs import evolve
 from torch import Tensor
 
 from petra_graph.blocks import Block, Streams, frozen_statistics
-from petra_graph.errors import RunFailed
+from petra_graph.errors import placed
 from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.observer import StageObserver, StageObservers
@@ -242,14 +241,9 @@ class StageExecutor:
         for module in self.modules.values():
             module.train(mode)
 
-    @contextmanager
-    def _located(self) -> Iterator[None]:
+    def _located(self) -> AbstractContextManager[None]:
         """Name the stage in problems of its update."""
-        try:
-            yield
-        except RunFailed as error:
-            where = f"stage {self.program.index} ({', '.join(self.program.nodes)})"
-            raise RunFailed([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
+        return placed(f"stage {self.program.index} ({', '.join(self.program.nodes)})")
 
     def _hand_on(
         self,

@@ -25,6 +25,7 @@ from petra_graph.blocks import Block
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.registry.contracts import Horizon, ParameterGroups
+from petra_graph.registry.trust import run_in_training
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
@@ -94,6 +95,8 @@ class Updater:
     clip: ClipSpec | None
     deferred: bool = False
     """Whether the norms of gradients are read later, together (`deferred_reads`)."""
+    owner: str = "the optimizer"
+    """As messages name the optimizer's plugin."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -133,7 +136,7 @@ class Updater:
                 self._gate()
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate(self.updates)
-            self.optimizer.step()
+            run_in_training(self.optimizer.step, f"{self.owner} failed at update {self.updates + 1}")
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
 

@@ -51,7 +51,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     """
     network, source = run.load(which)
     data = opened(run)
-    spec, meters = run.spec, Meters()
+    spec, meters = run.spec, Meters(run.checked.loss.plugin.owned)
     loss = build_plugin(run.checked.loss.plugin, run.checked.loss.options)
     chosen = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (chosen,)) if spec.data.workers else None

@@ -211,6 +211,11 @@ def quantity_and_stage(name: str) -> tuple[str, int] | None:
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
+def is_share(name: str) -> bool:
+    """Whether a loss's metric is a share of the samples, and shown as a percentage: "top1", "top5"."""
+    return re.fullmatch(r"top\d+", name) is not None
+
+
 def _run(name: str, action: Callable[[], None]) -> None:
     """Run a logger's code.
 

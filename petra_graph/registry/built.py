@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 from attrs import frozen
@@ -22,11 +22,13 @@ from petra_graph.registry.callback import Callback
 from petra_graph.registry.contracts import DataSetDeclaration, Loss, ParameterGroups
 from petra_graph.registry.declaration_faults import described, facts_fault
 from petra_graph.registry.registry import Plugin
-from petra_graph.registry.trust import run_plugin_code
+from petra_graph.registry.trust import run_in_training, run_plugin_code
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+T = TypeVar("T")
 
 
 def checked(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Any:
@@ -169,15 +171,19 @@ class _GuardedLoss:
     loss: Loss
 
     def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        value = self.loss(output, target)
+        value = self._called(self.loss, output, target)
         self._refuse(loss_value_fault(output, value))
         return value
 
     def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
         """Return the loss's metrics."""
-        values = self.loss.metrics(output, target)
+        values = self._called(self.loss.metrics, output, target)
         self._refuse(metrics_fault(values))
         return values
+
+    def _called(self, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
+        pair = f"outputs {list(output.shape)} and targets {list(getattr(target, 'shape', ()))}"
+        return run_in_training(lambda: function(output, target), f"{self.plugin.owned} failed on {pair}")
 
     def _refuse(self, fault: str) -> None:
         if fault:

@@ -61,8 +61,29 @@ def run_plugin_code(action: Callable[[], T], failure: str) -> T:
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        exception = traceback.format_exception_only(error)[-1].strip()
-        raise PluginError(Problem(message=f"{failure}: {exception}", hint=f"raised at {_raised_at(error)}")) from error
+        raise blamed(failure, error) from error
+
+
+def blamed(failure: str, error: BaseException) -> PluginError:
+    """Return what a plugin's code raised, as an error that names the plugin, as `failure` does, and the line."""
+    exception = traceback.format_exception_only(error)[-1].strip()
+    return PluginError(Problem(message=f"{failure}: {exception}", hint=f"raised at {_raised_at(error)}"))
+
+
+def run_in_training(action: Callable[[], T], failure: str) -> T:
+    """Return the result of a plugin's code, as `run_plugin_code` does; where memory runs out, that is no plugin's fault.
+
+    Raises:
+        PluginError: the code raised an exception.
+    """
+    try:
+        return action()
+    except PetraGraphError:
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's own, on a GPU
+            raise
+        raise blamed(failure, error) from error
 
 
 def resolve_location(location: str, failure: str) -> Any:

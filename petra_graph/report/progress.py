@@ -5,7 +5,6 @@ Progress goes to stderr.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 import time
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from petra_graph.errors import printable
+from petra_graph.record.metrics import is_share
 from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.report.plan.units import plural
 
@@ -195,7 +195,7 @@ def numbers(means: Mapping[str, float]) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    if re.fullmatch(r"top\d+", name):
+    if is_share(name):
         return f"{100 * value:.2f} %"
     return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 

@@ -28,6 +28,8 @@ class Training:
 
     loss: Loss
     build_optimizer: BuildOptimizer
+    optimizer: str = "the optimizer"
+    """Its plugin, as messages name it."""
     optimizer_options: Any
     rate: LearningRate
 
@@ -36,7 +38,7 @@ class Training:
         groups = parameter_groups(modules.values())
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
-        return Updater(parameters, optimizer, self.rate, clip, deferred)
+        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer)
 
 
 def executors(

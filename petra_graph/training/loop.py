@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
-from attrs import asdict, define, evolve, field
+from attrs import Factory, asdict, define, evolve, field
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
@@ -56,7 +56,7 @@ class Trainer:
     """The forwards behind the checkpoints that the run has gone on from."""
     stopped_early: str | None = field(default=None, init=False)
     """After which epoch, and why."""
-    meters: Meters = field(factory=Meters, init=False)
+    meters: Meters = field(default=Factory(lambda self: self.new_meters(), takes_self=True), init=False)
     """Of the epoch under way."""
     probe: Probe | None = field(default=None, init=False)
     _epoch: int = field(default=1, init=False)
@@ -73,6 +73,10 @@ class Trainer:
     def __attrs_post_init__(self) -> None:
         if self.prepared.spec.probe is not None:
             self.probe = Probe(self.executors, self._record_fidelity)
+
+    def new_meters(self) -> Meters:
+        """Return meters without a batch."""
+        return Meters(self.prepared.checked.loss.plugin.owned)
 
     @property
     def executors(self) -> Sequence[StageExecutor]:
@@ -144,7 +148,7 @@ class Trainer:
         self.callbacks.restore(position.get("callbacks", {}))
         self.epochs = [EpochEnded(**report) for report in position["epochs"]]
         if meters is not None:
-            self.meters = Meters.of(meters)
+            self.meters = Meters.of(meters, self.prepared.checked.loss.plugin.owned)
         within = self.micro_batches - (self._epoch - 1) * len(self.prepared.batches)
         if within and not self._evaluates:
             self._resumes_at = self.micro_batches
@@ -206,7 +210,7 @@ class Trainer:
             learning_rate=self._learning_rate(),
         )
         self.epochs.append(report)
-        self.meters = Meters()
+        self.meters = self.new_meters()
         values = {f"train/{name}": value for name, value in report.train.items()}
         values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
@@ -283,7 +287,7 @@ class Trainer:
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.callbacks.evaluating(epoch)
         self.listener.evaluating(epoch)
-        meters = Meters()
+        meters = self.new_meters()
         for number, result in enumerate(self.scheduler.evaluate(self.prepared.test_batches()), start=1):
             meters.add(result)
             if number % MOST == 0:

@@ -298,6 +298,7 @@ def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
     return Training(
         loss=loss,
+        optimizer=optimizer.plugin.owned,
         build_optimizer=builder(optimizer.plugin),
         optimizer_options=optimizer.options,
         rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
