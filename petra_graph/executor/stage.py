@@ -190,6 +190,12 @@ class StageExecutor:
             self.updater.check()
         self._numerics.check()
 
+    def drained(self) -> None:
+        """Read all that waits to be read, where the pipeline has drained; errors as `check`."""
+        self.check()
+        with self._located():
+            self.updater.drained()
+
     def replay(
         self,
         micro_batch: int,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 
 import torch
 from attrs import define, field
@@ -24,6 +25,7 @@ from torch.nn.modules.conv import _ConvNd
 from petra_graph.blocks import Block
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
+from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.registry.contracts import Horizon, ParameterGroups
 from petra_graph.registry.trust import run_in_training
 from petra_graph.spec.model import ClipSpec, Spec
@@ -97,6 +99,8 @@ class Updater:
     """Whether the norms of gradients are read later, together (`deferred_reads`)."""
     owner: str = "the optimizer"
     """As messages name the optimizer's plugin."""
+    first_steps: FirstSteps | None = None
+    """None: they are not observed (`run.self_check = false`)."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -136,16 +140,20 @@ class Updater:
                 self._gate()
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate(self.updates)
-            run_in_training(self.optimizer.step, f"{self.owner} failed at update {self.updates + 1}")
+            with nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer):
+                run_in_training(self.optimizer.step, f"{self.owner} failed at update {self.updates + 1}")
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
 
     def check(self) -> None:
-        """Read the norms since the last reading.
+        """Read the norms since the last reading, and once what was observed of the first steps.
 
         Raises:
-            RunFailed: one was not finite.
+            RunFailed: a norm was not finite.
+            PluginError: the optimizer has left a parameter still.
         """
+        if self.first_steps is not None and self.first_steps.due:
+            self.first_steps.conclude()
         found = self.norms.read()
         if found is not None:
             update, norm = found
@@ -153,6 +161,11 @@ class Updater:
             if not self.deferred:
                 hint = f"the parameters are as before that update; {hint}"
             raise RunFailed(f"update {update}: the norm of the gradient is {norm}, and cannot be clipped", hint=hint)
+
+    def drained(self) -> None:
+        """Judge the first steps now, where there have been fewer than are observed at most; errors as `check`."""
+        if self.first_steps is not None:
+            self.first_steps.conclude()
 
     def _clip(self, norm: Tensor | None) -> None:
         if self.clip is None:

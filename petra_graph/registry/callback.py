@@ -1,6 +1,7 @@
 """What a callback is: a listener of the run's progress that may also stop it early, and keep tensors beside its stages.
 
-    in the process that leads      started, trained, evaluating, evaluated, evaluated_weights, epoch_ended, stops, ended, stopped
+    in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, ended,
+                                   stopped
     in the process of each stage   at_stage, once; the companion that it returns sees every update of that stage
 
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists

@@ -76,6 +76,9 @@ class Listener:
         `means` are those of the epoch so far; on a GPU as of the latest reading, every `run.log_every` micro-batches.
         """
 
+    def warned(self, text: str) -> None:
+        """Observe a warning of something that the training shows and that does not end it."""
+
     def evaluating(self, epoch: int) -> None:
         """Observe that the evaluation after an epoch begins."""
 

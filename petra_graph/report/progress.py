@@ -61,6 +61,10 @@ class PlainProgress(Listener):
             pace = self._pace.text(now, epoch, micro_batches)
             self._print(f"{_title(epoch, run.epochs)}   {done}   train {numbers(means)}   {pace}")
 
+    def warned(self, text: str) -> None:
+        """Write a warning."""
+        self._print(f"warning: {text}")
+
     def evaluating(self, epoch: int) -> None:
         """Say that the evaluation begins, where the latest line is old."""
         assert self._pace is not None
@@ -113,6 +117,10 @@ class LiveProgress(Listener):
         self._drawn = now
         text = f"{numbers(means)}  {self._pace.text(now, epoch, micro_batches)}"
         self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
+
+    def warned(self, text: str) -> None:
+        """Write a warning above the bar."""
+        self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
         """Show that the evaluation runs."""

@@ -264,7 +264,8 @@ class RunSpec:
     self_check: bool = key(
         True,
         "try plugins of other packages in this network before it trains, and observe the first passes of every block for random "
-        "numbers that no seed fixes, and for state that its recomputation would advance; no result depends on it",
+        "numbers that no seed fixes and for state that its recomputation would advance, and the first updates of every stage for "
+        "parameters that nothing trains; no result depends on it",
     )
     directory: str = key(
         "runs",

@@ -12,6 +12,7 @@ from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
+from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import LearningRate, Updater, parameter_groups
@@ -33,12 +34,15 @@ class Training:
     optimizer_options: Any
     rate: LearningRate
 
-    def updater(self, modules: Mapping[str, Block], clip: ClipSpec | None, *, deferred: bool = False) -> Updater:
-        """Return the optimizer step of a stage."""
+    def updater(
+        self, modules: Mapping[str, Block], clip: ClipSpec | None, *, deferred: bool = False, observed: bool = False
+    ) -> Updater:
+        """Return the optimizer step of a stage; `observed`: its first steps are."""
         groups = parameter_groups(modules.values())
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
-        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer)
+        first = FirstSteps(modules, parameters, self.optimizer, deferred) if observed else None
+        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer, first)
 
 
 def executors(
@@ -69,7 +73,7 @@ def executors(
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
-        updater = training.updater(modules, spec.optimizer.clip, deferred=interval > 1)
+        updater = training.updater(modules, spec.optimizer.clip, deferred=interval > 1, observed=spec.run.self_check)
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)
 

@@ -101,6 +101,10 @@ class Callbacks(Listener):
         """Hand on that so many micro-batches of an epoch are done."""
         self._each(lambda callback: callback.trained(epoch, micro_batches, means))
 
+    def warned(self, text: str) -> None:
+        """Hand on a warning."""
+        self._each(lambda callback: callback.warned(text))
+
     def evaluating(self, epoch: int) -> None:
         """Hand on that the evaluation after an epoch begins."""
         self._seen = 0

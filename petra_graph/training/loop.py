@@ -26,6 +26,7 @@ from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.progress import Peers, Progress
+from petra_graph.training.run_warnings import RunWarnings
 
 
 @define(eq=False)
@@ -59,6 +60,9 @@ class Trainer:
     meters: Meters = field(default=Factory(lambda self: self.new_meters(), takes_self=True), init=False)
     """Of the epoch under way."""
     probe: Probe | None = field(default=None, init=False)
+    warnings: RunWarnings = field(
+        default=Factory(lambda self: RunWarnings(self.peers, lambda: self.observers), takes_self=True), init=False
+    )
     _epoch: int = field(default=1, init=False)
     """Under way, or the next one."""
     _evaluates: bool = field(default=False, init=False)
@@ -73,6 +77,9 @@ class Trainer:
     def __attrs_post_init__(self) -> None:
         if self.prepared.spec.probe is not None:
             self.probe = Probe(self.executors, self._record_fidelity)
+        for executor in self.executors:
+            if (observed := executor.updater.first_steps) is not None:
+                observed.warn = self.warnings.say
 
     def new_meters(self) -> Meters:
         """Return meters without a batch."""
@@ -82,6 +89,11 @@ class Trainer:
     def executors(self) -> Sequence[StageExecutor]:
         """The stages of this process."""
         return self.scheduler.executors
+
+    @property
+    def observers(self) -> Sequence[Listener]:
+        """The callbacks, then the listener, of the process that records; none in another one."""
+        return () if self.metrics is None else (self.callbacks, self.listener)
 
     @property
     def updates(self) -> int:
@@ -216,6 +228,7 @@ class Trainer:
         values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
         self._record(epoch, self.micro_batches, values)
         self.peers.publish(self.progress)
+        self.warnings.collect()
         self.callbacks.epoch_ended(report)
         self.listener.epoch_ended(report)
 
@@ -308,6 +321,7 @@ class Trainer:
     def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
         """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
         self._record(len(self.epochs) + 1, micro_batch + 1, values)
+        self.warnings.probed(values, self.prepared.programs)
 
     def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
         if self.metrics is not None:

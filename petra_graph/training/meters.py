@@ -12,7 +12,6 @@ from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.record.metrics import is_share
 
-
 _ROUNDING = 1e-3
 """Of a share that is a mean over a sample's targets, in float32."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 from torch import Tensor
@@ -36,6 +36,13 @@ class Peers:
     def leaders(self, name: str, own: str) -> str:
         """Return a text of the process that records, under a name that is used once in a run."""
         return own
+
+    def warn(self, texts: Sequence[str]) -> None:
+        """Publish all warnings of this process so far, for the one that records."""
+
+    def warnings(self) -> Sequence[str]:
+        """Return the warnings that other processes have published, in the order of ranks."""
+        return ()
 
     def publish(self, progress: Progress) -> None:
         """Publish how far the training came, in case this process is killed."""

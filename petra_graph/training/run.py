@@ -99,6 +99,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
                     metrics.close()
                 own = measured(scheduler, trainer, rank=process.rank, peak_bytes_before=bytes_before)
                 all_measured = process.gather_measured(own)
+                trainer.warnings.collect()
             if record is not None:
                 record.note_measured(all_measured)
             status = "interrupted" if interrupted else "done"

@@ -188,6 +188,7 @@ class RunRecord:
             "measured": self.measured,
             "weights": None if status == "failed" else WEIGHTS,
             **({"trial": trial} if (trial := self._trial) else {}),
+            **({"warnings": warned} if (warned := self.trainer and self.trainer.warnings.texts) else {}),
             **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
             **more,
         }

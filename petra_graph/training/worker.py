@@ -238,6 +238,15 @@ class Worker(Peers):
             time.sleep(_LOOK_SECONDS)
         return str(found)
 
+    def warn(self, texts: Sequence[str]) -> None:
+        """Publish all warnings of this process so far."""
+        self.world.store.set(f"warnings/{self.rank}", list(texts))
+
+    def warnings(self) -> Sequence[str]:
+        """Return those of the other processes."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
+
     def publish(self, progress: Progress) -> None:
         """Publish how far the training came: if this process is killed, another one writes the summary."""
         if self.failures.record is not None:

@@ -107,6 +107,9 @@ class FakeListener:
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         self.calls.append(f"trained {epoch}/{micro_batches}")
 
+    def warned(self, text: str) -> None:
+        self.calls.append(f"warned: {text}")
+
     def evaluating(self, epoch: int) -> None:
         self.calls.append(f"evaluating {epoch}")
 
