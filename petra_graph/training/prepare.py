@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import horizon, learning_rate
+from petra_graph.executor.update import learning_rate
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
@@ -35,9 +35,11 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.data_loading import Loaders, MicroBatches
+from petra_graph.training.data_loading import MicroBatches
 from petra_graph.training.initial_weights import matched
+from petra_graph.training.opened_data import open_data
 from petra_graph.training.self_check import Checked, self_check
+from petra_graph.training.start_reporter import StartReporter
 
 
 @frozen(kw_only=True)
@@ -111,7 +113,11 @@ class Prepared:
 
 
 def prepare(
-    given: Given, overrides: Iterable[str] = (), processes: int = 1, resumed_in: Sequence[str] | None = None
+    given: Given,
+    overrides: Iterable[str] = (),
+    processes: int = 1,
+    resumed_in: Sequence[str] | None = None,
+    reporter: StartReporter | None = None,
 ) -> Prepared:
     """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
 
@@ -120,6 +126,7 @@ def prepare(
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
         resumed_in: the run goes on, and modules of blocks may also lie in these folders, those of its first specification.
+        reporter: says what takes long.
 
     Raises:
         SpecError: the specification is wrong; all problems, located.
@@ -127,17 +134,20 @@ def prepare(
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-    return prepare_checked(checked, processes, begins=resumed_in is None)
+    return prepare_checked(checked, processes, begins=resumed_in is None, reporter=reporter)
 
 
 @uncompiled()
-def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = True) -> Prepared:
+def prepare_checked(
+    checked: CheckedSpec, processes: int = 1, *, begins: bool = True, reporter: StartReporter | None = None
+) -> Prepared:
     """Prepare a run whose specification is checked; errors as `prepare`.
 
     Args:
         checked: the specification.
         processes: how many share the stages.
         begins: the run begins; otherwise a checkpoint has its weights.
+        reporter: says what takes long.
     """
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
@@ -147,7 +157,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
     network = problems.attempt(measure, checked)
-    opened = problems.attempt(_open_data, checked)
+    opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
         network = evolve(network, training_samples=len(opened.data.train))
     placed = _placed(network, spec, processes, problems)
@@ -174,6 +184,7 @@ def prepare_checked(checked: CheckedSpec, processes: int = 1, *, begins: bool = 
             built_loss=training.loss,
             data_set=checked.data.plugin,
             data=opened.data,
+            reporter=reporter or StartReporter(),
         )
         problems.attempt(self_check, tried)
         problems.raise_any()
@@ -257,34 +268,6 @@ def _place_run(
         return placement, [present[stage.rank] for stage in placement.stages]
     placement = place_on_present(network, devices, present)
     return placement, [stage.device for stage in placement.stages]
-
-
-class _OpenedData(NamedTuple):
-    data: CheckedData
-    batches: MicroBatches
-    micro_batches: int
-    """Of an epoch over all training data."""
-    horizon: Horizon
-
-
-def _open_data(checked: CheckedSpec) -> _OpenedData:
-    spec = checked.spec
-    data = CheckedData.of(str(checked.data.plugin), build_plugin(checked.data.plugin, checked.data.options))
-    batches = MicroBatches(
-        split=data.train,
-        batch=spec.data.batch,
-        seed=spec.run.seed,
-        epoch=0,
-        shuffle=True,
-        drop_last=True,
-        replicas=spec.partition.replicas,
-    )
-    every, batches = len(batches), evolve(batches, limit=spec.run.micro_batches)
-    if spec.run.overfit:
-        batches = batches.repeated()
-    if spec.data.workers:
-        batches = evolve(batches, loaders=Loaders(spec.data.workers, (batches.split, data.test)))
-    return _OpenedData(data, batches, every, horizon(spec, len(batches)))
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:

@@ -32,6 +32,7 @@ from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare
 from petra_graph.training.progress import Peers
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, Summary, open_record
+from petra_graph.training.start_reporter import StartReporter
 from petra_graph.training.worker import Worker
 
 
@@ -118,7 +119,7 @@ def _prepared(
 ) -> Prepared:
     """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
     folders = None if resumption is None else resumption.manifest.folders
-    prepared = process.join(prepare(given, overrides, process.size, folders))
+    prepared = process.join(prepare(given, overrides, process.size, folders, process.start_reporter()))
     if resumption is not None:
         resumption.check(prepared)
         if restarts:
@@ -156,6 +157,10 @@ class OnlyProcess(Peers):
 
     def _request(self, signal_name: str) -> None:
         self.supervisor.stop_signal = signal_name
+
+    def start_reporter(self) -> StartReporter:
+        """Return what says where the start takes long."""
+        return StartReporter()
 
     def join(self, prepared: Prepared) -> Prepared:
         """Return the run: this process reads all data."""

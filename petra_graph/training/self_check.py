@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -36,6 +36,7 @@ from petra_graph.testing.optimizers import OptimizerTrial
 from petra_graph.testing.report import Outcome
 from petra_graph.testing.trial import Trial, normal
 from petra_graph.training.checked_data import CheckedData, CheckedSplit
+from petra_graph.training.start_reporter import StartReporter
 
 _BLOCK_PROMISES = ("construction", "shapes", "inverse", "recomputation", "statistics", "randomness")
 _SAMPLES = 2
@@ -53,6 +54,11 @@ class Checked:
     built_loss: Loss
     data_set: Plugin
     data: CheckedData
+    reporter: StartReporter
+
+    def step(self, what: str) -> AbstractContextManager[None]:
+        """Return the context of a part of the self-check."""
+        return self.reporter.step(f"the self-check of {what}", self.network.spec.run.watchdog)
 
 
 def self_check(checked: Checked) -> None:
@@ -62,15 +68,17 @@ def self_check(checked: Checked) -> None:
         PluginError: a plugin breaks its promises: all of them, each with what was found and what to do; or the data set
             raised, or returned what it does not declare.
     """
-    with _generators_as_they_were():
+    with _generators_as_they_were(), closing(checked.reporter):
         problems = [*_blocks(checked), *_optimizer(checked)]
         if problems:
             raise PluginError(problems)
         try:
-            fetched = _fetched(checked)
+            with checked.step(checked.data_set.owned):
+                fetched = _fetched(checked)
         except RunFailed as error:
             raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
-        _try_loss(checked, fetched)
+        with checked.step(checked.loss.owned):
+            _try_loss(checked, fetched)
 
 
 def _blocks(checked: Checked) -> Iterator[Problem]:
@@ -83,7 +91,8 @@ def _blocks(checked: Checked) -> Iterator[Problem]:
         inputs = network.shapes[name].inputs
         dtypes = tuple(dtype for producer in node.inputs for dtype in _dtypes(checked, producer))
         key = (node.plugin, node.options, node.kind, inputs, dtypes)
-        broken = memo.get(key, partial(_broken, checked, node, inputs, dtypes))
+        with checked.step(f'node "{name}" ({node.plugin.owned})'):
+            broken = memo.get(key, partial(_broken, checked, node, inputs, dtypes))
         for outcome in broken:
             message = f'node "{name}": {node.plugin.owned} breaks a promise ({outcome.promise}): {outcome.found}'
             yield Problem(message=message, hint=outcome.remedy, path=node.path)
@@ -131,7 +140,9 @@ def _optimizer(checked: Checked) -> Iterator[Problem]:
     plugin = checked.optimizer
     if plugin.distribution == FIRST_PARTY:
         return
-    for outcome in examine(OptimizerTrial(plugin=plugin, options=checked.optimizer_options)).broken:
+    with checked.step(plugin.owned):
+        found = examine(OptimizerTrial(plugin=plugin, options=checked.optimizer_options)).broken
+    for outcome in found:
         message = f"{plugin.owned} breaks a promise ({outcome.promise}): {outcome.found}"
         yield Problem(message=message, hint=outcome.remedy, path=("optimizer", "name"))
 

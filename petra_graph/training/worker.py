@@ -43,6 +43,7 @@ from petra_graph.training.progress import Peers, Progress
 from petra_graph.training.rank_agreement import agree
 from petra_graph.training.resume import Resumption
 from petra_graph.training.run_record import RunRecord, open_record
+from petra_graph.training.start_reporter import StartReporter
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -81,6 +82,10 @@ class Worker(Peers):
                 raise
             except Exception as error:  # noqa: BLE001  the other processes must know of any error
                 self.failures.fail(error)
+
+    def start_reporter(self) -> StartReporter:
+        """Return what says where the start takes long, here and to the watchdog."""
+        return StartReporter(f"rank {self.rank}: ", self.watchdog)
 
     def join(self, prepared: Prepared) -> Prepared:
         """Agree with rank 0 on the run, and find out where each stage is."""

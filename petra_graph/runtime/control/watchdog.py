@@ -27,7 +27,7 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.control.failure import Failure, OperationStatus, stages_text
+from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus, stages_text
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
 
@@ -58,6 +58,8 @@ class Watchdog:
         """The longest that one operation may take."""
         self.status: OperationStatus | None = None
         """Set by the scheduler, at every operation and wait."""
+        self.start: StartStatus | None = None
+        """A step before the stages are at work; set by the preparation."""
         self.stop_signal: str | None = None
         """The signal by which the user asked to stop, whichever process received it."""
         self.stop_at: int | None = None
@@ -75,7 +77,7 @@ class Watchdog:
         self.store = world.another_connection()
         """A connection for the watchdog's thread alone."""
         self._parent = os.getppid()
-        self._latest: OperationStatus | None = None
+        self._latest: OperationStatus | StartStatus | None = None
         """The latest status, kept while the process runs no stage."""
         self._published_request = False
         self._failed_at: float | None = None
@@ -168,7 +170,7 @@ class Watchdog:
             self._enforce()
 
     def _heartbeat(self, gone: list[int]) -> None:
-        store, status, rank = self.store, self.status, self._world.rank
+        store, status, rank = self.store, self.status or self.start, self._world.rank
         self._latest = latest = status or self._latest
         seconds = 0.0 if status is None else time.monotonic() - status.since
         store.set(
@@ -192,8 +194,9 @@ class Watchdog:
             problems = (("the launcher has gone", ""),)
             self._fail(Failure(rank=rank, problems=problems, exit_code=self._code_of_an_end))
         self._check_next_rank()
-        if status is not None and seconds > self.limit_seconds:
-            self._judge_duration(status, seconds)
+        limit = status.limit_seconds if isinstance(status, StartStatus) else self.limit_seconds
+        if status is not None and seconds > limit:
+            self._judge_duration(status, seconds, limit)
         if self._suspect is not None and time.monotonic() - self._suspect[0] > _GRACE_SECONDS:
             self._fail(self._suspect[1])
 
@@ -221,11 +224,11 @@ class Watchdog:
             self.agreed_cuts.add(at)
             self.waker.wake()
 
-    def _judge_duration(self, status: OperationStatus, seconds: float) -> None:
+    def _judge_duration(self, status: OperationStatus | StartStatus, seconds: float, limit: float) -> None:
         """Fail the run where an operation takes too long, or where waits can never end."""
         rank = self._world.rank
         if status.channel is None:
-            message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {self.limit_seconds:g}"
+            message = f"rank {rank}: {status} has taken {seconds:.0f} s, and run.watchdog allows {limit:g}"
             hint = "see what hangs in it, or raise run.watchdog"
             self._fail(Failure(rank=rank, problems=((message, hint),), where=status.record()))
             return

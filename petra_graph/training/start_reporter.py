@@ -1,0 +1,110 @@
+"""What a start is busy with, said where one step of it takes long, with the line of code where it is.
+
+The self-check runs code of other packages that no one has run in this network before. Where that hangs, a thread says so; in a
+run of several processes the watchdog fails the run after `run.watchdog`, as it does for an operation of a stage.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+import petra_graph
+from petra_graph.errors import printable
+from petra_graph.runtime.control.failure import StartStatus
+from petra_graph.runtime.control.watchdog import Watchdog
+
+_SAID_SECONDS = (5.0, 30.0)
+"""After which a step is said, and said again; after these, every so often."""
+_AGAIN_SECONDS = 60.0
+_LOOK_SECONDS = 0.25
+_NOT_THE_AUTHORS = tuple(
+    os.path.join(os.path.dirname(str(module.__file__)), "")  # noqa: PTH118, PTH120  compared with what frames hold, which are strings
+    for module in (torch, petra_graph)
+)
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+
+
+class StartReporter:
+    """Says which step of a start takes long.
+
+    Args:
+        prefix: of what is said, such as the process's rank.
+        watchdog: of this process, where the run has several.
+        say: takes a line.
+    """
+
+    def __init__(
+        self, prefix: str = "", watchdog: Watchdog | None = None, say: Callable[[str], None] | None = None
+    ) -> None:
+        self._prefix = prefix
+        self._watchdog = watchdog
+        self._say = say or _to_stderr
+        self._step: StartStatus | None = None
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def step(self, text: str, limit_seconds: float = float("inf")) -> Iterator[None]:
+        """Within the context, this thread is busy with what `text` says; a watchdog ends it after so many seconds."""
+        thread = threading.get_ident()
+        status = StartStatus(text, time.monotonic(), limit_seconds, lambda: where(thread))
+        self._show(status)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="start reporter", daemon=True)
+            self._thread.start()
+        try:
+            yield
+        finally:
+            self._show(None)
+
+    def close(self) -> None:
+        """Say nothing from now on."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _show(self, status: StartStatus | None) -> None:
+        self._step = status
+        if self._watchdog is not None:
+            self._watchdog.start = status
+
+    def _look(self) -> None:
+        said: tuple[StartStatus | None, float] = (None, 0.0)
+        while not self._closing.wait(_LOOK_SECONDS):
+            step = self._step
+            if step is None:
+                continue
+            if step is not said[0]:
+                said = (step, _SAID_SECONDS[0])
+            seconds = time.monotonic() - step.since
+            if seconds >= said[1]:
+                self._say(printable(f"{self._prefix}{step} has taken {seconds:.0f} s so far"))
+                later = (again for again in _SAID_SECONDS if again > seconds)
+                said = (step, next(later, seconds + _AGAIN_SECONDS))
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def where(thread: int) -> str:
+    """Return the file and line where a thread is, in code that is neither torch's nor Python's nor this package's; "" elsewhere."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
+    while frame is not None:
+        file = frame.f_code.co_filename
+        library = file.startswith(_LIBRARY) and "site-packages" not in file
+        if not (library or file.startswith(("<", *_NOT_THE_AUTHORS))):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

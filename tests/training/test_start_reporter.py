@@ -1,0 +1,87 @@
+"""A step of the start that takes long is said, with the line of code where it is."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from petra_graph.training import start_reporter
+from petra_graph.training.start_reporter import StartReporter, where
+from tests.support.forks import RUN, SPEC, ended, ranks, until
+
+HANGS = """\
+import time
+from petra_graph.catalog.blocks.residual import RevMlp
+
+class Hangs(RevMlp):
+    def residual(self, x):
+        if x.device.type != "meta":
+            {fault}
+        return super().residual(x)
+"""
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(start_reporter, "_SAID_SECONDS", (0.05, 0.2))
+    monkeypatch.setattr(start_reporter, "_LOOK_SECONDS", 0.01)
+
+
+def test_it_says_what_takes_long_and_where_and_nothing_else(soon):
+    said = []
+    reporter = StartReporter("rank 3: ", say=said.append)
+    with reporter.step("what is quick"):
+        pass
+    with reporter.step("the self-check of node \x1b"):
+        until(lambda: len(said) > 1)
+    reporter.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "start reporter"]
+    for text in said:
+        assert text.startswith("rank 3: the self-check of node \\u001b, at ")
+        assert ".py:" in text
+        assert re.search(r" has taken \d+ s so far$", text)
+
+
+def test_the_line_is_the_author_s_and_not_the_library_s():
+    found, ready = [], threading.Event()
+
+    def hang():
+        ready.wait()
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    until(lambda: bool(found.append(where(thread.ident)) or found[-1]))
+    ready.set()
+    thread.join()
+    assert found[-1].startswith(f"{__file__}:")
+    assert where(0) == ""
+
+
+def test_a_block_that_hangs_is_named(write, soon, capfd):
+    """The start hung in silence."""
+    write("hangs.py", HANGS.format(fault="Hangs.slept = getattr(Hangs, 'slept', None) or time.sleep(0.5) or 1"))
+    write("shared.toml", SPEC.replace('block = "rev-mlp"', 'block = "hangs:Hangs"', 1))
+    from petra_graph.training.prepare import prepare
+
+    prepare("shared.toml")
+    said = capfd.readouterr().err.splitlines()
+    assert said[0].startswith('the self-check of node "near" (block "hangs:Hangs"), at ')
+    assert "hangs.py:7" in said[0]
+
+
+@pytest.mark.processes
+def test_the_watchdog_names_what_hangs(write, here):
+    write("hangs.py", HANGS.format(fault="time.sleep(1000)"))
+    text = SPEC.replace('block = "rev-mlp"', 'block = "hangs:Hangs"', 1)
+    write("shared.toml", text.replace("[run]", "[run]\nwatchdog = 1"))
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [1, 1]
+    said = "".join(one.said for one in running)
+    assert 'the self-check of node "near" (block "hangs:Hangs"), at ' in said
+    assert "hangs.py:7, has taken 1 s, and run.watchdog allows 1" in said
+    assert "see what hangs in it, or raise run.watchdog" in said
+    assert "Traceback" not in said
+    assert not Path("runs").exists()
