@@ -156,6 +156,20 @@ def placed(where: str) -> Iterator[None]:
         raise kind([evolve(one, message=f"{where}, {one.message}") for one in error.problems]) from error
 
 
+@contextmanager
+def at_path(*path: str | int) -> Iterator[None]:
+    """Give the problems of specification and plugins inside this path, where they have none: the place that names the plugin.
+
+    Raises:
+        SpecError, PluginError: with that path.
+    """
+    try:
+        yield
+    except (SpecError, PluginError) as error:
+        kind = SpecError if isinstance(error, SpecError) else PluginError
+        raise kind([one if one.path or one.where else evolve(one, path=path) for one in error.problems]) from error
+
+
 def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
     """Return the failure of a run that cannot write a file."""
     if isinstance(error, FileNotFoundError) and not path.parent.exists():

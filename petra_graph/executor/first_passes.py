@@ -25,6 +25,7 @@ from petra_graph.errors import RunFailed
 PASSES = 2
 """Passes of each node that are observed."""
 _DRAW = "draw from torch's generators, which have a seed of their own for every node and micro-batch"
+_MAKE = "make all parameters in __init__, and write to them in place"
 _FROZEN = (
     "a forward and its recomputation would both change it: give the module that holds it the attribute `track_running_stats`, "
     "and change it only while that is true; if it decides no output, run.self_check = false"
@@ -71,11 +72,17 @@ class FirstPasses:
         """
         observed = {name: module for name, module in modules.items() if self._frozen[name] < self.passes}
         before = {name: _state(module) for name, module in observed.items()}
+        known = {name: dict(module.named_parameters()) for name, module in observed.items()}
         yield
         for name, module in observed.items():
             self._frozen[name] += 1
             after = _state(module)
             changed = [key for key in before[name].keys() | after.keys() if before[name].get(key) != after.get(key)]
+            if made := [key for key, one in module.named_parameters() if known[name].get(key) is not one]:
+                named = ", ".join(f'"{key}"' for key in made)
+                raise RunFailed(
+                    f'node "{name}" makes the parameter {named} in a forward, after its optimizer', hint=_MAKE
+                )
             if changed:
                 named = ", ".join(f'"{key}"' for key in sorted(changed))
                 message = f'node "{name}" changes {named} in a forward whose running statistics are frozen'

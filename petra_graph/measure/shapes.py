@@ -15,12 +15,14 @@ import torch
 from attrs import field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
-from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.message_layout import StreamType
+from petra_graph.registry.author_code import author_line
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import DataFacts
 
@@ -72,14 +74,20 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         PluginError: the block's code cannot be imported, or is no block of the node's kind.
     """
     assert node.plugin is not None
-    block_class: type[Block] = load(node.plugin)
+    with at_path(*node.path):
+        block_class: type[Block] = load(node.plugin)
     _check_class(node, block_class, node.plugin.declaration.build)
     try:
-        return block_class(inputs, node.options)
+        block = block_class(inputs, node.options)
     except PetraGraphError:
         raise
     except Exception as error:
         raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
+    if lazy := [name for name, parameter in block.named_parameters() if is_lazy(parameter)]:
+        message = f'node "{node.name}": {node.plugin.owned} has parameters without a shape before the first forward: {", ".join(lazy)}'
+        hint = "use Linear for LazyLinear, and so on: `inputs` has the shapes that the block will read"
+        raise PluginError(Problem(message=message, hint=hint, path=node.path))
+    return block
 
 
 @uncompiled()
@@ -218,9 +226,11 @@ def _needs_values(error: BaseException | None) -> bool:
 
 
 def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -> Problem:
+    at = author_line(error)
     return Problem(
         message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
-        hint=f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}",
+        hint=f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
+        + (f"; raised at {at}" if at else ""),
         path=node.path,
     )
 

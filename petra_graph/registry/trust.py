@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any, TypeVar
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, shown, suggestion
@@ -26,6 +27,7 @@ from petra_graph.registry.declaration_faults import api_fault, find_fault
 from petra_graph.registry.discovery import Entry
 
 T = TypeVar("T")
+_HERE = Path(__file__).parent
 
 
 def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) -> Declaration:
@@ -67,7 +69,9 @@ def run_plugin_code(action: Callable[[], T], failure: str) -> T:
 def blamed(failure: str, error: BaseException) -> PluginError:
     """Return what a plugin's code raised, as an error that names the plugin, as `failure` does, and the line."""
     exception = traceback.format_exception_only(error)[-1].strip()
-    return PluginError(Problem(message=f"{failure}: {exception}", hint=f"raised at {_raised_at(error)}"))
+    at = _raised_at(error)
+    hint = f"raised at {at}" if at else "report it to its author"
+    return PluginError(Problem(message=f"{failure}: {exception}", hint=hint))
 
 
 def run_in_training(action: Callable[[], T], failure: str) -> T:
@@ -96,11 +100,12 @@ def resolve_location(location: str, failure: str) -> Any:
 
 
 def _raised_at(error: BaseException) -> str:
-    """Return file:line of the code that raised the error; the import machinery does not count."""
+    """Return file:line of the code that raised the error, "" where only the machinery that calls it did."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown position"
+    machinery = ("<frozen", pkgutil.__file__)
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(machinery)]
+    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines and Path(lines[-1].filename).parent != _HERE else ""
 
 
 def is_local(name: str) -> bool:

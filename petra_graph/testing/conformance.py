@@ -211,7 +211,7 @@ def check_promise(trial: AnyTrial, name: str) -> None:
         raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
     except Exception as error:
         found = f"it raised {type(error).__name__} at {author_line(error)}: {error}"
-        raise BrokenPromise(name, found, "") from error
+        raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
 
 
 def examine(trial: AnyTrial, *, leave_out: Collection[str] = ()) -> Report:

@@ -36,6 +36,8 @@ def check_state_dict(trial: Trial) -> None:
             raise BrokenPromise("state dictionary", found, remedy)
 
 
+IN_A_FORWARD = "in a forward without a graph"
+"""What moves there is the cause where other promises are broken, too."""
 _STATISTICS_REMEDY = (
     "hold running statistics in buffers of a submodule with an attribute `track_running_stats`, "
     "and update them only where it is true and the module is training"
@@ -52,7 +54,7 @@ def check_statistics(trial: Trial) -> None:
         harness.peek(m, inputs)
         changed = [name for name, value in _buffers(harness.block).items() if not torch.equal(value, before[name])]
         if changed:
-            found = f"{', '.join(changed)} changed in a forward without a graph, so each micro-batch counts twice"
+            found = f"{', '.join(changed)} changed {IN_A_FORWARD}, so each micro-batch counts twice"
             raise BrokenPromise("statistics", found, _STATISTICS_REMEDY)
         outputs = harness.forward(m, inputs)
         gradients = gradients_for(m, outputs)
@@ -64,12 +66,16 @@ def check_statistics(trial: Trial) -> None:
 def _expect_still(harness: Harness) -> None:
     """Let one micro-batch pass without a graph again and again: caches of its values stay, counters and averages move."""
     inputs = harness.inputs(0)
+    known = dict(harness.block.named_parameters())
     harness.peek(0, inputs)
+    if made := [name for name, one in harness.block.named_parameters() if known.get(name) is not one]:
+        found = f"{', '.join(made)} was made {IN_A_FORWARD}, after the optimizer"
+        raise BrokenPromise("statistics", found, "make all parameters in __init__, and write to them in place")
     before = state_of(harness.block)
     harness.peek(0, inputs)
     names = [name for name in moved(before, state_of(harness.block)) if name not in dict(harness.block.named_buffers())]
     if names:
-        found = f"{', '.join(names)} moved in a forward without a graph, so each micro-batch counts two or three times"
+        found = f"{', '.join(names)} moved {IN_A_FORWARD}, so each micro-batch counts two or three times"
         raise BrokenPromise("statistics", found, f"count nothing in forward; or {_STATISTICS_REMEDY}")
 
 

@@ -15,7 +15,7 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from petra_graph.errors import PluginError, RunFailed
+from petra_graph.errors import PluginError, RunFailed, at_path
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.checked_spec import ConfiguredPlugin
 from petra_graph.registry.building import build_plugin
@@ -55,8 +55,9 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
         PluginError: one of them cannot be built, or is no callback.
     """
     built = []
-    for one in configured:
-        callback = build_plugin(one.plugin, one.options)
+    for index, one in enumerate(configured):
+        with at_path("callback", index, "name"):
+            callback = build_plugin(one.plugin, one.options)
         declaration = cast(CallbackDeclaration, one.plugin.declaration)
         built.append(
             NamedCallback(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from attrs import evolve
 
+from petra_graph.errors import at_path
 from petra_graph.executor.update import horizon
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.building import build_plugin
@@ -32,7 +33,8 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         PluginError: it cannot be opened, or breaks its contract.
     """
     spec = checked.spec
-    data = CheckedData.of(str(checked.data.plugin), build_plugin(checked.data.plugin, checked.data.options))
+    with at_path("data", "name"):
+        data = CheckedData.of(str(checked.data.plugin), build_plugin(checked.data.plugin, checked.data.options))
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
+from petra_graph.errors import at_path
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import learning_rate
 from petra_graph.measure.uncompiled import uncompiled
@@ -28,8 +29,9 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, builder, missing_package
+from petra_graph.registry.building import build_plugin, builder, load, missing_package
 from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
+from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
@@ -156,6 +158,8 @@ def prepare_checked(
         missing = missing_package(logger.plugin)
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
+        elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
+            problems.at("logger", index, "name").attempt(load, logger.plugin)
     network = problems.attempt(measure, checked)
     opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
@@ -182,6 +186,9 @@ def prepare_checked(
             optimizer_options=checked.optimizer.options,
             loss=checked.loss.plugin,
             built_loss=training.loss,
+            lr_schedule=checked.lr_schedule.plugin,
+            rate=training.rate,
+            updates=opened.horizon.updates,
             data_set=checked.data.plugin,
             data=opened.data,
             reporter=reporter or StartReporter(),
@@ -273,12 +280,15 @@ def _place_run(
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
     optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
-    loss = build_plugin(checked.loss.plugin, checked.loss.options)
+    with at_path("loss", "name"):
+        loss = build_plugin(checked.loss.plugin, checked.loss.options)
     some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    build_plugin(optimizer.plugin, some_parameter, optimizer.options)
+    with at_path("optimizer", "name"):
+        build_plugin(optimizer.plugin, some_parameter, optimizer.options)
     if length is None:
         return None
-    factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
+    with at_path("lr_schedule", "name"):
+        factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,

@@ -3,7 +3,8 @@
     blocks       the kit's promises on the real shapes of their streams: inverse, recomputation, statistics, random draws
     optimizer    all promises of the kit, on small parameters
     data set     one micro-batch of each split, fetched, compared with what is declared, and finite
-    loss         the head's output shape against real targets: a scalar with a graph, and metrics
+    lr schedule  the learning rates of some updates, over the whole run
+    loss         outputs of the head's shape against real targets: a finite scalar with a gradient, and metrics
 
 The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it changes no bit of
 the run. `run.self_check = false` leaves it out.
@@ -23,24 +24,48 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed
+from petra_graph.errors import PluginError, Problem, RunFailed, at_path
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.measure.shapes import Memo
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.registry.building import load
+from petra_graph.registry.built import AUTHOR
 from petra_graph.registry.contracts import BlockDeclaration, Loss
 from petra_graph.registry.registry import FIRST_PARTY, Plugin
-from petra_graph.registry.trust import run_plugin_code
 from petra_graph.testing.conformance import examine, promises_of
 from petra_graph.testing.optimizers import OptimizerTrial
 from petra_graph.testing.report import Outcome
+from petra_graph.testing.state import IN_A_FORWARD
 from petra_graph.testing.trial import Trial, normal
 from petra_graph.training.checked_data import CheckedData, CheckedSplit
+from petra_graph.training.meters import Meters
 from petra_graph.training.start_reporter import StartReporter
 
-_BLOCK_PROMISES = ("construction", "shapes", "inverse", "recomputation", "statistics", "randomness")
+_BLOCK_PROMISES = (
+    "construction",
+    "shapes",
+    "streams untouched",
+    "inverse",
+    "recomputation",
+    "statistics",
+    "randomness",
+)
+_CAUSES = (
+    "construction",
+    "shapes",
+    "streams untouched",
+    "state",
+    "randomness",
+    "recomputation",
+    "inverse",
+    "statistics",
+)
+"""Where several promises are broken, the first of these explains the others; "state" is that which moves in any forward."""
 _SAMPLES = 2
 """In a micro-batch of a block's trial."""
+_UPDATES = 1000
+"""Of a run, whose learning rates are asked for."""
 
 
 @frozen(kw_only=True)
@@ -52,6 +77,10 @@ class Checked:
     optimizer_options: Any
     loss: Plugin
     built_loss: Loss
+    lr_schedule: Plugin
+    rate: Callable[[int], float]
+    updates: int
+    """Of the run."""
     data_set: Plugin
     data: CheckedData
     reporter: StartReporter
@@ -69,7 +98,7 @@ def self_check(checked: Checked) -> None:
             raised, or returned what it does not declare.
     """
     with _generators_as_they_were(), closing(checked.reporter):
-        problems = [*_blocks(checked), *_optimizer(checked)]
+        problems = [*_blocks(checked), *_optimizer(checked), *_lr_schedule(checked)]
         if problems:
             raise PluginError(problems)
         try:
@@ -93,9 +122,16 @@ def _blocks(checked: Checked) -> Iterator[Problem]:
         key = (node.plugin, node.options, node.kind, inputs, dtypes)
         with checked.step(f'node "{name}" ({node.plugin.owned})'):
             broken = memo.get(key, partial(_broken, checked, node, inputs, dtypes))
-        for outcome in broken:
-            message = f'node "{name}": {node.plugin.owned} breaks a promise ({outcome.promise}): {outcome.found}'
-            yield Problem(message=message, hint=outcome.remedy, path=node.path)
+        if broken:
+            cause, *others = sorted(broken, key=_cause)
+            more = f" (and with it: {', '.join(other.promise for other in others)})" if others else ""
+            message = f'node "{name}": {node.plugin.owned} breaks a promise ({cause.promise}): {cause.found}{more}'
+            yield Problem(message=message, hint=cause.remedy, path=node.path)
+
+
+def _cause(outcome: Outcome) -> int:
+    """Return a place in the order of causes."""
+    return _CAUSES.index("state" if IN_A_FORWARD in outcome.found else outcome.promise)
 
 
 def _broken(checked: Checked, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
@@ -144,7 +180,22 @@ def _optimizer(checked: Checked) -> Iterator[Problem]:
         found = examine(OptimizerTrial(plugin=plugin, options=checked.optimizer_options)).broken
     for outcome in found:
         message = f"{plugin.owned} breaks a promise ({outcome.promise}): {outcome.found}"
-        yield Problem(message=message, hint=outcome.remedy, path=("optimizer", "name"))
+        if outcome.found.startswith(plugin.owned):
+            message = outcome.found
+        yield Problem(message=message, hint=outcome.remedy or AUTHOR, path=("optimizer", "name"))
+
+
+def _lr_schedule(checked: Checked) -> Sequence[Problem]:
+    """Ask a schedule for some of the run's learning rates, the first and the last among them."""
+    if checked.lr_schedule.distribution == FIRST_PARTY:
+        return ()
+    try:
+        with checked.step(checked.lr_schedule.owned), at_path("lr_schedule", "name"):
+            for update in np.unique(np.linspace(0, checked.updates - 1, min(checked.updates, _UPDATES)).astype(int)):
+                checked.rate(int(update))
+    except PluginError as error:
+        return error.problems
+    return ()
 
 
 def _fetched(checked: Checked) -> Tensor | None:
@@ -166,27 +217,32 @@ def _targets(split: CheckedSplit, indices: Any) -> Tensor:
 
 
 def _try_loss(checked: Checked, targets: Tensor | None) -> None:
-    """Call a loss that is not the first party's as an evaluation does, on outputs of zeros.
+    """Call a loss that is not the first party's as the training does, on random outputs.
 
     Raises:
-        PluginError: it raised, or breaks its contract.
+        PluginError: it raised, is not finite, has no gradient, or breaks its contract.
     """
     if targets is None or checked.loss.distribution == FIRST_PARTY:
         return
     network = checked.network
     (shape,) = network.shapes[network.graph.head].outputs
-    output = torch.zeros(len(targets), *shape, requires_grad=True)
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: checked.built_loss(output, targets),
-        lambda: checked.built_loss.metrics(output.detach(), targets),
-    )
-    for call in calls:
-        try:
-            run_plugin_code(
-                call, f"{checked.loss.owned} failed on outputs {list(output.shape)} and targets {list(targets.shape)}"
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(len(targets), *shape, generator=generator).requires_grad_()
+    with at_path("loss", "name"):
+        value = checked.built_loss(output, targets)
+        (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
+        if gradient is None or not bool(value.isfinite()) or not bool(gradient.isfinite().all()):
+            found = (
+                "has no gradient"
+                if gradient is None
+                else f"is {float(value.detach()):g}, or its gradient is not finite"
             )
-        except PetraGraphError as error:
-            raise PluginError([evolve(one, path=("loss", "name")) for one in error.problems]) from error
+            pair = f"outputs drawn from a normal distribution {list(output.shape)} and targets {list(targets.shape)}"
+            raise PluginError(f"{checked.loss.owned} is broken: on {pair} it {found}", AUTHOR)
+        meters = Meters(checked.loss.owned)
+        metrics = checked.built_loss.metrics(output.detach(), targets)
+        meters.add(HeadResult(micro_batch=0, samples=len(targets), loss=value.detach(), metrics=metrics))
+        meters.read()
 
 
 @contextmanager

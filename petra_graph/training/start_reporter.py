@@ -6,19 +6,15 @@ run of several processes the watchdog fails the run after `run.watchdog`, as it 
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import torch
-
-import petra_graph
 from petra_graph.errors import printable
+from petra_graph.registry.author_code import is_author_code
 from petra_graph.runtime.control.failure import StartStatus
 from petra_graph.runtime.control.watchdog import Watchdog
 
@@ -26,11 +22,6 @@ _SAID_SECONDS = (5.0, 30.0)
 """After which a step is said, and said again; after these, every so often."""
 _AGAIN_SECONDS = 60.0
 _LOOK_SECONDS = 0.25
-_NOT_THE_AUTHORS = tuple(
-    os.path.join(os.path.dirname(str(module.__file__)), "")  # noqa: PTH118, PTH120  compared with what frames hold, which are strings
-    for module in (torch, petra_graph)
-)
-_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 class StartReporter:
@@ -103,8 +94,7 @@ def where(thread: int) -> str:
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
     while frame is not None:
         file = frame.f_code.co_filename
-        library = file.startswith(_LIBRARY) and "site-packages" not in file
-        if not (library or file.startswith(("<", *_NOT_THE_AUTHORS))):
+        if is_author_code(file):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -90,10 +92,11 @@ class RaisesOnValues(Buffered):
 
 @pytest.mark.parametrize(("block", "reason"), [(Raises, "the moon is not full"), (RaisesOnValues, "KeyError")])
 def test_a_block_that_raises(made, block, reason, refused):
+    line = inspect.getsourcelines(block)[1] + len(inspect.getsource(block).splitlines()) - 1
     assert refused(made(block), (8,)) == [
         Problem(
             message=f'node "mine": block "mine" cannot read its input: {reason}',
-            hint="its input streams are 6, 6 (without the batch); it reads stem",
+            hint=f"its input streams are 6, 6 (without the batch); it reads stem; raised at {__file__}:{line}",
             path=("graph", "node", 1),
         )
     ]

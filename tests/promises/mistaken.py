@@ -1,0 +1,534 @@
+"""A package of plugins that are wrong, each in one way that an author would not see: what trained silently, or blamed another party."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.parametrizations import spectral_norm
+
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.plugins import (
+    ArchitectureDeclaration,
+    BlockDeclaration,
+    Callback,
+    CallbackDeclaration,
+    DataFacts,
+    DataSetDeclaration,
+    LoggerDeclaration,
+    LossDeclaration,
+    LrScheduleDeclaration,
+    NodeSpec,
+    OptimizerDeclaration,
+    option,
+)
+
+# --- blocks -----------------------------------------------------------------------------------------------------------
+
+
+class Right(AdditiveCoupling):
+    """A block without a mistake: each of those below adds one."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        (width,) = inputs[0]
+        self.linear = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+
+    def residual(self, x):
+        return self.norm(self.linear(x)).tanh()
+
+
+class InverseOff(Right):
+    def inverse(self, *outputs):
+        return tuple(stream + 5 for stream in super().inverse(*outputs))
+
+    reverse_vjp = Reversible.reverse_vjp
+
+
+class InverseSwapped(Right):
+    def inverse(self, *outputs):
+        return super().inverse(*outputs)[::-1]
+
+    reverse_vjp = Reversible.reverse_vjp
+
+
+class PythonsRandom(Right):
+    def residual(self, x):
+        return super().residual(x) * random.random()
+
+
+class NumpysRandom(Right):
+    def residual(self, x):
+        return super().residual(x) * float(np.random.rand())  # noqa: NPY002  the mistake
+
+
+class Counts(Right):
+    calls = 0
+
+    def residual(self, x):
+        self.calls += 1
+        return super().residual(x) / self.calls
+
+
+class Spectral(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = spectral_norm(self.linear)
+
+
+class Averages(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.register_buffer("mean", torch.zeros(inputs[0]))
+
+    def residual(self, x):
+        self.mean.lerp_(x.detach().mean(0), 0.1)
+        return super().residual(x - self.mean)
+
+
+class WritesToItsInput(Right):
+    def residual(self, x):
+        return super().residual(x.mul_(0.5))
+
+
+class Lazy(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.LazyLinear(inputs[0][0])
+
+
+class MakesParametersLater(Right):
+    def residual(self, x):
+        if not hasattr(self, "scale"):
+            self.scale = nn.Parameter(torch.ones(x.shape[1], device=x.device, dtype=x.dtype))
+        return super().residual(x) * self.scale
+
+
+class Spare(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.spare = nn.Linear(2, 2)
+
+
+class Misspelt(Right):
+    def residual(self, x):
+        return self.liner(x)
+
+
+class OnlyForValues(Right):
+    def residual(self, x):
+        if x.device.type != "meta" and float(x.detach().abs().max()) > 0:
+            raise ValueError("values are not what I thought")
+        return super().residual(x)
+
+
+_SHARED = nn.Linear(6, 6)
+
+
+class Tied(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = _SHARED
+
+
+class NoInverse(Reversible):
+    def forward(self, *streams):
+        return streams
+
+
+class Bare(Buffered):
+    def forward(self, *streams):
+        return streams[0]
+
+
+class Half(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.half() for stream in streams)
+
+
+class Truths(Buffered):
+    def forward(self, *streams):
+        return tuple(stream > 0 for stream in streams)
+
+
+class Whole(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.long() for stream in streams)
+
+
+class OneForAll(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.mean(0) for stream in streams)
+
+
+class NoBlock(nn.Module):
+    kind = "buffered"
+
+
+# --- optimizers -------------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("the rate", default=0.1)
+
+
+@frozen(kw_only=True)
+class WholeRate:
+    lr: int = option("the rate", default=1)
+
+
+@frozen(kw_only=True)
+class WrongDefault:
+    lr: float = option("the rate", default="fast")
+
+
+def every(groups):
+    return [*groups.decayed, *groups.undecayed]
+
+
+class OnlyMatrices(torch.optim.SGD):
+    """Passes the kit's first steps, and leaves biases still."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and (parameter.dim() > 1 or len(parameter) < 6):
+                    parameter.add_(parameter.grad, alpha=-group["lr"])
+
+
+class StepsCopies(torch.optim.SGD):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, lr=lr)
+        self.copies = [parameter.detach().clone() for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self):
+        for copy in self.copies:
+            copy.mul_(0.9)
+
+
+class OwnRate(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-0.1)
+
+
+class Raises(torch.optim.SGD):
+    def step(self):
+        if len(self.param_groups[0]["params"]) < 3:
+            raise ValueError("a step too far")
+        super().step()
+
+
+class Optimizers:
+    """What `build` names."""
+
+    def forgets(groups, options):
+        return torch.optim.SGD(groups.decayed, lr=options.lr)
+
+    def has_copies(groups, options):
+        return torch.optim.SGD([p.detach().clone().requires_grad_() for p in every(groups)], lr=options.lr)
+
+    def steps_copies(groups, options):
+        return StepsCopies(every(groups), lr=options.lr)
+
+    def only_matrices(groups, options):
+        return OnlyMatrices(every(groups), lr=options.lr)
+
+    def own_rate(groups, options):
+        return OwnRate(every(groups), lr=options.lr)
+
+    def raises(groups, options):
+        return Raises(every(groups), lr=options.lr)
+
+    def lbfgs(groups, options):
+        return torch.optim.LBFGS(every(groups))
+
+    def returns_nothing(groups, options):
+        return None
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+class Loss:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return cross_entropy(output, target)
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Detached(Loss):
+    def __call__(self, output, target):
+        return super().__call__(output, target).detach()
+
+
+class Vector(Loss):
+    def __call__(self, output, target):
+        return cross_entropy(output, target, reduction="none")
+
+
+class Number(Loss):
+    def __call__(self, output, target):
+        return super().__call__(output, target).item()
+
+
+class NoMetrics(Loss):
+    def metrics(self, output, target):
+        return None
+
+
+class Share(Loss):
+    def metrics(self, output, target):
+        return {"top1": torch.tensor(61 * len(target))}
+
+
+class RaisesInTraining(Loss):
+    def __call__(self, output, target):
+        if target.max() > 0 and output.abs().max() > 0:
+            raise RuntimeError("no such class")
+        return super().__call__(output, target)
+
+
+class NotFinite(Loss):
+    def __call__(self, output, target):
+        return super().__call__(output, target) / 0
+
+
+# --- learning-rate schedules ------------------------------------------------------------------------------------------
+
+
+class LrSchedules:
+    """What `build` names."""
+
+    def returns_nothing(options, horizon):
+        return None
+
+    def negative(options, horizon):
+        return lambda u: 1.0 - u
+
+    def fails_later(options, horizon):
+        return lambda u: {0: 1.0, 1: 0.5, 2: 0.5}[u]
+
+
+# --- data sets --------------------------------------------------------------------------------------------------------
+
+
+class Data:
+    """40 samples of four numbers, in three classes."""
+
+    facts = DataFacts(shape=(4,), dtype="float32", classes=3)
+    declared = facts
+
+    def __init__(self, options):
+        self.train = self.test = self
+
+    def __len__(self):
+        return 40
+
+    def sample(self, index):
+        return torch.full((4,), float(index)) / 40
+
+    def target(self, index):
+        return torch.tensor(index % 3)
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.stack([self.sample(int(i)) for i in indices]), torch.stack([self.target(int(i)) for i in indices])
+
+
+class RowShort(Data):
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples[1:], targets[1:]
+
+
+class OtherDtype(Data):
+    def sample(self, index):
+        return super().sample(index).double()
+
+
+class OtherShape(Data):
+    def sample(self, index):
+        return super().sample(index)[:3]
+
+
+class OtherFacts(Data):
+    facts = DataFacts(shape=(4,), dtype="float32", classes=5)
+
+
+class ClassesFromOne(Data):
+    def target(self, index):
+        return torch.tensor(1 + index % 3)
+
+
+class Arrays(Data):
+    def fetch(self, indices, *, seed, epoch):
+        return tuple(one.numpy() for one in super().fetch(indices, seed=seed, epoch=epoch))
+
+
+class NaN(Data):
+    def sample(self, index):
+        return super().sample(index) / (0 if index == 21 else 1) * 0
+
+
+class LosesSamples(Data):
+    def sample(self, index):
+        if index == 21:
+            raise FileNotFoundError("21.png")
+        return super().sample(index)
+
+
+class TextLength(Data):
+    def __len__(self):
+        return "40"  # noqa: PLE0303  the mistake
+
+
+class NoTest(Data):
+    def __init__(self, options):
+        self.train = self
+
+
+class Dense(Data):
+    """A class for each of four places, as of pixels."""
+
+    facts = declared = DataFacts(shape=(4,), dtype="float32", classes=3, target_shape=(4,))
+
+    def target(self, index):
+        return torch.arange(4) % 3
+
+
+# --- others -----------------------------------------------------------------------------------------------------------
+
+
+class Architectures:
+    """What `build` names."""
+
+    def returns_nothing(options, facts):
+        return None
+
+    def returns_tables(options, facts):
+        return [{"name": "stem"}]
+
+    def one_name_twice(options, facts):
+        stem = NodeSpec(name="stem", block="linear-stem", options={"features": 6})
+        return stem, stem, NodeSpec(name="head", block="pool-linear", options={"outputs": 3})
+
+
+class Log:
+    def __init__(self, options, run):
+        pass
+
+    def record(self, *, epoch, step, values):
+        raise OSError("the log is full")
+
+    def close(self):
+        pass
+
+
+class Back(Callback):
+    def __init__(self, options):
+        pass
+
+    def epoch_ended(self, report):
+        raise ValueError("it went wrong")
+
+
+class NoLog:
+    def __init__(self, options, run):
+        pass
+
+
+class NoCallback:
+    def __init__(self, options):
+        pass
+
+
+# --- declarations -----------------------------------------------------------------------------------------------------
+
+HERE = __name__
+
+
+def own(base):
+    """Return the names of the classes that make one mistake each."""
+    return [cls.__name__ for cls in base.__subclasses__() if cls.__module__ == HERE and cls is not Right]
+
+
+def functions(namespace):
+    return [name for name in vars(namespace) if not name.startswith("_")]
+
+
+class Declared:
+    """The declarations that entry points name, by kind and plugin."""
+
+    blocks = SimpleNamespace(
+        Right=BlockDeclaration(summary="x", build=f"{HERE}:Right", kind="reversible"),
+        **{
+            name: BlockDeclaration(summary="x", build=f"{HERE}:{name}", kind=kind)
+            for base, kind in ((Right, "reversible"), (Reversible, "reversible"), (Buffered, "buffered"))
+            for name in own(base)
+        },
+        NoBlock=BlockDeclaration(summary="x", build=f"{HERE}:NoBlock", kind="buffered"),
+        Nowhere=BlockDeclaration(summary="x", build=f"{HERE}:Nowhere", kind="buffered"),
+        Kindless=BlockDeclaration(summary="x", build=f"{HERE}:Bare", kind="bufered"),
+        Newer=BlockDeclaration(summary="x", build=f"{HERE}:Bare", kind="buffered", api=7),
+    )
+    optimizers = SimpleNamespace(
+        **{
+            name: OptimizerDeclaration(summary="x", build=f"{HERE}:Optimizers.{name}", options=Rate)
+            for name in functions(Optimizers)
+        },
+        whole_rate=OptimizerDeclaration(summary="x", build=f"{HERE}:Optimizers.forgets", options=WholeRate),
+        wrong_default=OptimizerDeclaration(summary="x", build=f"{HERE}:Optimizers.forgets", options=WrongDefault),
+        no_rate=OptimizerDeclaration(summary="x", build=f"{HERE}:Optimizers.forgets"),
+    )
+    losses = SimpleNamespace(
+        **{name: LossDeclaration(summary="x", build=f"{HERE}:{name}") for name in own(Loss)},
+        returns_nothing=LossDeclaration(summary="x", build=f"{HERE}:LrSchedules.returns_nothing"),
+    )
+    lr_schedules = SimpleNamespace(
+        **{
+            name: LrScheduleDeclaration(summary="x", build=f"{HERE}:LrSchedules.{name}")
+            for name in functions(LrSchedules)
+        }
+    )
+    datasets = SimpleNamespace(
+        **{
+            name: DataSetDeclaration(summary="x", build=f"{HERE}:{name}", facts=lambda _, one=cls: one.declared)
+            for name, cls in ((cls.__name__, cls) for cls in Data.__subclasses__())
+        },
+        no_facts=DataSetDeclaration(summary="x", build=f"{HERE}:RowShort", facts=lambda _: None),
+    )
+    architectures = SimpleNamespace(
+        **{
+            name: ArchitectureDeclaration(summary="x", build=f"{HERE}:Architectures.{name}")
+            for name in functions(Architectures)
+        }
+    )
+    loggers = SimpleNamespace(
+        **{name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Log", "NoLog")}
+    )
+    callbacks = SimpleNamespace(
+        **{name: CallbackDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Back", "NoCallback")}
+    )
+
+
+ENTRY_POINTS = "\n".join(
+    f"[petra_graph.{kind}]\n" + "\n".join(f"{name} = {HERE}:Declared.{kind}.{name}" for name in vars(plugins))
+    for kind, plugins in vars(Declared).items()
+    if isinstance(plugins, SimpleNamespace)
+)
