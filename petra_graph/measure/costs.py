@@ -55,6 +55,8 @@ class Conditions:
     loss: Loss
     build_optimizer: BuildOptimizer
     optimizer_options: Any
+    optimizer: str = "the optimizer"
+    """Its plugin, as messages name it."""
     clip: ClipSpec | None = None
     target: Shape = ()
     """One target, without the batch dimension."""
@@ -124,7 +126,7 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
         obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
     state_bytes, update = measure_update(
-        module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip
+        module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
     )
     work = {**measured.cost.work, "update": update}
     cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)

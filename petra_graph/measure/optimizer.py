@@ -26,7 +26,9 @@ _NORM_BYTES = 16
 """For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
 
 
-def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None) -> tuple[int, Work]:
+def measure_update(
+    module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
+) -> tuple[int, Work]:
     """Return the bytes of state that an optimizer's first step over a module's parameters makes, and its second step.
 
     Args:
@@ -34,25 +36,29 @@ def measure_update(module: Block, build: BuildOptimizer, options: Any, clip: Cli
         build: the optimizer plugin's function.
         options: its options.
         clip: the clipping before the step.
+        owner: the optimizer's plugin, as messages name it.
+
+    Raises:
+        PluginError: the optimizer fails on the CPU, too.
     """
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)
     if not parameters:
         return 0, Work()
     try:
-        state_bytes, work = _stepped(_copies(groups, "meta"), build, options)
+        state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
     except (RuntimeError, NotImplementedError, PluginError):  # it reads values
-        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options)
+        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
     if clip is None or clip.by == "value":
         return state_bytes, work
     working = max(work.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
     return state_bytes, attrs.evolve(work, working_bytes=working, accumulating_bytes=working)
 
 
-def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any) -> tuple[int, Work]:
+def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any, owner: str) -> tuple[int, Work]:
     parameters = [*groups.decayed, *groups.undecayed]
     optimizer = build(groups, options)
-    updater = Updater(parameters, optimizer, lambda _: options.lr, None)
+    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner)
     _give_gradients(parameters)
     updater.step()
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))

@@ -71,7 +71,7 @@ def check_spec(
     lists = {table: check.plugins_of(table) for table in LIST_GROUPS}
     facts = check.facts(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts)
-    graph = check.graph(nodes)
+    graph = check.graph(nodes, plugins["architecture"])
     check.input(facts)
     method = check.method()
     check.precision()
@@ -237,7 +237,7 @@ class _Check:
                 options = self.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=plugin, options=options, path=path)
 
-    def graph(self, nodes: list[NodeInput]) -> NodeGraph | None:
+    def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:
         """Apply the graph's rules, where every node could be read: a missing node would break rules by its absence."""
         given = self.loaded.values.get("graph", {})
         tables = given.get("node", []) if isinstance(given, Mapping) else []
@@ -250,6 +250,9 @@ class _Check:
             return None
         head = _likely_head(nodes)
         graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])
+        if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
+            owned = architecture.plugin.owned
+            problems = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
         self.problems.add(problems)
         return graph
 

@@ -166,6 +166,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 loss=build_plugin(checked.loss.plugin, checked.loss.options),
                 build_optimizer=builder(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
+                optimizer=checked.optimizer.plugin.owned,
                 clip=spec.optimizer.clip,
                 target=facts.target_shape,
                 target_dtype=facts.target_dtype,

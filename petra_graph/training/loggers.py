@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.errors import PluginError, RunFailed
+from petra_graph.errors import PluginError
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.registry.building import build_plugin
 from petra_graph.registry.logger import RunInfo
@@ -20,7 +20,7 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
         since: the run goes on from there; None: it begins.
 
     Raises:
-        RunFailed: a logger cannot be built.
+        PluginError: a logger cannot be built, or breaks its contract.
     """
     run = RunInfo(
         directory=metrics.directory,
@@ -34,4 +34,4 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
         except PluginError as error:
             # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
             if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
-                raise RunFailed(error.problems) from error
+                raise
