@@ -21,12 +21,14 @@ from petra_graph.record.run_directory import environment
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "vit_fashion_mnist.toml"
 RESULTS = HERE / "results" / "fashion.json"
-EIGHT = {"data.batch": 8, "method.accumulation": 8}
+ONCE: dict[str, Any] = {"data.batch": 64, "method.accumulation": 1}
+EIGHT: dict[str, Any] = {"data.batch": 8, "method.accumulation": 8}
+BACKPROP = {"method.name": "backprop", "method.schedule": "sequential"}
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
-    "backprop": ({"method.name": "backprop", "method.schedule": "sequential"}, 1),
-    "petra 1f1b": ({}, 1),
-    "petra 1f1b, two processes": ({}, 2),
-    "backprop, k = 8": ({"method.name": "backprop", "method.schedule": "sequential", **EIGHT}, 1),
+    "backprop": (BACKPROP | ONCE, 1),
+    "petra 1f1b": (ONCE, 1),
+    "petra 1f1b, two processes": (ONCE, 2),
+    "backprop, k = 8": (BACKPROP | EIGHT, 1),
     "petra 1f1b, k = 8, two processes": (EIGHT, 2),
 }
 
