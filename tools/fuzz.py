@@ -27,6 +27,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan import plan
     from petra_graph.report.plan.compare import diff_text
     from petra_graph.report.plan.document import read_document
+    from petra_graph.report.plan.formats import dot, mermaid, trace
+    from petra_graph.report.plan.html import html
+    from petra_graph.report.plan.terminal import plan_text
 
     whole = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
     text = json.dumps(whole).encode()
@@ -120,7 +124,9 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
             yield damaged(dice, text) if dice.random() < 0.3 else json.dumps(bent(dice, whole)).encode()
 
     def read(path: Path) -> object:
-        return diff_text(read_document(path.read_text(encoding="utf-8", errors="replace"), str(path)), whole, width=100)
+        document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        views: list[Callable[[Any], str]] = [dot, mermaid, trace, html, partial(plan_text, width=100)]
+        return [diff_text(document, whole, width=100), *(view(document) for view in views)]
 
     return made(), read
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from attrs import frozen
+
 Document: TypeAlias = dict[str, Any]
 """A whole plan, or one of its objects such as a stage; `petra_graph.compiler.document` lists the keys."""
 
@@ -13,6 +15,15 @@ VERSION = 1
 
 _MOST = 2**63
 """A number beyond it is no number of bytes or of operations."""
+
+
+@frozen
+class Later:
+    """The shape of a value whose key was added later: older plans do not have it."""
+
+    shape: Any
+
+
 _PASSES = {"forward": float, "backward": float}
 _BYTES = {"total": int}
 SHAPE: dict[str, Any] = {
@@ -20,7 +31,9 @@ SHAPE: dict[str, Any] = {
     "method": str,
     "schedule": (str, [int]),
     "accumulation": int,
+    "replicas": Later(int),
     "micro_batch": int,
+    "samples_per_update": Later(int),
     "stages": [
         {
             "index": int,
@@ -36,26 +49,38 @@ SHAPE: dict[str, Any] = {
             "channel_bytes": _PASSES,
         }
     ],
-    "totals": {"parameters": int, "bytes": _BYTES},
+    "totals": {"parameters": int, "bytes": _BYTES, "checkpoint_bytes": Later(int)},
     "paper_accounting": {"model": float, "input_buffer": float, "parameter_buffer": float, "total": float},
     "timing": {
         "tick_seconds": float,
         "samples_per_second": float,
         "speedup_over_reversible_backprop": float,
         "bubble_fraction": float,
+        "exposed_communication": Later({"all_reduce": float, "links": float}),
         "utilisation": [float],
         "fill_seconds": float,
         "drain_seconds": float,
+        "exact": Later(bool),
     },
+    "run": Later(
+        {
+            "epochs": int,
+            "micro_batches_per_epoch": (int, None),
+            "epoch_seconds": (float, None),
+            "seconds": (float, None),
+        }
+    ),
     "devices": [
         {
             "name": str,
             "type": str,
             "stages": [int],
             "memory_bytes": (int, None),
+            "capacity_bytes": Later((int, None)),
             "bytes": _BYTES,
             "busy_seconds_per_tick": float,
             "utilisation": float,
+            "exchange_seconds_per_tick": Later(float),
         }
     ],
     "nodes": [
@@ -71,7 +96,14 @@ SHAPE: dict[str, Any] = {
         }
     ],
     "edges": [
-        {"producer": str, "consumer": str, "forward_bytes": float, "backward_bytes": float, "cut": bool},
+        {
+            "producer": str,
+            "consumer": str,
+            "forward_bytes": float,
+            "backward_bytes": float,
+            "cut": bool,
+            "capacity": (int, None),
+        },
     ],
     "timeline": [
         {"stage": int, "device": str, "verb": str, "micro_batch": int, "start": float, "end": float},
@@ -80,17 +112,17 @@ SHAPE: dict[str, Any] = {
     "warnings": [str],
 }
 """What every view may rely on: types as leaves, [item] for a list, {key: value} for an object, (a, b) for either."""
+REQUIRED = tuple(key for key, shape in SHAPE.items() if not isinstance(shape, Later))
+"""Keys that every plan has."""
 
 
 def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[str]:
     """Yield where a document is not of its shape: "stages[2].depth is no whole number"."""
     match shape:
+        case Later():
+            yield from faults(value, shape.shape, path)
         case dict() if isinstance(value, dict):
-            yield from (f"{path} has no {key}" for key in shape if key not in value)
-            for key in shape.keys() & value.keys():
-                yield from faults(value[key], shape[key], f"{path}.{key}".removeprefix("the plan."))
-            if shape is _BYTES:
-                yield from (f"{path}.{key} is no number" for key, item in value.items() if not _is(item, int))
+            yield from _faults_of_keys(value, shape, path)
         case [item] if isinstance(value, list):
             for index, one in enumerate(value):
                 yield from faults(one, item, f"{path}[{index}]")
@@ -101,6 +133,17 @@ def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[s
             yield f"{path} is no {'object' if isinstance(shape, dict) else 'list'}"
         case _ if not _is(value, shape):
             yield f"{path} is no {_WORDS[shape]}"
+
+
+def _faults_of_keys(value: Document, shape: Document, path: str) -> Iterator[str]:
+    needed = (key for key, item in shape.items() if not isinstance(item, Later))
+    yield from (f"{path} has no {key}" for key in needed if key not in value)
+    for key in shape.keys() & value.keys():
+        yield from faults(value[key], shape[key], f"{path}.{key}".removeprefix("the plan."))
+    if shape is _BYTES or shape is _PASSES:  # all that they have is summed
+        kind = int if shape is _BYTES else float
+        others = value.keys() - shape.keys()
+        yield from (f"{path}.{key} is no {_WORDS[kind]}" for key in sorted(others) if not _is(value[key], kind))
 
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value", None: "null"}

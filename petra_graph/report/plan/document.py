@@ -13,7 +13,7 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.memory import PARTS
-from petra_graph.program.plan_document import SHAPE, VERSION, Document, faults
+from petra_graph.program.plan_document import REQUIRED, VERSION, Document, faults
 
 _SHOWN = 5
 """Faults of a damaged plan that are listed."""
@@ -26,6 +26,7 @@ DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb9
 """Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind."""
 _ROUNDING = 1e-9
 """Relative to the timeline's length: blocks that share less time do not overlap."""
+_KINDS = frozenset({"reversible", "buffered", "head"})
 _LETTERS = {"forward": "F", "backward": "B", "update": "U"}
 
 
@@ -68,7 +69,7 @@ def read_document(text: str, source: str) -> Document:
         upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
         stated = "no version" if version is None else f"version {shown(version)}"
         raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
-    if missing := sorted(SHAPE.keys() - document.keys()):
+    if missing := sorted(set(REQUIRED) - document.keys()):
         raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
     if found := list(islice(faults(document), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN)):
         raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
@@ -88,8 +89,10 @@ def _loose_ends(document: Document) -> Iterator[str]:
     ends = (edge[end] for edge in document["edges"] for end in ("producer", "consumer"))
     listed = chain(ends, *(stage["nodes"] for stage in document["stages"]))
     yield from (f"there is no node {shown(name)}" for name in dict.fromkeys(listed) if name not in nodes)
-    hosts = (stage["device"] for stage in document["stages"])
+    hosts = (placed["device"] for placed in chain(document["stages"], document["timeline"]))
     yield from (f"there is no device {shown(name)}" for name in dict.fromkeys(hosts) if name not in devices)
+    kinds = (node["kind"] for node in document["nodes"])
+    yield from (f"there is no kind {shown(kind)}" for kind in dict.fromkeys(kinds) if kind not in _KINDS)
     verbs = (block["verb"] for block in document["timeline"])
     yield from (f"there is no operation {shown(verb)}" for verb in dict.fromkeys(verbs) if verb not in _LETTERS)
 

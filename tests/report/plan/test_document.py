@@ -7,7 +7,7 @@ import json
 import math
 import operator
 from contextlib import suppress
-from functools import reduce
+from functools import cache, partial, reduce
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,8 @@ from petra_graph.planning.plan import plan
 from petra_graph.program.plan_document import faults
 from petra_graph.report.plan.compare import diff_text
 from petra_graph.report.plan.document import bytes_by_part, read_document, stage_edges
+from petra_graph.report.plan.formats import dot, mermaid, trace
+from petra_graph.report.plan.html import html
 from petra_graph.report.plan.terminal import plan_text
 from tests.support import ROOT
 from tests.support.plan_documents import branches, three_stages
@@ -100,15 +102,27 @@ def paths(value, path=()):
         yield from paths(item, (*path, key))
 
 
-EVERY_PATH = sorted(paths(three_stages()), key=str)
 WRONG = [None, 0, -1, True, "x", [], {}, [1], {"a": 1}, math.nan, math.inf, 10**400]
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVERY_PATH), st.sampled_from([..., *WRONG])), min_size=1, max_size=3))
+@cache
+def real_plan():
+    """A plan as it is saved, with every key that there is, and its paths."""
+    document = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
+    del document["timeline"][20:], document["nodes"][0]["outputs"][1:]
+    return document, sorted(paths(document), key=str)
+
+
+VIEWS = (partial(plan_text, width=120), mermaid, dot, trace, html)
+
+
+@given(st.lists(st.tuples(st.integers(0), st.sampled_from([..., *WRONG])), min_size=1, max_size=3))
 def test_a_damaged_plan_is_refused_or_shown(changes):
     """Whatever is missing or of another type: no view meets a key or a type that it does not expect."""
-    document = copy.deepcopy(three_stages())
-    for (*above, last), value in changes:
+    whole, every_path = real_plan()
+    document = copy.deepcopy(whole)
+    for place, value in changes:
+        *above, last = every_path[place % len(every_path)]
         with suppress(LookupError, TypeError):  # an earlier change has taken it away
             inside = reduce(operator.getitem, above, document)
             inside[last] = value
@@ -118,8 +132,19 @@ def test_a_damaged_plan_is_refused_or_shown(changes):
         read = read_document(json.dumps(document), "plan.json")
     except SpecError:
         return
-    assert plan_text(read, width=120)
-    assert diff_text(read, three_stages(), width=120)
+    assert all(view(read) for view in VIEWS)
+    assert diff_text(read, whole, width=120)
+
+
+def test_a_plan_from_before_some_keys_is_shown():
+    document, _ = real_plan()
+    older = copy.deepcopy(document)
+    del older["run"], older["replicas"], older["timing"]["exposed_communication"], older["devices"][0]["capacity_bytes"]
+    read = read_document(json.dumps(older), "plan.json")
+    assert all(view(read) for view in VIEWS)
+    older["timing"]["exposed_communication"] = {"all_reduce": 0.1}
+    with pytest.raises(SpecError, match=r"plan\.json is damaged: timing\.exposed_communication has no links"):
+        read_document(json.dumps(older), "plan.json")
 
 
 def test_a_real_plan_is_of_the_shape():
