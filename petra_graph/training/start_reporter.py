@@ -22,6 +22,8 @@ _SAID_SECONDS = (5.0, 30.0)
 """After which a step is said, and said again; after these, every so often."""
 _AGAIN_SECONDS = 60.0
 _LOOK_SECONDS = 0.25
+_OF_STEP = 3
+"""Calls from the one whose `with` has a step to the step itself."""
 
 
 class StartReporter:
@@ -47,7 +49,8 @@ class StartReporter:
     def step(self, text: str, limit_seconds: float = float("inf")) -> Iterator[None]:
         """Within the context, this thread is busy with what `text` says; a watchdog ends it after so many seconds."""
         thread = threading.get_ident()
-        status = StartStatus(text, time.monotonic(), limit_seconds, lambda: where(thread))
+        outside = _depth(sys._getframe()) - _OF_STEP  # noqa: SLF001  the calls around that of the context
+        status = StartStatus(text, time.monotonic(), limit_seconds, lambda: where(thread, outside))
         self._show(status)
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="start reporter", daemon=True)
@@ -84,15 +87,28 @@ class StartReporter:
                 said = (step, next(later, seconds + _AGAIN_SECONDS))
 
 
+def _depth(frame: FrameType | None) -> int:
+    depth = 0
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
+
+
 def _to_stderr(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
-def where(thread: int) -> str:
-    """Return the file and line where a thread is, in code that is neither torch's nor Python's nor this package's; "" elsewhere."""
+def where(thread: int, outside: int = 0) -> str:
+    """Return the file and line where a thread is, in an author's code; "" where it is in none.
+
+    Args:
+        thread: its identifier.
+        outside: how many of its outermost calls do not count.
+    """
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to see another thread's
-    while frame is not None:
+    for _ in range(_depth(frame) - outside):
+        assert frame is not None
         file = frame.f_code.co_filename
         if is_author_code(file):
             return f"{file}:{frame.f_lineno}"

@@ -1,0 +1,91 @@
+"""A block at a glance: what keeps its promises passes in few evaluations, and what breaks one does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from torch import nn
+
+from petra_graph.blocks import Head
+from petra_graph.registry.registry import SHORT_GROUPS, discover
+from petra_graph.testing import Trial
+from petra_graph.testing.likely_trials import likely_trial
+from petra_graph.testing.screening import looks_sound
+from tests.promises import mistaken
+from tests.support.blocks import SHAPE, Scaled, Sound, Stem
+from tests.testing import test_promises_of_streams as streams
+
+REGISTRY = discover().only(["petra-graph"])
+OF_TRAINING = {"Spare", "NoBlock", "Tied", "Misspelt", "NoInverse", "Bare"}
+"""What is found elsewhere: by shapes, by sharing nodes, or in the first updates."""
+WRONG = [
+    *(name for name in mistaken.own(mistaken.Right) if name not in OF_TRAINING),
+    *(name for name in mistaken.own(mistaken.Buffered) if name not in OF_TRAINING),
+]
+OTHERS = [
+    streams.CountsTwice,
+    streams.NeverCounts,
+    streams.CountsInInverse,
+    streams.CountsCalls,
+    streams.CountsInAnObject,
+    streams.Spectral,
+    streams.MovingCodebook,
+    streams.NumpyNoise,
+    streams.DrawsInVain,
+    streams.OwnGenerator,
+    streams.SeedsItself,
+    streams.OtherMasksInBackward,
+    streams.Halves,
+    streams.Keeps,
+    streams.OneForAll,
+    streams.ReluInPlace,
+    streams.SubtractsInPlace,
+]
+
+
+@pytest.mark.parametrize("name", REGISTRY.names(SHORT_GROUPS["blocks"]))
+def test_the_first_party_s_blocks_pass(name):
+    assert looks_sound(likely_trial(REGISTRY.resolve(SHORT_GROUPS["blocks"], name), {}))
+
+
+@pytest.mark.parametrize("block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout])
+def test_sound_blocks_pass(block):
+    assert looks_sound(Trial.of(block, [SHAPE] * (block.streams or 2)))
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_mistakes_of_the_table_do_not(name):
+    assert not looks_sound(Trial.of(getattr(mistaken, name), [SHAPE, SHAPE]))
+
+
+@pytest.mark.parametrize("block", OTHERS)
+def test_what_the_kit_catches_does_not(block):
+    assert not looks_sound(Trial.of(block, [SHAPE] * (block.streams or 2)))
+
+
+class HeadWithStatistics(Head):
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.norm = nn.BatchNorm1d(inputs[0][0])
+
+    def forward(self, x):
+        return (self.norm(x),)
+
+
+def test_a_head_counts_its_statistics_in_its_forward():
+    assert looks_sound(Trial.of(HeadWithStatistics, [SHAPE]))
+
+
+def test_it_evaluates_a_function_a_dozen_times():
+    calls = Counter()
+
+    class Counted(Sound):
+        def residual(self, x):
+            calls["residual"] += 1
+            return super().residual(x)
+
+    assert looks_sound(Trial.of(Counted, [SHAPE, SHAPE]))
+    assert calls["residual"] <= 12

@@ -1,0 +1,111 @@
+"""What the self-check costs at the start of a run: seconds beside those of the rest of the preparation, and a block.
+
+The first party's own plugins are not tried. So that RevNets say something of a network of other packages' blocks, every plugin is
+tried in a second measurement of each network, as if it were another package's. The transformer is the GPT of the package
+petra-graph-transformers, which must be installed, on random tokens: 12 blocks of 12 heads, width 768 as GPT-2 has it.
+
+Networks are prepared in turns, with the self-check and without it; the seconds are those of the best round.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import click
+import torch
+from network import save
+
+from petra_graph.registry.registry import FIRST_PARTY
+from petra_graph.training import self_check
+from petra_graph.training.prepare import prepare
+
+ROOT = Path(__file__).parents[2]
+GPT = """
+name = "gpt"
+[architecture]
+name = "gpt"
+options = {{ layers = 12, heads = 12, width = 768 }}
+[loss]
+name = "token-cross-entropy"
+[data]
+name = "text-characters"
+batch = 2
+options = {{ root = "{text}", vocabulary = 26, context = {context}, samples = 64 }}
+"""
+IMAGES = 'data={name = "random", batch = 2, options = {shape = [3, 224, 224], dtype = "uint8", classes = 1000, train = 8, test = 8}}'
+NOBODY = ""
+"""The distribution of no plugin."""
+
+
+@contextmanager
+def networks(context: int) -> Iterator[dict[str, tuple[str, list[str]]]]:
+    """Yield specifications and what to set in them, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "text.txt")
+        text.write_text("".join(chr(ord("a") + at % 26) for at in range(40 * context)))
+        gpt = Path(folder, "gpt.toml")
+        gpt.write_text(GPT.format(text=text, context=context))
+        yield {
+            "quickstart": (str(ROOT / "specs" / "quickstart.toml"), []),
+            "RevNet50, 224x224": (str(ROOT / "specs" / "revnet50_imagenet.toml"), [IMAGES]),
+            f"GPT, 12 blocks, width 768, context {context}": (str(gpt), []),
+        }
+
+
+@click.command()
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--context", default=256, show_default=True, help="Tokens that the transformer reads.")
+@click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
+def main(rounds: int, context: int, write: bool) -> None:
+    torch.set_num_threads(1)
+    found = {}
+    with networks(context) as specs:
+        for name, (spec, settings) in specs.items():
+            prepare(spec, settings)  # imports, and what torch does once
+            found[name] = _measured(spec, settings, rounds)
+    result = {"rounds": rounds, "threads": 1, "networks": found}
+    click.echo(json.dumps(result, indent=2))
+    if write:
+        click.echo(f"written: {save('self_check', result)}", err=True)
+
+
+def _measured(spec: str, settings: list[str], rounds: int) -> dict[str, float | int | dict[str, float | int]]:
+    ways = {
+        "without": (FIRST_PARTY, ["run.self_check=false"]),
+        "as it is": (FIRST_PARTY, []),
+        "all plugins": (NOBODY, []),
+    }
+    best = dict.fromkeys(ways, float("inf"))
+    for _ in range(rounds):
+        for way, (trusted, more) in ways.items():
+            with patch.object(self_check, "FIRST_PARTY", trusted):
+                began = time.perf_counter()
+                ready = prepare(spec, [*settings, *more])
+                best[way] = min(best[way], time.perf_counter() - began)
+    nodes = ready.network.graph.nodes.values()
+    kinds = {(repr(node.plugin), repr(node.options), ready.network.shapes[node.name].inputs) for node in nodes}
+    return {
+        "blocks": len(nodes),
+        "different blocks": len(kinds),
+        "seconds of the preparation without it": round(best["without"], 2),
+        **{way: _cost(best[way], best["without"], len(nodes)) for way in ("as it is", "all plugins")},
+    }
+
+
+def _cost(seconds: float, without: float, blocks: int) -> dict[str, float | int]:
+    extra = max(0.0, seconds - without)
+    return {
+        "seconds": round(extra, 2),
+        "share of the start": round(extra / seconds, 3),
+        "seconds a block": round(extra / blocks, 3),
+    }
+
+
+if __name__ == "__main__":
+    main()
