@@ -9,7 +9,7 @@ from pathlib import Path
 from petra_graph.errors import SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.devices import planned_devices
-from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place
 from petra_graph.planning.predict import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
@@ -53,6 +53,8 @@ class Planner:
         problems = ProblemCollector(loaded=self.checked.loaded)
         devices = problems.attempt(planned_devices, (variant or self.spec).partition)
         network = problems.require(lambda: self._measured if variant is None else self._measured.variant(variant))
+        problems.add(head_problems(network, self.checked.facts))
+        problems.raise_any()
         assert devices is not None
         return problems.require(lambda: predict(network, place(network, devices), overlap=self._overlap))
 

@@ -73,9 +73,9 @@ class CheckedSplit:
     def _tried(self, fetch: Callable[[NDArray[np.intp]], Any], indices: NDArray[np.intp], fault_of: Any) -> Any:
         try:
             fetched = fetch(indices)
-        except PetraGraphError:
+        except (KeyboardInterrupt, PetraGraphError):
             raise
-        except Exception as error:  # noqa: BLE001  the data set's code may raise anything
+        except BaseException as error:  # noqa: BLE001  the data set's code may raise anything, and may exit
             culprits = [i for i in indices if _raises(fetch, i)] or indices
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = traceback.format_exception_only(error)[-1].strip()
@@ -137,6 +137,8 @@ def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
 def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:
     try:
         fetch(np.array([index]))
-    except Exception:  # noqa: BLE001  whichever it raises, this sample is one of the culprits
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  whichever it raises, this sample is one of the culprits
         return True
     return False

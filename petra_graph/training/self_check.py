@@ -25,7 +25,7 @@ from attrs import evolve, frozen
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PluginError, Problem, RunFailed, at_path
+from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, at_path
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.measure.shapes import Memo
@@ -221,15 +221,22 @@ def _targets(split: CheckedSplit, indices: Any) -> Tensor:
 
 
 def _try_loss(checked: Checked, targets: Tensor | None) -> None:
-    """Call a loss that is not the first party's as the training does, on random outputs.
+    """Call a loss as the training does: on random outputs; one of the first party's on zeros of the shapes that come.
 
     Raises:
         PluginError: it raised, is not finite, has no gradient, or breaks its contract.
+        SpecError: one of the first party's cannot compare the head's outputs with such targets.
     """
-    if targets is None or checked.loss.distribution == FIRST_PARTY:
-        return
-    network = checked.network
+    network, facts = checked.network, checked.data.facts
     (shape,) = network.shapes[network.graph.head].outputs
+    if checked.loss.distribution == FIRST_PARTY:
+        targets = torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
+        try:
+            checked.built_loss(torch.zeros(_SAMPLES, *shape), targets)
+        except PluginError as error:
+            raise SpecError(_not_compared(checked, shape, error)) from error
+        return
+    assert targets is not None
     generator = torch.Generator().manual_seed(0)
     output = torch.randn(len(targets), *shape, generator=generator).requires_grad_()
     with at_path("loss", "name"):
@@ -247,6 +254,17 @@ def _try_loss(checked: Checked, targets: Tensor | None) -> None:
         metrics = checked.built_loss.metrics(output.detach(), targets)
         meters.add(HeadResult(micro_batch=0, samples=len(targets), loss=value.detach(), metrics=metrics))
         meters.read()
+
+
+def _not_compared(checked: Checked, shape: Shape, error: PluginError) -> Problem:
+    head = checked.network.graph.nodes[checked.network.graph.head]
+    outputs, targets = (list(one) or "one number" for one in (shape, checked.data.facts.target_shape))
+    reason = error.problems[0].message.rpartition("Error: ")[2]
+    return Problem(
+        message=f'the head "{head.name}" has outputs {outputs} a sample, and the data set targets {targets}: {reason}',
+        hint=f"change the head or its options, or {checked.loss}",
+        path=head.path,
+    )
 
 
 @contextmanager

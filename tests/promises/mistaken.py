@@ -393,6 +393,20 @@ class LosesSamples(Data):
         return super().sample(index)
 
 
+class Exits(Data):
+    def sample(self, index):
+        raise SystemExit(3)
+
+
+class TwoNumbers(Data):
+    """A regression of two numbers, which a head of three outputs cannot learn."""
+
+    facts = declared = DataFacts(shape=(4,), dtype="float32", target_shape=(2,), target_dtype="float32")
+
+    def target(self, index):
+        return torch.zeros(2)
+
+
 class TextLength(Data):
     def __len__(self):
         return "40"  # noqa: PLE0303  the mistake
