@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.errors import Problem, Where, printable, shown, suggestion
+from petra_graph.errors import (
+    PluginError,
+    Problem,
+    RunFailed,
+    SpecError,
+    Where,
+    at_path,
+    placed,
+    printable,
+    shown,
+    suggestion,
+)
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]))
 values = st.recursive(
@@ -79,3 +90,22 @@ def test_no_part_of_a_message_controls_a_terminal():
 def test_what_is_likely_meant(word, expected):
     names = ["a100-40gb", "a100-80gb", "cpu", "h100", "v100"]
     assert suggestion(word, names) == f"{expected}allowed: {', '.join(names)}"
+
+
+@pytest.mark.parametrize("kind", [PluginError, RunFailed])
+def test_a_place_before_what_fails_there(kind):
+    with pytest.raises(kind) as raised, placed("stage 2 (middle)"):
+        raise kind("it failed", "mend it")
+    assert str(raised.value) == "stage 2 (middle), it failed\n    help: mend it"
+
+
+@pytest.mark.parametrize("kind", [PluginError, SpecError])
+def test_a_path_for_problems_that_have_none(kind):
+    problems = [
+        Problem(message="one"),
+        Problem(message="other", path=("data",)),
+        Problem(message="third", where=Where(file="a")),
+    ]
+    with pytest.raises(kind) as raised, at_path("loss", "name"):
+        raise kind(problems)
+    assert [one.path for one in raised.value.problems] == [("loss", "name"), ("data",), ()]
