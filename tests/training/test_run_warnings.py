@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from petra_graph.cli.main import main
 from petra_graph.report.progress import LiveProgress, PlainProgress
 from petra_graph.training.progress import Peers
 from petra_graph.training.run_warnings import RunWarnings
+from tests.promises.mistaken import ENTRY_POINTS
 from tests.support.forks import SPEC, ended, ranks
 from tests.support.runs import FakeListener, only_run, summary_of, weights_bytes
 
@@ -72,6 +74,22 @@ def test_another_process_says_it_to_the_one_that_records(folder, replicas):
     records = replicas == 1
     assert [text.count(f"warning: {UNUSED}") for text in said] == [1 - records, int(records)]
     assert [text.partition(":")[0] for text in summary_of(only_run(here / "runs"))["warnings"]] == [UNUSED]
+
+
+@pytest.mark.processes
+def test_an_optimizer_that_leaves_parameters_still_ends_all_processes(write, install):
+    """The kit's parameters are smaller, and it moves those."""
+    install("my-plugins", ENTRY_POINTS)
+    write("shared.toml", SPEC.replace("[optimizer]", '[optimizer]\nname = "only_matrices"'))
+    with ranks(RUN, RUN) as running:
+        assert ended(running) == [4, 4]
+    said = [one.said for one in running]
+    assert said[0] + said[1] == said[1], "the process that records says it"
+    (line,) = [line for line in said[1].splitlines() if line.startswith("rank ")]
+    assert re.match(
+        r'rank [01]: stage \d \(\w+\), optimizer "only_matrices" of my-plugins is broken: it leaves parameter', line
+    )
+    assert "help: let step() write to every parameter" in said[1]
 
 
 def test_a_probe_that_sees_an_inverse_that_undoes_nothing(folder, capsys):
