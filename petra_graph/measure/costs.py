@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PetraGraphError, Problem, SpecError
+from petra_graph.errors import PetraGraphError, Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.meta_kernels import NotOnMeta
@@ -125,9 +125,10 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
     except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
-    state_bytes, update = measure_update(
-        module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
-    )
+    with at_path("optimizer", "name"):
+        state_bytes, update = measure_update(
+            module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
+        )
     work = {**measured.cost.work, "update": update}
     cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)
     return attrs.evolve(measured, cost=cost, obstacle=obstacle)

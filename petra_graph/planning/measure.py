@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
@@ -171,7 +171,8 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 target=facts.target_shape,
                 target_dtype=facts.target_dtype,
             )
-            measured[key] = measure_costs(graph, conditions)
+            with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+                measured[key] = measure_costs(graph, conditions)
         return measured[key]
 
     return costs

@@ -189,3 +189,18 @@ def test_a_share_of_more_than_all_samples(write, capsys):
         "    help: count each sample at most once" in capsys.readouterr().err
     )
     assert code == 4
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (
+            "optimizer.name=refusing",
+            'optimizer "refusing" of my-plugins failed at update 1: ValueError: a step too far',
+        ),
+        ("loss.name=raising", 'loss "raising" of my-plugins failed on outputs [4, 3] and targets [4]: RuntimeError'),
+    ],
+)
+def test_a_plan_that_measures_it_names_it_too(mistake, said, write, capsys):
+    assert main(["plan", write("a.toml", SPEC), "--set", mistake]) == 4
+    assert f"--set {mistake}: {said}" in capsys.readouterr().err
