@@ -40,7 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @click.option("--only", multiple=True, type=click.Choice(list(SETTINGS)), help="Settings; default: all.")
 @click.option("--lr", "rates", multiple=True, type=float, default=(1e-3, 3e-3), show_default=True)
 @click.option("--warmup", default=0.2, show_default=True, help="Epochs of warm-up.")
-@click.option("--embedding-std", default=3.0, show_default=True, help="Of the initial vectors.")
+@click.option("--embedding-std", default=1.0, show_default=True, help="Of the initial vectors.")
 @click.option("--epochs", default=4, show_default=True, help="Of 6,000 windows each.")
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(
