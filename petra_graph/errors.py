@@ -46,15 +46,22 @@ class Where:
 
 @frozen(kw_only=True)
 class Problem:
-    """A mistake: the rule and the value that came, then the remedy."""
+    """A mistake: the rule and the value that came, then the remedy.
+
+    Attributes:
+        message: the rule and the value that came, without a full stop.
+        hint: what to do.
+        set_hint: the hint where `--set` gave the value, if it is another one: a shell has its own quotes.
+        path: of the value; a plugin's counts from its own options, as in ("root",).
+        at_key: whether the problem is the key at `path` itself, not its value.
+        where: its position in a text, which the owner of that text adds.
+    """
 
     message: str
     hint: str = ""
     set_hint: str = ""
-    """The hint where `--set` gave the value, if it is another one: a shell has its own quotes."""
     path: Path = ()
     at_key: bool = False
-    """Whether the problem is the key at `path` itself, not its value."""
     where: Where | None = None
 
     def __str__(self) -> str:

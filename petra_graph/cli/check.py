@@ -34,7 +34,8 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
     """Check that plugins keep the promises on which training relies, each on the CPU, with small inputs.
 
     NAME is a plugin of `petra-graph list`, as in rev-basic or blocks/rev-basic; DISTRIBUTION means all plugins of a package;
-    MODULE:ATTRIBUTE is a declaration, or a class of a block or data set, in a module on Python's path or in this folder.
+    MODULE:ATTRIBUTE is a declaration, class or function in a module on Python's path or in this folder; where it does not say its
+    kind, write that before it, as in losses/my_module:MyLoss.
 
     A data set whose files are not here, and a logger whose package is not installed, are not tried. Exit code 4: a promise is
     broken, or a plugin cannot be loaded.

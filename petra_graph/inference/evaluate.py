@@ -14,7 +14,6 @@ from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.registry.building import build_plugin
 from petra_graph.registry.contracts import DataSet, Loss
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.training.data_loading import Loaders, MicroBatches
@@ -52,7 +51,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     network, source = run.load(which)
     data = opened(run)
     spec, meters = run.spec, Meters(run.checked.loss.plugin.owned)
-    loss = build_plugin(run.checked.loss.plugin, run.checked.loss.options)
+    loss = run.checked.loss.build()
     chosen = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (chosen,)) if spec.data.workers else None
     batches = MicroBatches(
@@ -84,7 +83,7 @@ def opened(run: SavedRun) -> DataSet:
     Raises:
         SpecError: it is not there, or its samples are not those that the network reads.
     """
-    data: DataSet = build_plugin(run.checked.data.plugin, run.checked.data.options)
+    data: DataSet = run.checked.data.build()
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
@@ -79,6 +79,8 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     _check_class(node, block_class, node.plugin.declaration.build)
     try:
         block = block_class(inputs, node.options)
+    except SpecError as error:
+        raise SpecError(_of_node(node, problem) for problem in error.problems) from error
     except PetraGraphError:
         raise
     except Exception as error:
@@ -218,6 +220,15 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
         if stream.is_complex():
             raise TypeError(f"it returned a stream of {stream.dtype}; streams are real: view them as pairs of numbers")
     return result
+
+
+def _of_node(node: Node, problem: Problem) -> Problem:
+    """Return a problem of a block's options, whose path counts from them, as one of its node.
+
+    The options of an architecture's nodes are not in the specification.
+    """
+    path = (*node.path, "options", *problem.path) if node.path[:1] == ("graph",) else node.path
+    return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
 
 
 def _needs_values(error: BaseException | None) -> bool:

@@ -25,8 +25,8 @@ from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.registry.building import declared_facts, declared_samples, expand, missing_package, read_options
 from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
+from petra_graph.registry.local import missing_module
 from petra_graph.registry.registry import FIRST_PARTY, LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
-from petra_graph.registry.trust import missing_module
 from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
 from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
@@ -156,8 +156,9 @@ class _Check:
         plugin = self.resolve(group, name, (table, "name"))
         if plugin is None:
             return None
-        options = self.options(plugin, part.options, (table, "options"))
-        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options)
+        path = (table, "options")
+        options = self.options(plugin, part.options, path)
+        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
 
     def plugins_of(self, table: str) -> tuple[ConfiguredPlugin, ...]:
         """Resolve the plugins of a top-level array of tables, each of which may be there once."""
@@ -168,13 +169,13 @@ class _Check:
             plugin = self.resolve(LIST_GROUPS[table], part.name, (*path, "name"))
             if plugin is None:
                 continue
-            key = (plugin.distribution, plugin.name.rpartition(":")[2])
+            key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
             if key in found:
                 self.problems.add([Problem(message=f"{plugin} is there twice", path=(*path, "name"))])
                 continue
             options = self.options(plugin, part.options, (*path, "options"))
             if options is not None:
-                found[key] = ConfiguredPlugin(plugin=plugin, options=options)
+                found[key] = ConfiguredPlugin(plugin=plugin, options=options, path=(*path, "options"))
         return tuple(found.values())
 
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
@@ -184,7 +185,7 @@ class _Check:
         except PetraGraphError:
             return ()
         options, _ = read_options(plugin, {}, ())
-        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options),)
+        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
 
     def resolve(self, group: str, name: str, path: Path) -> Plugin | None:
         """Resolve a plugin."""

@@ -9,10 +9,12 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_number_of_stages, check_precision
+from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.contracts import DataFacts
+from petra_graph.registry.building import build_plugin
+from petra_graph.registry.contracts import OPTIMIZERS, DataFacts
 from petra_graph.registry.registry import Plugin
 from petra_graph.spec.load import LoadedSpec
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedSchedule, RequestedScheduleName, Spec
@@ -24,6 +26,28 @@ class ConfiguredPlugin:
 
     plugin: Plugin
     options: Any
+    path: Path
+    """Of the options in the specification."""
+
+    def build(self, *others: Any) -> Any:
+        """Return what the plugin's `build` makes of its options and these arguments, checked against the contract of its kind.
+
+        Raises:
+            SpecError: it refuses its options, or what they name; paths that count from the options count from the specification.
+            PluginError: its code failed, or breaks the contract.
+        """
+        arguments = (*others, self.options) if self.plugin.group == OPTIMIZERS else (self.options, *others)
+        try:
+            return build_plugin(self.plugin, *arguments)
+        except SpecError as error:
+            raise SpecError(map(self._placed, error.problems)) from error
+        except PluginError as error:
+            raise PluginError(map(self._placed, error.problems)) from error.__cause__ or error
+
+    def _placed(self, problem: Problem) -> Problem:
+        """Return a problem at the option that it names, or at the plugin's name."""
+        path = (*self.path, *problem.path) if problem.path else (*self.path[:-1], "name")
+        return problem if problem.where else evolve(problem, path=path)
 
 
 @frozen(kw_only=True)

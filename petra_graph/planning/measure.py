@@ -26,7 +26,7 @@ from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, builder
+from petra_graph.registry.building import builder
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import Spec
 
@@ -163,7 +163,7 @@ def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
                 sample_dtype=facts.dtype,
                 normalisation=Normalisation.of(facts),
                 precision=spec.precision,
-                loss=build_plugin(checked.loss.plugin, checked.loss.options),
+                loss=checked.loss.build(),
                 build_optimizer=builder(checked.optimizer.plugin),
                 optimizer_options=checked.optimizer.options,
                 optimizer=checked.optimizer.plugin.owned,

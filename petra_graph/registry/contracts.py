@@ -161,7 +161,7 @@ class DataFacts:
 class ArchitectureDeclaration(Declaration):
     """A network by name; `build` names a torch-free function (options, DataFacts) -> tuple of NodeSpec.
 
-    It may raise `SpecError` with problems whose paths are relative to the architecture's `options` table.
+    It may raise `SpecError` with problems, whose paths count from its own options.
     """
 
 
@@ -236,7 +236,7 @@ class Loss(Protocol):
 class DataSetDeclaration(Declaration):
     """A data set; `build` names a function (options) -> DataSet that opens the files.
 
-    Where files are missing, it raises `SpecError` with a hint that names the remedy.
+    Where files are missing, it raises `SpecError` with a hint that names the remedy; paths of problems count from its own options.
 
     Attributes:
         facts: a torch-free function of the options alone; it opens no file.

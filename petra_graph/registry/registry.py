@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 import attrs
@@ -14,12 +14,8 @@ from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestio
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
-from petra_graph.registry.trust import (
-    checked_declaration,
-    is_local,
-    resolve_local_block,
-    resolve_local_data_set,
-)
+from petra_graph.registry.local import is_local, resolve_local
+from petra_graph.registry.trust import checked_declaration
 
 
 @frozen
@@ -56,12 +52,6 @@ LIST_GROUPS: Mapping[str, str] = {"logger": contracts.LOGGERS, "callback": contr
 
 FIRST_PARTY = "petra-graph"
 """The distribution of the catalog."""
-
-LOCAL: Mapping[str, Callable[[str, Sequence[str]], Declaration]] = {
-    contracts.BLOCKS: resolve_local_block,
-    contracts.DATASETS: resolve_local_data_set,
-}
-"""The groups whose plugins may be classes without a declaration, as "module:Class"."""
 
 
 @frozen(kw_only=True)
@@ -115,7 +105,7 @@ class Registry:
     unreadable: tuple[str, ...] = ()
     """Distributions whose entry points could not be read."""
     folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
-    """Where modules of blocks may lie: the current folder, and the specification's before it."""
+    """Where modules of local plugins may lie: the current folder, and the specification's before it."""
 
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
@@ -153,16 +143,14 @@ class Registry:
         return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
     def is_local(self, name: str, group: str) -> bool:
-        """Return whether a block's or a data set's name is "module:Class" rather than `dist:name`."""
+        """Return whether a plugin's name is "module:attribute" rather than `dist:name`."""
         distribution = canonical(name.partition(":")[0])
-        return (
-            group in LOCAL
-            and is_local(name)
-            and all(entry.distribution != distribution for entry in self.entries if entry.group == group)
+        return is_local(name) and all(
+            entry.distribution != distribution for entry in self.entries if entry.group == group
         )
 
     def resolve(self, group: str, name: str) -> Plugin:
-        """Return the plugin of that name, loaded; blocks and data sets may also be "module:Class", which imports the module.
+        """Return the plugin of that name, loaded; it may also be "module:attribute", which imports the module.
 
         Raises:
             SpecError: there is no such plugin.
@@ -170,7 +158,7 @@ class Registry:
                 contract of its group.
         """
         if self.is_local(name, group):
-            return Plugin(group=group, name=name, distribution="", declaration=LOCAL[group](name, self.folders))
+            return Plugin(group=group, name=name, distribution="", declaration=resolve_local(group, name, self.folders))
         entry = self.find(group, name)
         declaration = checked_declaration(entry, GROUPS[group].noun, GROUPS[group].contract)
         return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)

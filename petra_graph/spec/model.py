@@ -50,7 +50,7 @@ Scheduling = Literal["auto", "arrival", "static"]
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
 
-    name: str = required("the plugin's name; `dist:name` where two packages share one")
+    name: str = required('the plugin\'s name; `dist:name` where two packages share one, or "module:attribute"')
     options: Mapping[str, Any] = options("plugin")
 
 
@@ -64,10 +64,19 @@ class InputSpec:
 
 @frozen(kw_only=True)
 class NodeSpec:
-    """One node of the graph, or `repeat` of them in a row."""
+    """One node of the graph, or `repeat` of them in a row.
+
+    Attributes:
+        name: unique; copies are NAME.0, NAME.1, ...
+        block: a block plugin, or "module:attribute".
+        kind: "reversible", "buffered" or "head"; None: the block's own kind.
+        inputs: names of the nodes that it reads, in order; None: the node before this one.
+        repeat: number of copies in a row.
+        options: of the block, as TOML has them.
+    """
 
     name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=[Length(at_least=1), file_name])
-    block: str = required('a block plugin, or "module:Class"')
+    block: str = required('block plugin, or "module:attribute"')
     kind: Kind | None = key(None, "what the node keeps for its backward; default: the block's own kind")
     inputs: tuple[str, ...] | None = key(None, "nodes to read, in order; default: the node before this one")
     repeat: int = key(1, "number of copies in a row", validator=[AtLeast(1), MOST_NODES])
@@ -169,7 +178,7 @@ class ClipSpec:
 class OptimizerSpec(PluginSpec):
     """The optimizer; every stage has its own instance."""
 
-    name: str = key("sgd", "optimizer plugin")
+    name: str = key("sgd", 'optimizer plugin, or "module:attribute"')
     clip: ClipSpec | None = key(None, "gradient clipping")
 
 
@@ -177,7 +186,7 @@ class OptimizerSpec(PluginSpec):
 class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
 
-    name: str = key("constant", "learning-rate schedule plugin")
+    name: str = key("constant", 'learning-rate schedule plugin, or "module:attribute"')
     warmup_epochs: float = key(
         0.0, "linear warm-up, counted in updates", unit="epochs", validator=[AtLeast(0), MOST_EPOCHS]
     )
@@ -190,7 +199,7 @@ class LrScheduleSpec(PluginSpec):
 class LossSpec(PluginSpec):
     """The function that the head minimises."""
 
-    name: str = key("cross-entropy", "loss plugin")
+    name: str = key("cross-entropy", 'loss plugin, or "module:attribute"')
 
 
 @frozen(kw_only=True)
@@ -222,7 +231,7 @@ class PrecisionSpec:
 class DataSpec(PluginSpec):
     """The data set and its batches."""
 
-    name: str = required('data set plugin, or "module:Class"')
+    name: str = required('data set plugin, or "module:attribute"')
     batch: int = key(64, "samples in a micro-batch, of one replica", validator=[AtLeast(1), MOST_SAMPLES])
     evaluation_batch: int | None = key(
         None, "samples of an evaluation batch; default: batch", validator=[AtLeast(1), MOST_SAMPLES]

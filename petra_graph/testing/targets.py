@@ -8,10 +8,11 @@ from difflib import get_close_matches
 import attrs
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown
-from petra_graph.registry.contracts import BLOCKS, DATASETS, DataFacts, Declaration
+from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.declaration_faults import api_fault, described, find_fault
+from petra_graph.registry.local import is_local, missing_module, possible_groups
 from petra_graph.registry.registry import GROUPS, SHORT_GROUPS, Plugin, Registry
-from petra_graph.registry.trust import is_local, missing_module, resolve_location
+from petra_graph.registry.trust import resolve_location
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +35,8 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
 
     Args:
         registry: the installed plugins, and the folders of modules.
-        asked: "rev-basic", "blocks/rev-basic", "my-distribution:rev-basic", "my-distribution", or "my_module:attribute".
+        asked: "rev-basic", "blocks/rev-basic", "my-distribution:rev-basic", "my-distribution", "my_module:attribute" or
+            "losses/my_module:attribute".
 
     Raises:
         SpecError: nothing is called so, or several plugins are.
@@ -42,6 +44,8 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
     """
     group, slash, name = asked.partition("/")
     if slash and group in SHORT_GROUPS:
+        if registry.is_local(name, SHORT_GROUPS[group]):
+            return [Target(label=asked, plugin=registry.resolve(SHORT_GROUPS[group], name))]
         registry.find(SHORT_GROUPS[group], name)
         return [_target(registry, group, name)]
     having = [group for group in SHORT_GROUPS if _has(registry, SHORT_GROUPS[group], asked)]
@@ -90,7 +94,7 @@ def _target(registry: Registry, group: str, name: str) -> Target:
 
 
 def _of_module(registry: Registry, location: str) -> Target:
-    """Return the plugin that a declaration, a block's class or a data set's class is."""
+    """Return the plugin that a declaration, or the class of a block, a data set or a callback is."""
     missing = missing_module(location, registry.folders, "plugin")
     if missing is not None:
         raise SpecError(missing)
@@ -104,13 +108,17 @@ def _of_module(registry: Registry, location: str) -> Target:
                 return Target(
                     label=location, plugin=None if fault else plugin, fault=fault and f"the declaration {fault}"
                 )
-    if isinstance(value, type) and hasattr(value, "kind"):
-        return Target(label=location, plugin=registry.resolve(BLOCKS, location))
-    if isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts):
-        return Target(label=location, plugin=registry.resolve(DATASETS, location))
+    possible = possible_groups(value)
+    if len(possible) == 1:
+        return Target(label=location, plugin=registry.resolve(possible[0], location))
+    if possible:
+        written = " or ".join(
+            shown(f"{short}/{location}") for short, group in SHORT_GROUPS.items() if group in possible
+        )
+        raise SpecError(f"{shown(location)} may be a plugin of {len(possible)} kinds", f"write one of them: {written}")
     raise PluginError(
         Problem(
             message=f"{shown(location)} is {described(value)}, and no plugin",
-            hint="name a declaration, a class of a block, or a class of a data set with `facts`",
+            hint="name a declaration, a class or a function",
         )
     )

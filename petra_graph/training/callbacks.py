@@ -15,10 +15,9 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from petra_graph.errors import PluginError, RunFailed, at_path
+from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.checked_spec import ConfiguredPlugin
-from petra_graph.registry.building import build_plugin
 from petra_graph.registry.callback import Callback, Companion
 from petra_graph.registry.contracts import CallbackDeclaration, Changes
 from petra_graph.registry.listener import EpochEnded, Listener, Started
@@ -52,12 +51,12 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
     """Build the callbacks of a specification.
 
     Raises:
+        SpecError: one of them refuses its options.
         PluginError: one of them cannot be built, or is no callback.
     """
     built = []
-    for index, one in enumerate(configured):
-        with at_path("callback", index, "name"):
-            callback = build_plugin(one.plugin, one.options)
+    for one in configured:
+        callback = one.build()
         declaration = cast(CallbackDeclaration, one.plugin.declaration)
         built.append(
             NamedCallback(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from petra_graph.errors import PluginError
+from petra_graph.errors import PluginError, RunFailed, SpecError
 from petra_graph.record.metrics import Metrics, Position
-from petra_graph.registry.building import build_plugin
 from petra_graph.registry.logger import RunInfo
 from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
@@ -21,6 +20,7 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
 
     Raises:
         PluginError: a logger cannot be built, or breaks its contract.
+        RunFailed: it refuses its options.
     """
     run = RunInfo(
         directory=metrics.directory,
@@ -30,7 +30,9 @@ def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -
     )
     for logger in prepared.checked.loggers:
         try:
-            metrics.add(str(logger.plugin), build_plugin(logger.plugin, logger.options, run))
+            metrics.add(str(logger.plugin), logger.build(run))
+        except SpecError as error:
+            raise RunFailed(prepared.checked.loaded.located(error.problems)) from error
         except PluginError as error:
             # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
             if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from attrs import evolve
 
-from petra_graph.errors import at_path
 from petra_graph.executor.update import horizon
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.registry.building import build_plugin
 from petra_graph.registry.contracts import Horizon
 from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import Loaders, MicroBatches
@@ -33,8 +31,7 @@ def open_data(checked: CheckedSpec) -> OpenedData:
         PluginError: it cannot be opened, or breaks its contract.
     """
     spec = checked.spec
-    with at_path("data", "name"):
-        data = CheckedData.of(str(checked.data.plugin), build_plugin(checked.data.plugin, checked.data.options))
+    data = CheckedData.of(str(checked.data.plugin), checked.data.build())
     batches = MicroBatches(
         split=data.train,
         batch=spec.data.batch,

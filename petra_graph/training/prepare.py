@@ -14,7 +14,6 @@ from attrs import evolve, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
-from petra_graph.errors import at_path
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import learning_rate
 from petra_graph.measure.uncompiled import uncompiled
@@ -29,7 +28,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import build_plugin, builder, load, missing_package
+from petra_graph.registry.building import builder, load, missing_package
 from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
@@ -280,15 +279,12 @@ def _place_run(
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
     optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
-    with at_path("loss", "name"):
-        loss = build_plugin(checked.loss.plugin, checked.loss.options)
+    loss = checked.loss.build()
     some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    with at_path("optimizer", "name"):
-        build_plugin(optimizer.plugin, some_parameter, optimizer.options)
+    optimizer.build(some_parameter)
     if length is None:
         return None
-    with at_path("lr_schedule", "name"):
-        factor = build_plugin(lr_schedule.plugin, lr_schedule.options, length)
+    factor = lr_schedule.build(length)
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,

@@ -104,7 +104,7 @@ def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
     expected, _ = data.test.fetch(np.arange(2), seed=0, epoch=0)
     split = "val" if name == "imagenet" else "test"
     files = [f"images/{split}/{label}/a.png" for label in ("one", "two")]
-    found = read_samples(files, ConfiguredPlugin(plugin=plugin, options=chosen), data.facts)
+    found = read_samples(files, ConfiguredPlugin(plugin=plugin, options=chosen, path=()), data.facts)
     assert torch.equal(torch.cat([one.values for one in found]), expected)
 
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
-from petra_graph.registry.trust import resolve_local_block
+from petra_graph.registry.local import resolve_local
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.support.costs import UINT8, conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
@@ -165,7 +165,7 @@ def with_block(block, **kinds):
     from petra_graph.registry.contracts import BLOCKS
     from petra_graph.registry.registry import Plugin
 
-    plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local_block(name, ()))
+    plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local(BLOCKS, name, ()))
     changed = attrs.evolve(
         graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
     )

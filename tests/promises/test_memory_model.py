@@ -14,7 +14,8 @@ from petra_graph.blocks import Buffered
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
-from petra_graph.registry.trust import resolve_local_block
+from petra_graph.registry import contracts
+from petra_graph.registry.local import resolve_local
 from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import BLOCKS, CLASSES, GRAPHS, REVNET, SHAPES, node
@@ -87,7 +88,7 @@ def test_several_nodes_in_a_segment(method):
 
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
 def test_one_tensor_as_two_streams(monkeypatch, schedule):
-    monkeypatch.setitem(BLOCKS, "twice", resolve_local_block(f"{__name__}:Twice", ()))
+    monkeypatch.setitem(BLOCKS, "twice", resolve_local(contracts.BLOCKS, f"{__name__}:Twice", ()))
     assert deviation(TWO_EQUAL_STREAMS, IMAGE, method="petra", schedule=schedule) < NEAR
 
 

@@ -7,8 +7,8 @@ import pytest
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.registry.building import load
 from petra_graph.registry.contracts import BLOCKS, NoOptions
+from petra_graph.registry.local import is_local, missing_module, resolve_local
 from petra_graph.registry.registry import discover
-from petra_graph.registry.trust import is_local, missing_module, resolve_local_block
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_module_is_looked_for_on_the_path_and_then_in_the_folders(here, site):
     assert missing_module("block_right_here:B", [str(here)]) is None
     assert missing_module("block_right_here:B", []) is not None
     assert missing_module("block_nowhere:B", [str(here)]) is not None
-    resolve_local_block("block_right_here:B", [str(here)])
+    resolve_local(BLOCKS, "block_right_here:B", [str(here)])
     assert sys.path[-1] == str(here)
 
 

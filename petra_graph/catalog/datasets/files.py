@@ -9,8 +9,8 @@ from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError
 
-ROOT = ("data", "options", "root")
-"""The path of the key `root`, for problems."""
+ROOT = ("root",)
+"""The path of the option `root`, for problems."""
 
 
 def expanded(root: str) -> Path:

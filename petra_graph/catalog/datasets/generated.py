@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.declared import DIGITS, RANDOM, DigitsOptions, RandomOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set
-from petra_graph.errors import Problem, SpecError
+from petra_graph.errors import SpecError
 from petra_graph.plugins import DataSet
 
 _PERMUTATION = 1797
@@ -53,7 +53,7 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     if found is None or found.origin is None:
         message = "data set 'digits' needs scikit-learn, which is not installed"
         hint = "pip install 'petra-graph[digits]'"
-        raise SpecError(Problem(message=message, hint=hint, path=("data", "name")))
+        raise SpecError(message, hint)
     file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
     if file.is_file():  # Importing sklearn.datasets takes half as long as all else before the training.
         table = np.loadtxt(file, delimiter=",")

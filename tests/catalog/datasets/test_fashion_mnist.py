@@ -35,7 +35,7 @@ def refused(root):
     with pytest.raises(SpecError) as caught:
         opened(root)
     (problem,) = caught.value.problems
-    assert problem.path == ("data", "options", "root")
+    assert problem.path == ("root",)
     return problem.message
 
 

@@ -42,7 +42,7 @@ def test_a_damaged_copy_is_named_with_both_digests(files):
     found = digests(files, "b")["b"]
     expected = f"{files / 'b'} is damaged: its MD5 digest is {found}, and that of the published file is {published['b']}; 2 files"
     assert problem.message.startswith(expected)
-    assert problem.path == ("data", "options", "root")
+    assert problem.path == ("root",)
 
 
 def test_cifar10(cifar10_root, monkeypatch):

@@ -26,7 +26,7 @@ def refused(root, build=opened, **options):
     with pytest.raises(SpecError) as caught:
         build(root, **options)
     (problem,) = caught.value.problems
-    assert problem.path == ("data", "options", "root")
+    assert problem.path == ("root",)
     return problem
 
 

@@ -63,7 +63,7 @@ def refused(build, options):
     with pytest.raises(SpecError) as caught:
         build(options)
     (problem,) = caught.value.problems
-    assert problem.path == ("data", "options", "root")
+    assert problem.path == ("root",)
     return problem
 
 

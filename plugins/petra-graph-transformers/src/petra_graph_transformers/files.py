@@ -79,4 +79,4 @@ def folder_of(root: str) -> Path:
 
 
 def _error(message: str, hint: str, key: str = "root") -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, path=("data", "options", key)))
+    return SpecError(Problem(message=message, hint=hint, path=(key,)))

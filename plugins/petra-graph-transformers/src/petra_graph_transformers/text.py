@@ -128,9 +128,7 @@ def _characters(options: CharactersOptions) -> tuple[CharacterCodec, NDArray[Any
     vocabulary = np.flatnonzero(present)
     if options.vocabulary is not None and len(vocabulary) != options.vocabulary:
         message = f"the text has {len(vocabulary)} different characters, not {options.vocabulary}"
-        raise SpecError(
-            Problem(message=message, hint=f"set vocabulary = {len(vocabulary)}", path=("data", "options", "vocabulary"))
-        )
+        raise SpecError(Problem(message=message, hint=f"set vocabulary = {len(vocabulary)}", path=("vocabulary",)))
     number = (np.cumsum(present) - 1).astype(np.uint16 if len(vocabulary) <= 2**16 else np.uint32)
     return CharacterCodec(characters=tuple(map(chr, vocabulary.tolist()))), number[points]
 
@@ -147,7 +145,7 @@ def _opened(options: TextOptions, codec: Codec, tokens: NDArray[Any]) -> Text:
             f"the text has {first} tokens for training and {len(tokens) - first} for the test, and a window of "
             f"{options.context} needs one more than its length in both"
         )
-        path = ("data", "options", "context")
+        path = ("context",)
         raise SpecError(Problem(message=message, hint="lower context, or give more text", path=path))
     facts = attrs.evolve(text_facts(options), classes=codec.vocabulary, class_names=codec.names)
     train, samples = tokens[:first], options.samples or (first - 1) // options.context

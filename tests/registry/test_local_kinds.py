@@ -1,0 +1,194 @@
+"""`name = "my_module:attribute"` for plugins of every kind: a declaration, or the code itself."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.registry.contracts import NoOptions
+from petra_graph.registry.registry import GROUPS, SHORT_GROUPS, discover
+from petra_graph.testing.targets import find_targets
+
+CODE = """
+from attrs import frozen
+from petra_graph.plugins import Callback, DataFacts, LossDeclaration, option
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("rate", default=0.1)
+
+class Block:
+    kind = "buffered"
+
+def architecture(options, facts):
+    '''Some nodes.
+
+    More.
+    '''
+
+def optimizer(groups, options: Rate): ...
+
+class Schedule:
+    Options = Rate
+    def __init__(self, options, horizon): ...
+
+class Loss:
+    def __init__(self, options: Rate): ...
+
+class Data:
+    facts = DataFacts(shape=(2,))
+    @staticmethod
+    def read(options, path): ...
+
+def logger(options, run): ...
+
+class Stops(Callback):
+    changes = "length"
+    def __init__(self, options): ...
+
+LOSS = LossDeclaration(summary="Declared.", options=Rate, build="local_kinds:Loss")
+NEWER = LossDeclaration(summary="Declared.", options=Rate, build="local_kinds:Loss", api=99)
+"""
+EXPECTED = {
+    "blocks": ("Block", "NoOptions"),
+    "architectures": ("architecture", "NoOptions"),
+    "optimizers": ("optimizer", "Rate"),
+    "lr_schedules": ("Schedule", "Rate"),
+    "losses": ("Loss", "Rate"),
+    "datasets": ("Data", "NoOptions"),
+    "loggers": ("logger", "NoOptions"),
+    "callbacks": ("Stops", "NoOptions"),
+}
+
+
+@pytest.fixture(autouse=True)
+def module(site):
+    (site / "local_kinds.py").write_text(CODE)
+
+
+def resolved(group, name):
+    return discover([]).resolve(SHORT_GROUPS[group], f"local_kinds:{name}").declaration
+
+
+def test_each_kind_is_here():
+    assert set(EXPECTED) == set(SHORT_GROUPS)
+
+
+@pytest.mark.parametrize("group", EXPECTED)
+def test_code_declares_itself(group):
+    name, options = EXPECTED[group]
+    declaration = resolved(group, name)
+    assert type(declaration) is GROUPS[SHORT_GROUPS[group]].contract
+    assert (declaration.build, declaration.options.__name__) == (f"local_kinds:{name}", options)
+
+
+def test_what_the_code_says_beside():
+    assert resolved("architectures", "architecture").summary == "Some nodes."
+    assert resolved("losses", "Loss").summary == "Loss"
+    assert resolved("datasets", "Data").read == "local_kinds:Data.read"
+    assert (resolved("callbacks", "Stops").changes, resolved("callbacks", "Stops").reads_weights) == ("length", False)
+
+
+def test_a_declaration_is_what_it_is():
+    assert resolved("losses", "LOSS").summary == "Declared."
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "message"),
+    [
+        (
+            "losses",
+            "NEWER",
+            'loss "local_kinds:NEWER" is written for plugin API 99, and this petra-graph has plugin API 1',
+        ),
+        ("optimizers", "LOSS", 'optimizer "local_kinds:LOSS" is LossDeclaration, not OptimizerDeclaration'),
+        (
+            "losses",
+            "Data",
+            (
+                'loss "local_kinds:Data" is not a class or function that is called as (options)\n'
+                "    help: write a function or class (options) -> Loss; or name an instance of LossDeclaration"
+            ),
+        ),
+        (
+            "lr_schedules",
+            "Loss",
+            (
+                'learning-rate schedule "local_kinds:Loss" is not a class or function that is called as (options, horizon)\n'
+                "    help: write a function or class (options, horizon) -> factor(u); or name an instance of LrScheduleDeclaration"
+            ),
+        ),
+        (
+            "optimizers",
+            "logger",
+            (
+                'optimizer "local_kinds:logger" has options without `lr` (NoOptions)\n'
+                "    help: write a function or class (groups, options) -> torch.optim.Optimizer, whose options are an attrs "
+                "class with a float `lr`; or name an instance of OptimizerDeclaration"
+            ),
+        ),
+        (
+            "callbacks",
+            "Loss",
+            (
+                'callback "local_kinds:Loss" is not a subclass of petra_graph.plugins.Callback that is built as cls(options)\n'
+                "    help: subclass petra_graph.plugins.Callback; or name an instance of CallbackDeclaration"
+            ),
+        ),
+        (
+            "callbacks",
+            "Stopps",
+            (
+                "callback \"local_kinds:Stopps\": the module 'local_kinds' has no class 'Stopps'\n"
+                "    help: did you mean 'Stops'? allowed: Stops"
+            ),
+        ),
+    ],
+)
+def test_what_is_none(group, name, message):
+    with pytest.raises(PluginError) as caught:
+        resolved(group, name)
+    assert str(caught.value).removesuffix("\n    help: mend the declaration") == message
+
+
+def test_a_class_of_another_module_may_be_named_where_it_is_imported():
+    """petra_graph.blocks has only names that come from elsewhere."""
+    registry = discover([])
+    assert registry.resolve(SHORT_GROUPS["blocks"], "petra_graph.blocks:SpaceToDepth").declaration.kind == "reversible"
+    with pytest.raises(PluginError, match="did you mean 'SpaceToDepth'"):
+        registry.resolve(SHORT_GROUPS["blocks"], "petra_graph.blocks:SpaceToDept")
+
+
+def test_targets_of_a_check():
+    """What could be several kinds needs its kind written; the others say it."""
+    registry = discover([])
+    for name in ("Block", "Data", "Stops", "LOSS"):
+        (target,) = find_targets(registry, f"local_kinds:{name}")
+        assert target.plugin is not None
+    (target,) = find_targets(registry, "optimizers/local_kinds:optimizer")
+    assert target.plugin.declaration.options.__name__ == "Rate"
+    with pytest.raises(SpecError) as caught:
+        find_targets(registry, "local_kinds:optimizer")
+    assert str(caught.value) == (
+        '"local_kinds:optimizer" may be a plugin of 4 kinds\n'
+        '    help: write one of them: "architectures/local_kinds:optimizer" or "optimizers/local_kinds:optimizer" or '
+        '"lr_schedules/local_kinds:optimizer" or "loggers/local_kinds:optimizer"'
+    )
+
+
+def test_two_distributions_and_a_module(install, site):
+    """A name that two packages have can be written so that it means one."""
+    for name in ("one", "two"):
+        install(f"{name}-losses", "[petra_graph.losses]\nsame = local_kinds:LOSS\n")
+    registry = discover([str(site)])
+    with pytest.raises(PluginError) as caught:
+        registry.resolve(SHORT_GROUPS["losses"], "same")
+    assert str(caught.value) == (
+        'loss "same" is in 2 distributions: one-losses, two-losses\n'
+        '    help: write one of them: "one-losses:same" or "two-losses:same"'
+    )
+    for name in ("one-losses:same", "two-losses:same", "local_kinds:LOSS"):
+        plugin = registry.resolve(SHORT_GROUPS["losses"], name)
+        assert attrs.asdict(plugin.declaration)["summary"] == "Declared."
+    assert plugin.declaration.options is not NoOptions
