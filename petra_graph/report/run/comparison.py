@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from petra_graph import __version__
 from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.pages import environment, resource
 from petra_graph.report.plan.labels import schedule_label
 from petra_graph.report.plan.tables import Column, name_column, text_column
 from petra_graph.report.plan.units import NOTHING, PLAIN, plural
 from petra_graph.report.run.curves import RunGroup, comparison_charts
 from petra_graph.report.run.groups import Spread, best, differences, final, grouped
-from petra_graph.report.run.listing import metric_text
 
 _WIDE = 60
-_FINAL = ("test/top1", "test/loss", "train/loss")
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
 
@@ -50,7 +49,9 @@ def comparison_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
                 "group": group.name,
                 "runs": [str(run.directory) for run in group.runs],
                 "best": None if (found := best(group)) is None else {"metric": found[0], **_record(found[1])},
-                "final": {metric: _record(spread) for metric in _FINAL if (spread := final(group, metric))},
+                "final": {
+                    metric: _record(spread) for metric in _final_metrics(group.runs) if (spread := final(group, metric))
+                },
             }
             for group in groups
         ],
@@ -58,6 +59,11 @@ def comparison_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
             key: dict(zip([g.name for g in groups], row, strict=True)) for key, row in differences(groups).items()
         },
     }
+
+
+def _final_metrics(runs: Iterable[RecordedRun]) -> list[str]:
+    """Return the final metrics of several runs, each of which may have its own."""
+    return final_metrics(name for run in runs for name in run.metrics)
 
 
 def _record(spread: Spread) -> dict[str, Any]:
@@ -76,7 +82,7 @@ def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def _groups(groups: Sequence[RunGroup]) -> list[Column]:
-    metrics = [metric for metric in _FINAL if any(final(group, metric) for group in groups)]
+    metrics = _final_metrics([run for group in groups for run in group.runs])
     found = [best(group) for group in groups]
     judged = {each[0] for each in found if each}
     head = f"best {judged.pop()}" if len(judged) == 1 else "best"
@@ -109,7 +115,14 @@ def _runs(groups: Sequence[RunGroup]) -> list[Column]:
     pairs = [(group, run) for group in groups for run in group.runs]
     methods = [run.resolved.get("method", {}) for _, run in pairs]
     finals = [
-        next((metric_text(metric, value) for metric in _FINAL if (value := run.last(metric)) is not None), None)
+        next(
+            (
+                metric_text(metric, value)
+                for metric in final_metrics(run.metrics)
+                if (value := run.last(metric)) is not None
+            ),
+            None,
+        )
         for _, run in pairs
     ]
     return [

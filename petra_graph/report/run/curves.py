@@ -13,8 +13,8 @@ from attrs import frozen
 
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
+from petra_graph.report.metric_text import is_share
 from petra_graph.report.run.line_chart import Chart, Line, Values, thinned
-from petra_graph.report.run.listing import is_share
 
 _MOST_POINTS = 300
 _DECADES = 30.0

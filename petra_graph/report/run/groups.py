@@ -11,8 +11,8 @@ from attrs import frozen
 
 from petra_graph.errors import shown
 from petra_graph.record.recorded_run import RecordedRun
+from petra_graph.report.metric_text import is_share
 from petra_graph.report.run.curves import RunGroup
-from petra_graph.report.run.listing import is_share
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""

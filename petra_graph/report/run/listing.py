@@ -12,6 +12,7 @@ from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, run_directories
+from petra_graph.report.metric_text import metric_text
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "checkpoints", "")
@@ -54,16 +55,6 @@ def age(seconds: float) -> str:
         if len(parts) == _TWO:
             break
     return " ".join(filter(None, parts))
-
-
-def metric_text(metric: str, value: float) -> str:
-    """Write a metric's value: fractions of samples as percentages."""
-    return f"{metric} {100 * value:.2f} %" if is_share(metric) else f"{metric} {value:.4g}"
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a fraction of the samples: what the head counts beside its loss."""
-    return metric.startswith(("train/", "test/")) and metric.partition("/")[2].startswith("top")
 
 
 def _record(directory: Path, now: datetime) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from petra_graph import __version__
 from petra_graph.program.plan_document import Document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
+from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.pages import Figure, environment, resource
 from petra_graph.report.plan.charts import full_timeline, stage_bars
 from petra_graph.report.plan.columns import title_lines
@@ -19,7 +20,6 @@ from petra_graph.report.plan.document import parts_held, read_document
 from petra_graph.report.plan.tables import Column, pair_columns, text_column
 from petra_graph.report.plan.units import PLAIN, memory, one_line, plural, seconds
 from petra_graph.report.run.curves import by_epoch, probe_charts, run_charts
-from petra_graph.report.run.listing import is_share, metric_text
 from petra_graph.report.run.stages import process_columns, processes_of, stage_charts, stage_tables
 
 _LONGEST_TRACE = 6_000
@@ -120,14 +120,10 @@ def _figures(run: RecordedRun) -> Iterator[Figure]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
-        yield Figure(
-            f"best {best.metric}", metric_text(best.metric, best.value).split(" ", 1)[1], f"epoch {best.epoch}"
-        )
-    for metric in ("test/loss", "test/top1"):
-        if (value := run.last(metric)) is not None:
-            yield Figure(
-                f"final {metric}", metric_text(metric, value).split(" ", 1)[1], f"epoch {run.metrics[metric][-1].epoch}"
-            )
+        yield Figure(f"best {best.metric}", value_text(best.metric, best.value), f"epoch {best.epoch}")
+    for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
+        latest = run.metrics[metric][-1]
+        yield Figure(f"final {metric}", value_text(metric, latest.value), f"epoch {latest.epoch}")
     rate = summary.get("samples_per_second") or run.last("samples_per_second")
     if rate:
         predicted = summary.get("predicted") or {}
