@@ -79,6 +79,8 @@ class Block(nn.Module):
     kind: ClassVar[Literal["reversible", "buffered", "head"]]
     streams: ClassVar[int | None] = None
     """The number of tensors that the block reads; None: any number."""
+    undecayed: ClassVar[Sequence[str]] = ()
+    """Names of parameters without weight decay, beside biases and normalisations: ("scale", "token.*"); * is any text."""
 
     def __init__(self, inputs: Sequence[Shape], options: Any) -> None:
         super().__init__()

@@ -23,6 +23,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from petra_graph.blocks import Block
+from petra_graph.blocks.weight_decay import stated_undecayed
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_steps import FirstSteps
@@ -60,7 +61,7 @@ def learning_rate(spec: Spec, base: float, factor: Callable[[int], float], horiz
 
 
 def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
-    """Split parameters by whether weight decay applies: not to biases and normalisation parameters.
+    """Split parameters by whether weight decay applies: not to biases, normalisation parameters, and what a block names `undecayed`.
 
     Goyal et al. 2017, section 5.3.
     """
@@ -68,13 +69,15 @@ def parameter_groups(modules: Iterable[Block]) -> ParameterGroups:
     undecayed: list[nn.Parameter] = []
     seen: set[int] = set()
     for block in modules:
+        stated = {id(parameter) for parameter in stated_undecayed(block).values()}
         for module in block.modules():
             normalises = _normalises(module)
             for name, parameter in module.named_parameters(recurse=False):
                 if id(parameter) in seen:  # two layers of a block may share one
                     continue
                 seen.add(id(parameter))
-                (undecayed if normalises or name.endswith("bias") else decayed).append(parameter)
+                exempt = normalises or name.endswith("bias") or id(parameter) in stated
+                (undecayed if exempt else decayed).append(parameter)
     return ParameterGroups(decayed=decayed, undecayed=undecayed)
 
 

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.uncompiled import uncompiled
@@ -79,6 +80,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     _check_class(node, block_class, node.plugin.declaration.build)
     try:
         block = block_class(inputs, node.options)
+        fault = undecayed_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error
     except PetraGraphError:
@@ -89,6 +91,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         message = f'node "{node.name}": {node.plugin.owned} has parameters without a shape before the first forward: {", ".join(lazy)}'
         hint = "use Linear for LazyLinear, and so on: `inputs` has the shapes that the block will read"
         raise PluginError(Problem(message=message, hint=hint, path=node.path))
+    if fault:
+        message = f'{node.plugin.owned}: node "{node.name}" {fault}'
+        raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))
     return block
 
 

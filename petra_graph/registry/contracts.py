@@ -180,7 +180,7 @@ class ParameterGroups:
 
     Attributes:
         decayed: those to which it applies.
-        undecayed: normalisation parameters and biases.
+        undecayed: normalisation parameters, biases, and those that their block names in its attribute `undecayed`.
     """
 
     decayed: Sequence[torch.nn.Parameter]

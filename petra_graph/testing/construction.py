@@ -8,13 +8,14 @@ from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.generators import seeded
 from petra_graph.testing.trial import NODE, Trial
 
 
 def check_construction(trial: Trial) -> None:
-    """Two blocks built with one key are equal, all their tensors have shapes, and they share none.
+    """Two blocks built with one key are equal, all their tensors have shapes, they share none, and have what `undecayed` names.
 
     Optimizers, memory plans and processes see the parameters before the first forward; nodes are trained apart from one another,
     each in a stage that may be in another process.
@@ -27,6 +28,9 @@ def check_construction(trial: Trial) -> None:
         raise BrokenPromise(
             "construction", found, "use Linear for LazyLinear: `inputs` are the shapes that it will read"
         )
+    fault = undecayed_fault(one)
+    if fault:
+        raise BrokenPromise("construction", f"the block {fault}", "name parameters as `named_parameters()` does")
     shared = [name for name, tensor in _tensors(one).items() if _same_memory(tensor, _tensors(other)[name])]
     if shared:
         found = f"two blocks share {', '.join(shared)}, and would be two nodes of different stages"

@@ -242,6 +242,23 @@ def test_every_parameter_is_in_one_group_once():
         assert sorted(found) == sorted({id(p) for m in executor.modules.values() for p in m.parameters()})
 
 
+class Scaled(nn.Module):
+    """A block's own scale, and a token in a list."""
+
+    undecayed = ("scale", "tokens.*")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+        self.scales = nn.Parameter(torch.ones(2))
+        self.tokens = nn.ParameterList([torch.ones(2), torch.ones(2)])
+
+
+def test_a_block_says_what_else_is_undecayed():
+    assert split(Scaled()) == Split(decayed={"scales"}, undecayed={"scale", "tokens.0", "tokens.1"})
+    assert split(nn.Sequential(Scaled())).undecayed == set()  # the block says it, not a layer of it
+
+
 class Tied(Buffered):
     """One matrix used by two layers."""
 
@@ -260,6 +277,8 @@ def test_a_parameter_that_two_layers_share_is_stepped_once():
     tied = Tied()
     groups = parameter_groups([tied])
     assert [id(p) for p in groups.decayed] == [id(tied.first.weight)]
+    tied.undecayed = ("second.weight",)
+    assert tied.first.weight in set(parameter_groups([tied]).undecayed)
     assert len(groups.undecayed) == 2
     torch.optim.SGD([{"params": list(groups.decayed)}, {"params": list(groups.undecayed)}], lr=0.1)
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible, TwoFunctionCoupling
-from petra_graph.errors import PluginError, Problem
+from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.measure.shapes import measure_shapes
 from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, NoOptions
@@ -163,6 +163,51 @@ def test_a_head_that_is_none(block, message, monkeypatch):
 
 def test_a_block_without_an_inverse_may_stand_as_a_buffered_node(made):
     assert measure_shapes(made(NoInverse, kind="buffered"), (8,), torch.float32)["mine"].outputs == ((6,), (6,))
+
+
+class ExemptsNothing(Buffered):
+    undecayed = ("scale",)
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(6, 6, bias=False)
+
+    def forward(self, *streams):
+        return streams
+
+
+def test_a_parameter_without_decay_that_is_none(made):
+    with pytest.raises(PluginError) as caught:
+        measure_shapes(made(ExemptsNothing, kind="buffered"), (8,), torch.float32)
+    assert caught.value.problems == (
+        Problem(
+            message=(
+                'block "mine" of mine: node "mine" has no parameter \'scale\', which its `undecayed` names; it has linear.weight'
+            ),
+            hint="name parameters as `named_parameters()` does",
+            path=("graph", "node", 1),
+        ),
+    )
+
+
+class RefusesItsOptions(Buffered):
+    def __init__(self, inputs, options):
+        raise SpecError(Problem(message="too wide", hint="4 at most", path=("width",)))
+
+    def forward(self, *streams):
+        return streams
+
+
+def test_a_refused_option_of_a_block_is_one_of_its_node(made):
+    with pytest.raises(SpecError) as caught:
+        measure_shapes(made(RefusesItsOptions, kind="buffered"), (8,), torch.float32)
+    assert caught.value.problems == (
+        Problem(
+            message='node "mine": block "mine": too wide',
+            hint="4 at most",
+            path=("graph", "node", 1, "options", "width"),
+        ),
+    )
 
 
 class NoBlock(nn.Linear):
