@@ -32,6 +32,8 @@ VERBS = {
     "list": "List the installed plugins.",
     "show": "Show a plugin's options and a snippet to paste.",
     "check": "Check that plugins keep their promises.",
+    "new": "Write the beginning of a package of plugins, or of a spec.",
+    "doctor": "Examine the environment: versions, devices, plugins.",
     "schema": "Print the JSON schema of specs, for editors.",
 }
 """The verbs with their lines in the help."""

@@ -40,14 +40,14 @@ def python(folder, *arguments):
 
 
 def test_a_spec_that_uses_all_of_them_trains(package):
-    spec = tomllib.loads((package / "examples.toml").read_text())
+    spec = tomllib.loads((package / "example.toml").read_text())
     declared = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
     tables = [table for value in spec.values() for table in (value if isinstance(value, list) else [value])]
     used = {table["name"] for table in tables if isinstance(table, dict) and "name" in table}
     assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
-    nodes = (package / "petra_graph_examples" / "declared.py").read_text()
+    nodes = (package / "src" / "petra_graph_examples" / "declared.py").read_text()
     assert all(f'block="{block}"' in nodes for block in declared["petra_graph.blocks"])
-    summary = json.loads(python(package, "petra_graph", "run", "examples.toml", "--json"))
+    summary = json.loads(python(package, "petra_graph", "run", "example.toml", "--json"))
     assert summary["test"]["top1"] > 0.9
     assert "stopped_early" not in summary
     text = (package / summary["directory"] / "metrics.txt").read_text()
@@ -61,7 +61,7 @@ def test_its_own_tests_pass(package):
 
 def kinds_tested(package):
     """The kinds whose promises the page tests, each of which makes several."""
-    return set(re.findall(r"(\w*Trial)\.of\(", (package / "tests" / "test_plugins.py").read_text()))
+    return {kind for test in package.glob("tests/*.py") for kind in re.findall(r"(\w*Trial)\.of\(", test.read_text())}
 
 
 def test_all_of_the_distribution_are_checked(package):

@@ -1,0 +1,1 @@
+"""What `petra-graph new` writes: packages of plugins, and specifications."""

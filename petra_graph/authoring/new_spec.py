@@ -1,0 +1,141 @@
+"""A new specification: the tables that most runs change, each key with its meaning, checked before anyone reads it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.planning.check import check_spec
+from petra_graph.registry.listing import Option, list_options, small_options
+from petra_graph.registry.registry import FIRST_PARTY, TABLE_GROUPS, Plugin, Registry
+from petra_graph.spec.formats import FORMAT
+from petra_graph.spec.load import load_values
+from petra_graph.spec.paths import path_keys
+
+_COMMENT_COLUMN = 34
+_ROOT = "~/data"
+"""In place of a folder that only the user knows."""
+
+
+@frozen(kw_only=True)
+class Choice:
+    """The plugins of a new specification, by their names."""
+
+    architecture: str = "revnet"
+    data: str = "digits"
+    optimizer: str = "sgd"
+    lr_schedule: str = "cosine"
+    loss: str = "cross-entropy"
+
+
+def new_spec(name: str, choice: Choice, registry: Registry) -> str:
+    """Return the text of a specification.
+
+    Args:
+        name: of the run.
+        choice: its plugins.
+        registry: the installed plugins, and the folders of modules.
+
+    Raises:
+        SpecError: a plugin is not there, or they do not go together.
+        PluginError: a plugin cannot be loaded.
+    """
+    plugins = {table: registry.resolve(TABLE_GROUPS[table], plugin) for table, plugin in attrs.asdict(choice).items()}
+    text = "\n\n".join("\n".join(lines) for lines in _tables(name, plugins)) + "\n"
+    _check(text, registry)
+    return text
+
+
+def _check(text: str, registry: Registry) -> None:
+    loaded = load_values(tomllib.loads(text))
+    if loaded.spec is None:
+        raise SpecError(loaded.problems)
+    try:
+        check_spec(loaded.spec, registry=registry)
+    except SpecError as error:  # the lines are of a file that is not written
+        raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from error
+
+
+def _tables(name: str, plugins: Mapping[str, Plugin]) -> Iterator[list[str]]:
+    """Yield the tables, as lines."""
+    yield [
+        f"# {plugins['architecture'].name} on {plugins['data'].name}, trained with PETRA. Lines that begin with # are defaults.",
+        "# `petra-graph plan FILE` shows stages, memory and speed, `petra-graph run FILE --dry-run` checks everything,",
+        "# `petra-graph run FILE` trains. `petra-graph show GROUP/NAME` explains the options of a plugin.",
+        f"format = {FORMAT}",
+        f"name = {shown(name)}",
+    ]
+    yield _plugin("architecture", plugins["architecture"])
+    yield _plugin(
+        "data",
+        plugins["data"],
+        _line("batch = 64", "samples of a micro-batch"),
+        _line("# evaluation_batch = 64", "changes no result"),
+        _line("# workers = 0", "processes that load samples; changes no result"),
+    )
+    yield [
+        "[method]",
+        _line('name = "petra"', 'or "backprop", "gpipe", "pipedream", ...'),
+        _line('schedule = "1f1b"', 'half the delay of the paper\'s "lockstep"; "sequential" has none'),
+        _line("accumulation = 4", "micro-batches that are averaged into one update; more: less delay"),
+    ]
+    first_party = plugins["optimizer"].distribution == FIRST_PARTY and plugins["optimizer"].name == "sgd"
+    yield _plugin(
+        "optimizer",
+        plugins["optimizer"],
+        _line('# clip = { by = "norm", limit = 1.0 }', "of a stage's gradients; default: none"),
+        given={"lr": 0.1, "weight_decay": 5e-4} if first_party else {},
+    )
+    yield _plugin(
+        "lr_schedule",
+        plugins["lr_schedule"],
+        _line("warmup_epochs = 1", "epochs over which the rate rises"),
+        *([_line('scaling = "goyal"', "the rate is multiplied by batch * accumulation / 256")] if first_party else []),
+    )
+    yield _plugin("loss", plugins["loss"])
+    yield [
+        "[run]",
+        _line("epochs = 10", "passes over the training data"),
+        _line("seed = 0", "of every random number"),
+        _line("# threads = 1", "of the CPU, for each stage; the last bits depend on it"),
+    ]
+    yield [
+        "[partition]",
+        _line('# stages = "per-block"', "or a number, cut so that stages take equal time"),
+        _line("# devices = 1", 'or names, as in ["cuda:0", "cuda:1"]'),
+    ]
+    yield [
+        "[checkpoint]",
+        _line('every = "1 epoch"', "what `petra-graph run --resume latest` goes on from"),
+        _line('# best = "test/top1"', "a metric whose best checkpoint is kept, too"),
+    ]
+
+
+def _plugin(table: str, plugin: Plugin, *keys: str, given: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the table of a plugin: its name and keys, then its options, those with defaults as comments."""
+    values = {**small_options(plugin), **(given or {})}
+    paths = path_keys(plugin.declaration.options)
+    values |= {key: _ROOT for key in paths if key in values}
+    lines = [f"[{table}]", _line(f"name = {shown(plugin.name)}", plugin.declaration.summary), *keys]
+    options = [_option(option, values) for option in list_options(plugin)]
+    return [*lines, *([f"[{table}.options]", *options] if options else [])]
+
+
+def _option(option: Option, values: Mapping[str, Any]) -> str:
+    unit = f" ({option.unit})" if option.unit else ""
+    limits = f"; {option.limits}" if option.limits else ""
+    about = f"{option.help}{unit}{limits}"
+    if option.name in values:
+        return _line(f"{option.name} = {shown(values[option.name])}", about)
+    if option.default is None:
+        return _line(f"# {option.name} = ...", about)
+    return _line(f"# {option.name} = {shown(option.default)}", about)
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text:<{_COMMENT_COLUMN}}  # {' '.join(comment.split())}"

@@ -1,0 +1,231 @@
+"""A new package of plugins: its files, as texts by their paths."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from io import StringIO
+from tokenize import NAME, generate_tokens
+
+from attrs import frozen
+
+from petra_graph.authoring.merge_modules import merged
+from petra_graph.authoring.parts import DECLARED, EXAMPLES, PARTS, Names, Part, common_test
+from petra_graph.errors import SpecError, shown
+from petra_graph.registry.registry import SHORT_GROUPS, Registry
+
+_DOCSTRINGS = {
+    DECLARED: "What the plugins are and which options they have, without torch.",
+    "blocks.py": "The blocks, imported when a network is built.",
+    "optimizer.py": "The optimizer.",
+    "schedule.py": "The learning-rate schedule.",
+    "loss.py": "The loss.",
+    "data.py": "The data set.",
+    "logger.py": "The logger.",
+    "callback.py": "The callback.",
+}
+_PREFIX = "petra-graph-"
+
+
+@frozen(kw_only=True)
+class NewPackage:
+    """A distribution, its module, and the plugins in it."""
+
+    distribution: str
+    plugins: Mapping[str, str]
+    """The name of each plugin by its part's kind."""
+
+    @property
+    def module(self) -> str:
+        """The importable package."""
+        return self.distribution.replace("-", "_")
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """The parts, in their order."""
+        return [part for part in PARTS if part.kind in self.plugins]
+
+    def files(self) -> Mapping[str, str]:
+        """Return the text of every file by its path."""
+        source = f"src/{self.module}"
+        modules: dict[str, list[str]] = {}
+        tests: dict[str, str] = {"test_declared.py": self.renamed(common_test())}
+        for part in self.parts:
+            for name, text in part.files().items():
+                if name.startswith("test_"):
+                    tests[name] = self.renamed(text)
+                else:
+                    modules.setdefault(name, []).append(self.renamed(text))
+        return {
+            "pyproject.toml": self.pyproject(),
+            "README.md": self.readme(),
+            f"{source}/__init__.py": f'"""Plugins for petra-graph: {", ".join(self.plugins.values())}."""\n',
+            **{f"{source}/{name}": merged(texts, _DOCSTRINGS[name], self.module) for name, texts in modules.items()},
+            **{f"tests/{name}": tests[name] for name in sorted(tests)},
+            "example.toml": self.example(),
+        }
+
+    def renamed(self, text: str) -> str:
+        """Return a part's text with this package's names; of a part that is not here, a first-party block stands in."""
+        text = text.replace(EXAMPLES.replace("-", "_"), self.module)
+        for part in PARTS:
+            if part.kind in self.plugins:
+                text = Names.of(part.example).replaced(text, Names.of(self.plugins[part.kind]))
+            elif part.stand_in:
+                text = text.replace(shown(part.example), shown(part.stand_in))
+        return text
+
+    def pyproject(self) -> str:
+        """Return pyproject.toml: setuptools, and the entry points."""
+        lines = [
+            "[build-system]",
+            'requires = ["setuptools>=77"]',
+            'build-backend = "setuptools.build_meta"',
+            "",
+            "[project]",
+            f"name = {shown(self.distribution)}",
+            'version = "0.1.0"',
+            'requires-python = ">=3.11"',
+            'dependencies = ["attrs>=24.2", "petra-graph>=0.1", "torch>=2.8"]',
+            "",
+            "[project.optional-dependencies]",
+            'test = ["petra-graph[digits]", "pytest>=8.3"]',
+        ]
+        for group in dict.fromkeys(part.group for part in self.parts):
+            lines += ["", f'[project.entry-points."petra_graph.{group}"]']
+            for part in self.parts:
+                if part.group == group:
+                    name = self.plugins[part.kind]
+                    lines.append(f'{name} = "{self.module}.declared:{Names.of(name).constant}"')
+        return "\n".join(lines) + "\n"
+
+    def example(self) -> str:
+        """Return a specification that trains all plugins, in seconds."""
+        names = self.plugins
+        of = {part.kind: names.get(part.kind, part.stand_in) for part in PARTS}
+        outputs = 2 if "dataset" in names else 10
+        tables = [f"name = {shown(self.module.replace('_', '-'))}"]
+        if "architecture" in names:
+            tables.append(
+                f"[architecture]\nname = {shown(of['architecture'])}\noptions = {{ blocks = 2, channels = 8 }}"
+            )
+        else:
+            tables += [
+                f'[[graph.node]]\nname = "stem"\nblock = {shown(of["buffered-block"])}\noptions = {{ channels = 8 }}',
+                f'[[graph.node]]\nname = "body"\nblock = {shown(of["block"])}\nkind = "reversible"\nrepeat = 2',
+                f'[[graph.node]]\nname = "head"\nblock = {shown(of["head-block"])}\noptions = {{ outputs = {outputs} }}',
+            ]
+        if "loss" in names:
+            tables.append(f"[loss]\nname = {shown(of['loss'])}\noptions = {{ margin = 1.0 }}")
+        tables.append('[method]\nname = "petra"\nschedule = "1f1b"\naccumulation = 2')
+        if "optimizer" in names:
+            tables.append(
+                f"[optimizer]\nname = {shown(of['optimizer'])}\noptions = {{ lr = 0.01, weight_decay = 1e-4 }}"
+            )
+        else:
+            tables.append('[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }')
+        if "lr-schedule" in names:
+            tables.append(f"[lr_schedule]\nname = {shown(of['lr-schedule'])}")
+        if "dataset" in names:
+            tables.append(f"[data]\nname = {shown(of['dataset'])}\nbatch = 16\noptions = {{ samples = 512 }}")
+        else:
+            tables.append('[data]\nname = "digits"\nbatch = 32')
+        tables.append("[run]\nepochs = 3")
+        if "logger" in names:
+            tables.append(f"[[logger]]\nname = {shown(of['logger'])}")
+        if "callback" in names:
+            tables.append(f"[[callback]]\nname = {shown(of['callback'])}\noptions = {{ seconds = 600.0 }}")
+        return "\n\n".join(tables) + "\n"
+
+    def readme(self) -> str:
+        """Return the page that the package begins with."""
+        of = {part.kind: part for part in self.parts}
+        listed = "\n".join(f"- `{name}`, {of[kind].summary}" for kind, name in self.plugins.items())
+        return f"""# {self.distribution}
+
+Plugins for petra-graph:
+
+{listed}
+
+```sh
+{chr(10).join(next_steps(self.distribution)[1:])}
+```
+
+`src/{self.module}/declared.py` says what the plugins are, without torch; the modules beside it have their code. `tests/` checks all
+promises on which training relies. The guide, plugins/README.md of petra-graph, says what each kind must keep.
+"""
+
+
+def next_steps(distribution: str) -> list[str]:
+    """Return the commands that install a new package, check it and train its example."""
+    return [
+        f"cd {distribution}",
+        "pip install -e '.[test]'",
+        f"petra-graph check {distribution}",
+        "python -m pytest",
+        "petra-graph run example.toml",
+    ]
+
+
+def examples() -> NewPackage:
+    """Return the package of the guide, with a plugin of each kind."""
+    return NewPackage(distribution=EXAMPLES, plugins={part.kind: part.example for part in PARTS})
+
+
+def new_package(name: str, kinds: Sequence[str], registry: Registry) -> NewPackage:
+    """Return a new package.
+
+    Args:
+        name: of the distribution; its plugins are called so, without "petra-graph-", with their kind behind it where
+            there are several.
+        kinds: of its plugins, of `PARTS`.
+        registry: the installed plugins, whose names are taken.
+
+    Raises:
+        SpecError: the name cannot be one, or is taken.
+    """
+    if re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) is None:
+        raise SpecError(
+            f"{shown(name)} cannot be the name of a package of plugins",
+            'write small letters, digits and single hyphens, beginning with a letter, as in "depthwise-blocks"',
+        )
+    plain = name.removeprefix(_PREFIX)
+    chosen = [part for part in PARTS if part.kind in kinds]
+    plugins = {part.kind: plain if len(chosen) == 1 else f"{plain}-{part.suffix}" for part in chosen}
+    reserved = [one for each in plugins.values() for one in Names.of(each).forms if keyword.iskeyword(one)]
+    if reserved or keyword.iskeyword(name):
+        raise SpecError(f"{shown(name)} would be a word of Python's own in the code", "choose another name")
+    package = NewPackage(distribution=name, plugins=plugins)
+    _refuse_taken(package, registry)
+    return package
+
+
+def _refuse_taken(package: NewPackage, registry: Registry) -> None:
+    """Raise SpecError where a name of the package is taken, by a module, a plugin, or something in the parts' own code."""
+    hint = "choose another name"
+    if any(entry.distribution == package.distribution for entry in registry.entries):
+        raise SpecError(f"a distribution called {shown(package.distribution)} is installed", hint)
+    if find_spec(package.module) is not None:
+        raise SpecError(f"a module called {shown(package.module)} can be imported already", hint)
+    for part in package.parts:
+        name = package.plugins[part.kind]
+        owners = [one for one in registry.entries if one.group == SHORT_GROUPS[part.group] and one.name == name]
+        if owners:
+            message = f"{part.group} have a plugin {shown(name)} already, of {owners[0].distribution}"
+            raise SpecError(message, f"{hint}: specs would have to write {shown(f'{package.distribution}:{name}')}")
+    texts = {part.kind: "\n".join(part.files().values()) for part in package.parts}
+    words = {word for text in texts.values() for word in _names(text)}
+    for part in package.parts:
+        forms = zip(Names.of(part.example).forms, Names.of(package.plugins[part.kind]).forms, strict=True)
+        same = [new for old, new in forms if old in texts[part.kind] and new in words]
+        if same:
+            message = f"{shown(package.plugins[part.kind])} would be {same[0]} in the code, which has that name already"
+            raise SpecError(message, hint)
+
+
+def _names(code: str) -> list[str]:
+    """Return the names in code, without its strings and comments."""
+    tokens = generate_tokens(StringIO(code).readline)
+    return [token.string for token in tokens if token.type == NAME]

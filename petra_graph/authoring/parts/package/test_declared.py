@@ -1,0 +1,5 @@
+from petra_graph.testing import check_imports_no_torch
+
+
+def test_the_declarations_import_no_torch():
+    check_imports_no_torch("petra_graph_examples.declared")

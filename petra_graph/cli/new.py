@@ -1,0 +1,96 @@
+"""`petra-graph new`: packages of plugins and specs, as texts to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from petra_graph.authoring.parts import PARTS
+from petra_graph.errors import SpecError
+
+
+@click.group(subcommand_metavar="WHAT [ARGUMENTS]...")
+def new() -> None:
+    """Write the beginning of a package of plugins, or of a spec. No file is overwritten."""
+
+
+def _kinds(command: Callable[..., Any]) -> Callable[..., Any]:
+    for part in reversed(PARTS):
+        command = click.option(f"--{part.kind}", part.kind.replace("-", "_"), is_flag=True, help=part.summary)(command)
+    return command
+
+
+@new.command()
+@click.argument("name")
+@_kinds
+def plugin(name: str, **chosen: bool) -> None:
+    """Write a package NAME with a plugin of each kind that is asked for, in a new folder NAME.
+
+    It installs, its tests pass, and its example trains: change the code from there. Its plugin is called NAME, without
+    "petra-graph-"; several are called NAME-block, NAME-loss and so on.
+    """
+    from petra_graph.authoring.package import new_package, next_steps
+    from petra_graph.registry.registry import discover
+
+    kinds = [part.kind for part in PARTS if chosen[part.kind.replace("-", "_")]]
+    if not kinds:
+        raise click.UsageError(f"Say what NAME is to have: {', '.join(f'--{part.kind}' for part in PARTS)}.")
+    refuse_existing(Path(name))
+    package = new_package(name, kinds, discover())
+    write_new({Path(name) / path: text for path, text in package.files().items()})
+    for path in package.files():
+        click.echo(f"{name}/{path}")
+    click.echo("\nnext:")
+    for step in next_steps(name):
+        click.echo(f"  {step}")
+
+
+@new.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--architecture", default="revnet", show_default=True, metavar="NAME", help="The network.")
+@click.option("--data", default="digits", show_default=True, metavar="NAME", help="The data set.")
+@click.option("--optimizer", default="sgd", show_default=True, metavar="NAME", help="The optimizer.")
+@click.option("--lr-schedule", default="cosine", show_default=True, metavar="NAME", help="The learning-rate schedule.")
+@click.option("--loss", default="cross-entropy", show_default=True, metavar="NAME", help="The loss.")
+def spec(file: Path, **names: str) -> None:
+    """Write a spec to FILE, with the options of its plugins and what they mean.
+
+    NAME is a plugin of `petra-graph list`, or module:attribute in a module on Python's path or beside FILE. Required options
+    have likely values, which may need yours.
+    """
+    from petra_graph.authoring.new_spec import Choice, new_spec
+    from petra_graph.registry.registry import discover
+
+    registry = discover()
+    beside = str(file.absolute().parent)
+    registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((beside, *registry.folders))))
+    text = new_spec(file.stem, Choice(**names), registry)
+    write_new({file: text})
+    click.echo(f"{file}\n\nnext:\n  petra-graph run {file} --dry-run\n  petra-graph run {file}")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise SpecError where a file is there, or a folder that is not empty."""
+    if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+        raise SpecError(f"{path} is there already", "give another name: nothing is overwritten")
+
+
+def write_new(texts: Mapping[Path, str]) -> None:
+    """Write files by their texts.
+
+    Raises:
+        SpecError: one of them is there, and nothing is written; or one cannot be written.
+    """
+    for path in texts:
+        refuse_existing(path)
+    try:
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise SpecError(f"cannot write {error.filename}: {error.strerror or error}") from error

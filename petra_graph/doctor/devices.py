@@ -1,0 +1,113 @@
+"""Torch and its devices, as another process finds them: a broken torch may end the process that imports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from petra_graph.doctor.finding import Finding
+
+_SECONDS = 180.0
+"""The longest that importing torch may take."""
+_PROBE = """
+import json, sys
+import torch, torchvision
+from torchvision.ops import nms
+nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+found = {
+    "torch": torch.__version__, "torchvision": torchvision.__version__, "threads": torch.get_num_threads(),
+    "cuda": torch.version.cuda, "hip": torch.version.hip, "distributed": torch.distributed.is_available(), "gpus": [], "error": "",
+}
+if found["distributed"]:
+    found["gloo"], found["nccl"] = torch.distributed.is_gloo_available(), torch.distributed.is_nccl_available()
+try:
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        found["gpus"].append([about.name, total, free])
+        (torch.ones(8, 8, device=f"cuda:{index}") @ torch.ones(8, 8, device=f"cuda:{index}")).sum().item()
+except Exception as error:
+    found["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+print(json.dumps(found))
+"""
+
+finding = partial(Finding, area="devices")
+
+
+def examine_devices(
+    executable: str = sys.executable, driver: Path = Path("/proc/driver/nvidia/version")
+) -> Iterator[Finding]:
+    """Yield the findings.
+
+    Args:
+        executable: of Python.
+        driver: a file that is there where NVIDIA's driver is.
+    """
+    found, fault = _probed(executable)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    yield finding(name="cpu", status="ok", found=f"{cores} cores, {memory:.1f} GiB of memory")
+    if found is None:
+        remedy = "install torch and torchvision anew, of releases that belong together: https://pytorch.org/get-started/locally"
+        yield finding(name="torch", status="broken", found=fault, remedy=remedy)
+        return
+    kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
+    text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {found['threads']} threads"
+    yield finding(name="torch", status="ok", found=text)
+    yield _distributed(found)
+    yield from _gpus(found, driver)
+
+
+def _probed(executable: str) -> tuple[dict[str, Any] | None, str]:
+    """Return what another process finds, or why it found nothing."""
+    command = [executable, "-P", "-c", _PROBE]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        done = subprocess.run(  # noqa: S603  the command is ours
+            command, capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"importing it takes more than {_SECONDS:g} s"
+    lines = done.stdout.strip().splitlines()
+    if done.returncode == 0 and lines:
+        values: dict[str, Any] = json.loads(lines[-1])
+        return values, ""
+    said = [line for line in done.stderr.strip().splitlines() if line.strip()]
+    return None, said[-1].strip() if said else f"importing it ends the process with code {done.returncode}"
+
+
+def _distributed(found: Mapping[str, Any]) -> Finding:
+    backends = [name for name in ("gloo", "nccl") if found.get(name)]
+    if "gloo" not in backends:
+        remedy = "install a build of torch with gloo, or run without --processes"
+        return finding(
+            name="processes", status="warning", found="torch has no gloo: runs have one process", remedy=remedy
+        )
+    return finding(name="processes", status="ok", found=f"torch.distributed with {' and '.join(backends)}")
+
+
+def _gpus(found: Mapping[str, Any], driver: Path) -> Iterator[Finding]:
+    for index, (name, total, free) in enumerate(found["gpus"]):
+        text = f"{name}, {total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
+        yield finding(name=f"cuda:{index}", status="ok", found=text)
+    if found["error"]:
+        remedy = "install a driver that suits this build of torch, or set CUDA_VISIBLE_DEVICES='' to compute on the CPU"
+        yield finding(name="cuda", status="broken", found=f"cannot compute: {found['error']}", remedy=remedy)
+    elif not found["gpus"] and driver.exists():
+        why = (
+            "CUDA_VISIBLE_DEVICES hides its GPUs"
+            if os.environ.get("CUDA_VISIBLE_DEVICES") is not None
+            else "torch finds no GPU"
+        )
+        if not found["cuda"]:
+            why = "this torch is built for the CPU only"
+        remedy = "install torch for CUDA, if GPUs are to be used: https://pytorch.org/get-started/locally"
+        yield finding(name="cuda", status="warning", found=f"NVIDIA's driver is here, and {why}", remedy=remedy)
+    elif not found["gpus"]:
+        yield finding(name="cuda", status="absent", found="no GPU")

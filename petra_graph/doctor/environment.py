@@ -1,0 +1,131 @@
+"""The environment: Python, the packages that petra-graph needs with their versions, extras, variables, the current folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import petra_graph
+from petra_graph.doctor.finding import Finding, Status
+
+_NUMBERS = re.compile(r"\d+")
+_NAME = re.compile(r"[\w.-]+")
+_LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
+"""Set by torchrun for the processes of a run."""
+
+finding = partial(Finding, area="environment")
+
+
+def examine_environment(
+    requirements: Iterable[str] | None = None, variables: Mapping[str, str] = os.environ
+) -> Iterator[Finding]:
+    """Yield the findings.
+
+    Args:
+        requirements: as metadata have them, "torch>=2.8" or 'onnx>=1.17; extra == "onnx"'; None: petra-graph's own.
+        variables: of the process.
+    """
+    where = Path(petra_graph.__file__).parent
+    yield finding(name="petra-graph", status="ok", found=f"{petra_graph.__version__} in {where}")
+    yield finding(
+        name="python", status="ok", found=f"{platform.python_version()} at {sys.executable}, {platform.platform()}"
+    )
+    if requirements is None:
+        try:
+            requirements = metadata.requires("petra-graph") or ()
+        except metadata.PackageNotFoundError:
+            requirements = ()
+            yield finding(
+                name="installation",
+                status="warning",
+                found="petra-graph is imported from a folder, and not installed: its own plugins are not found",
+                remedy="pip install petra-graph, or pip install -e . in its folder",
+            )
+    extras: dict[str, list[str]] = {}
+    for requirement in requirements:
+        needed, _, condition = requirement.partition(";")
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
+        if extra is None:
+            yield _required(needed.strip())
+        else:
+            extras.setdefault(extra[1], []).append(needed.strip())
+    yield from (_extra(name, needed) for name, needed in extras.items() if name != "test")
+    yield from _variables(variables)
+    yield _folder()
+
+
+def _required(needed: str) -> Finding:
+    name, version, enough = _installed(needed)
+    if version is None:
+        return finding(
+            name=name, status="broken", found=f"not installed; {needed} is needed", remedy=f"pip install '{needed}'"
+        )
+    if not enough:
+        return finding(
+            name=name, status="broken", found=f"{version}; {needed} is needed", remedy=f"pip install '{needed}'"
+        )
+    return finding(name=name, status="ok", found=version)
+
+
+def _extra(extra: str, needed: Iterable[str]) -> Finding:
+    """Return whether the packages of an extra are here."""
+    states = [_installed(one) for one in needed if not _NAME.match(one)[0].startswith("petra-graph")]  # type: ignore[index]
+    lacking = [name for name, version, enough in states if version is None or not enough]
+    status: Status = "absent" if lacking else "ok"
+    found = ", ".join(f"{name} {version}" for name, version, _ in states if version is not None and name not in lacking)
+    if lacking:
+        found = f"lacks {', '.join(lacking)}" + (f"; has {found}" if found else "")
+    remedy = f"pip install 'petra-graph[{extra}]', if it is wanted" if lacking else ""
+    return finding(name=f"extra {extra}", status=status, found=found, remedy=remedy)
+
+
+def _installed(needed: str) -> tuple[str, str | None, bool]:
+    """Return the name of a requirement, the version that is installed, and whether it is at least the one asked for."""
+    match = _NAME.match(needed)
+    name = match[0] if match else needed
+    try:
+        version = metadata.version(name)
+    except Exception:  # noqa: BLE001  metadata of a damaged installation may be anything
+        return name, None, False
+    least = re.search(r">=\s*([\w.]+)", needed)
+    return name, version, least is None or _numbers(version) >= _numbers(least[1])
+
+
+def _numbers(version: str) -> list[int]:
+    release = re.match(r"[\d.]+", version)
+    return [int(number) for number in _NUMBERS.findall(release[0] if release else "")]
+
+
+def _variables(variables: Mapping[str, str]) -> Iterator[Finding]:
+    launched = [name for name in _LAUNCHED if name in variables]
+    if "RANK" in launched:
+        yield finding(
+            name="variables",
+            status="warning",
+            found=f"{', '.join(launched)}: every run here takes itself for a process of torchrun, and waits for the others",
+            remedy=f"unset {' '.join(launched)}",
+        )
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"):
+        if name in variables:
+            yield finding(name=name, status="ok", found=variables[name] or "empty")
+
+
+def _folder() -> Finding:
+    try:
+        here = Path.cwd()
+        with TemporaryFile(dir=here):
+            pass
+    except OSError as error:
+        remedy = "run in another folder, or set run.directory"
+        return finding(
+            name="folder", status="warning", found=f"runs cannot be written: {error.strerror or error}", remedy=remedy
+        )
+    usage = os.statvfs(here)
+    return finding(name="folder", status="ok", found=f"{here}, {usage.f_bavail * usage.f_frsize / 2**30:.1f} GiB free")

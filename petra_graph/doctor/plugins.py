@@ -1,0 +1,118 @@
+"""The installed plugins: broken ones, names that several distributions have, groups that do not exist, code that is hidden."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from petra_graph.doctor.finding import Finding
+from petra_graph.errors import shown
+from petra_graph.registry.discovery import canonical
+from petra_graph.registry.registry import FIRST_PARTY, GROUPS, SHORT_GROUPS, Registry
+from petra_graph.registry.survey import PluginSummary, list_groups
+
+finding = partial(Finding, area="plugins")
+
+
+def examine_plugins(
+    registry: Registry, listed: Callable[[Registry, Sequence[str]], Sequence[PluginSummary]] = list_groups
+) -> Iterator[Finding]:
+    """Yield the findings, those of distributions first.
+
+    Args:
+        registry: the installed plugins.
+        listed: imports the plugins of groups, as `petra-graph list` does.
+    """
+    yield from _distributions(registry)
+    for name in registry.unreadable:
+        yield finding(
+            name=name, status="broken", found="its entry points cannot be read", remedy="install it anew, or remove it"
+        )
+    for one in registry.misplaced:
+        problem = one.problem
+        yield finding(name=one.entry.distribution, status="broken", found=problem.message, remedy=problem.hint)
+    yield from _taken(registry)
+    for summary in listed(registry, list(SHORT_GROUPS)):
+        if summary.fault:
+            remedy = (
+                f"report it to the author of {summary.distribution}, or remove that" if summary.distribution else ""
+            )
+            yield finding(name=f"{summary.group}/{summary.name}", status="broken", found=summary.fault, remedy=remedy)
+
+
+def _distributions(registry: Registry) -> Iterator[Finding]:
+    """Yield each distribution with its plugins, and what hides it or its code."""
+    installed = _installed()
+    for name in sorted({entry.distribution for entry in registry.entries} | {FIRST_PARTY}):
+        own = [entry for entry in registry.entries if entry.distribution == name and entry.group in GROUPS]
+        found = installed.get(name, [])
+        version = found[0].version if found else "?"
+        count = f"{len(own)} plugin{'s' * (len(own) != 1)}"
+        if not own and name == FIRST_PARTY:
+            remedy = "pip install petra-graph, or pip install -e . in its folder"
+            yield finding(name=name, status="broken", found="its own plugins are not found", remedy=remedy)
+            continue
+        yield finding(name=name, status="ok", found=f"{version}, {count}")
+        if len({str(_folder(one)) for one in found}) > 1:
+            places = " and ".join(f"{one.version} in {_folder(one)}" for one in found)
+            remedy = f"pip uninstall {name}, as often as it is there, and install it once"
+            yield finding(
+                name=name,
+                status="warning",
+                found=f"is installed more than once: {places}; the first one counts",
+                remedy=remedy,
+            )
+        for top in sorted({entry.target.partition(":")[0].partition(".")[0] for entry in own}):
+            hidden = _hidden_by(top, found[0]) if found else None
+            if hidden is not None:
+                remedy = f"rename or remove {hidden}, or take its folder from PYTHONPATH"
+                text = f"its module {top!r} is hidden by {hidden}, which Python finds first"
+                yield finding(name=name, status="warning", found=text, remedy=remedy)
+
+
+def _installed() -> dict[str, list[metadata.Distribution]]:
+    """Return the distributions by their names, in the order in which Python finds them."""
+    found: dict[str, list[metadata.Distribution]] = {}
+    for one in metadata.distributions():
+        with suppress(Exception):  # metadata of another package may be anything
+            found.setdefault(canonical(one.metadata["Name"]), []).append(one)
+    return found
+
+
+def _folder(distribution: metadata.Distribution) -> Path:
+    return Path(str(distribution.locate_file(""))).resolve()
+
+
+def _hidden_by(top: str, distribution: metadata.Distribution) -> Path | None:
+    """Return the file that Python imports in place of the distribution's own module; None where it is its own."""
+    names = {f"{top}.py", f"{top}/__init__.py"}
+    own = [file for file in distribution.files or () if file.as_posix() in names]
+    spec = PathFinder.find_spec(top)
+    if (
+        not own or spec is None or spec.origin is None
+    ):  # installed for editing: the module is in a folder that is not listed
+        return None
+    expected, found = Path(str(own[0].locate())).resolve(), Path(spec.origin).resolve()
+    return None if expected == found else found
+
+
+def _taken(registry: Registry) -> Iterator[Finding]:
+    """Yield the names that several plugins of a group have."""
+    for group, of_group in GROUPS.items():
+        entries = [entry for entry in registry.entries if entry.group == group]
+        for name, count in Counter(entry.name for entry in entries).items():
+            if count == 1:
+                continue
+            owners = sorted(entry.distribution for entry in entries if entry.name == name)
+            names = " or ".join(shown(f"{owner}:{name}") for owner in dict.fromkeys(owners))
+            yield finding(
+                name=f"{group.removeprefix('petra_graph.')}/{name}",
+                status="warning",
+                found=f"{of_group.noun} {shown(name)} is in {' and '.join(owners)}: a spec that writes it is refused",
+                remedy=f"write {names} in specs" if len(set(owners)) > 1 else "its author must rename one of them",
+            )

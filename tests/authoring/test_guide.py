@@ -1,0 +1,46 @@
+"""plugins/README.md shows the code that `petra-graph new plugin` writes: the same parts, listing by listing."""
+
+from __future__ import annotations
+
+import re
+
+from petra_graph.authoring.package import examples
+from petra_graph.authoring.parts import DECLARED, PARTS, common_test
+from tests.support import ROOT
+from tests.support.pages import Page
+
+GUIDE = Page(ROOT / "plugins" / "README.md")
+
+
+def listings(name):
+    """The listings of one file, in their order."""
+    found = [listing.partition("\n") for listing in GUIDE.listings("python", "toml")]
+    return [text.strip("\n") for head, _, text in found if re.fullmatch(rf"# {re.escape(name)}", head)]
+
+
+def test_each_file_of_a_part_is_a_listing():
+    shown = {}
+    for part in PARTS:
+        for name, text in part.files().items():
+            path = f"tests/{name}" if name.startswith("test_") else f"src/petra_graph_examples/{name}"
+            shown.setdefault(path, []).append(text.strip("\n"))
+    assert len(shown[f"src/petra_graph_examples/{DECLARED}"]) == len(PARTS)
+    for path, texts in shown.items():
+        assert listings(path) == texts, path
+
+
+def test_the_files_around_them_too():
+    files = examples().files()
+    for name in ("pyproject.toml", "example.toml"):
+        assert listings(name) == [files[name].strip("\n")]
+    assert listings("tests/test_declared.py") == [common_test().strip("\n")]
+
+
+def test_there_is_no_other_file():
+    named = {
+        head for listing in GUIDE.listings("python", "toml") if (head := listing.partition("\n")[0]).startswith("# ")
+    }
+    assert {name.removeprefix("# ") for name in named} - {"my_module.py"} == set(examples().files()) - {
+        "README.md",
+        "src/petra_graph_examples/__init__.py",
+    }

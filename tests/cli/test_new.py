@@ -1,0 +1,120 @@
+"""`petra-graph new`: what it prints, what it writes, what it leaves alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from petra_graph.cli.main import main
+
+
+def test_a_package(here, capsys):
+    assert main(["new", "plugin", "written-loss", "--loss"]) == 0
+    assert capsys.readouterr().out == (
+        """\
+written-loss/pyproject.toml
+written-loss/README.md
+written-loss/src/written_loss/__init__.py
+written-loss/src/written_loss/declared.py
+written-loss/src/written_loss/loss.py
+written-loss/tests/test_declared.py
+written-loss/tests/test_loss.py
+written-loss/example.toml
+
+next:
+  cd written-loss
+  pip install -e '.[test]'
+  petra-graph check written-loss
+  python -m pytest
+  petra-graph run example.toml
+"""
+    )
+    assert (here / "written-loss/src/written_loss/loss.py").read_text().startswith('"""The loss."""\n')
+
+
+@pytest.mark.parametrize("there", ["folder", "file"])
+def test_nothing_is_overwritten(here, write, capsys, there):
+    name = write({"folder": "written-loss/notes.txt", "file": "written-loss"}[there], "mine")
+    assert main(["new", "plugin", "written-loss", "--loss"]) == 2
+    assert capsys.readouterr().err == (
+        "written-loss is there already\n    help: give another name: nothing is overwritten\n"
+    )
+    assert (here / name).read_text() == "mine"
+    assert main(["new", "spec", name]) == 2
+    assert (here / name).read_text() == "mine"
+
+
+def test_no_kind(here, capsys):
+    assert main(["new", "plugin", "written-loss"]) == 2
+    assert "Error: Say what NAME is to have: --block, --buffered-block" in capsys.readouterr().err
+    assert not (here / "written-loss").exists()
+
+
+def test_a_folder_in_which_nothing_can_be_written(here, capsys):
+    (here / "file").write_text("")
+    assert main(["new", "spec", "file/a.toml"]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+SPECS = [
+    (),
+    ("--data", "cifar10", "--optimizer", "adamw", "--lr-schedule", "step"),
+    ("--architecture", "resnet", "--data", "imagenet", "--optimizer", "lars"),
+    ("--data", "random", "--lr-schedule", "polynomial"),
+]
+
+
+@pytest.mark.parametrize("arguments", SPECS, ids=" ".join)
+def test_a_spec_is_right_with_its_comments_and_without(here, capsys, arguments):
+    """A line that is a comment is a default: it may be made one of the spec."""
+    assert main(["new", "spec", "mine.toml", *arguments]) == 0
+    assert capsys.readouterr().out == (
+        "mine.toml\n\nnext:\n  petra-graph run mine.toml --dry-run\n  petra-graph run mine.toml\n"
+    )
+    text = (here / "mine.toml").read_text()
+    assert main(["validate", "mine.toml"]) == 0
+    uncommented = re.sub(r"^# (\w+ = (?!\.\.\.))", r"\1", text, flags=re.MULTILINE)
+    assert uncommented.count("\n# ") < text.count("\n# ") - 5
+    (here / "all.toml").write_text(uncommented)
+    assert main(["validate", "all.toml"]) == 0, capsys.readouterr().err
+
+
+def test_every_option_of_its_plugins_is_in_it(here):
+    main(["new", "spec", "mine.toml", "--data", "cifar10"])
+    text = (here / "mine.toml").read_text()
+    assert 'root = "~/data"  ' in text
+    assert re.search(r"^# width = 1\.0 +# multiplier of every layer's channels; > 0$", text, re.MULTILINE)
+    assert re.search(r"^depth = 18 +# depth of the ResNet", text, re.MULTILINE)
+
+
+def test_a_data_set_beside_the_spec(write, capsys):
+    write(
+        "specs/spoken.py",
+        """
+        from petra_graph.plugins import DataFacts
+
+        class Digits:
+            "Spoken digits."
+            facts = DataFacts(shape=(3, 8, 8), classes=10)
+        """,
+    )
+    assert main(["new", "spec", "specs/mine.toml", "--data", "spoken:Digits"]) == 0
+    assert main(["validate", "specs/mine.toml"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "cifar11"], "unknown data set \"cifar11\"\n    help: did you mean 'cifar10'?"),
+        (["--data", "vector:Set"], "the network reads images, but the data set's samples have shape [2]\n"),
+    ],
+)
+def test_plugins_that_are_not_there_or_do_not_fit(here, write, capsys, arguments, message):
+    write(
+        "vector.py",
+        "from petra_graph.plugins import DataFacts\nclass Set:\n    facts = DataFacts(shape=(2,), classes=2)\n",
+    )
+    assert main(["new", "spec", "mine.toml", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(message)
+    assert not (here / "mine.toml").exists()
