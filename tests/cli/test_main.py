@@ -25,6 +25,9 @@ validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
 check TARGET --set --inputs --json
+new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --dataset --logger --callback
+new spec FILE --architecture --data --optimizer --lr-schedule --loss
+doctor --json
 schema --distribution
 """
 
@@ -35,10 +38,17 @@ def test_the_command_line_is_frozen():
     lines = []
     for name in front.cli.list_commands(context):
         command = front.cli.get_command(context, name)
-        words = [name, *(written(parameter) for parameter in command.params)]
-        lines.append(" ".join(words))
         assert command.name == name
+        for words, one in commands(name, command):
+            lines.append(" ".join([words, *(written(parameter) for parameter in one.params)]))
     assert "\n".join(lines) + "\n" == VERBS
+
+
+def commands(name, command):
+    """A verb, or the verbs of a group."""
+    if not isinstance(command, click.Group):
+        return [(name, command)]
+    return [(f"{name} {below}", one) for below, one in command.commands.items()]
 
 
 def written(parameter):
@@ -77,6 +87,8 @@ Verbs:
   list      List the installed plugins.
   show      Show a plugin's options and a snippet to paste.
   check     Check that plugins keep their promises.
+  new       Write the beginning of a package of plugins, or of a spec.
+  doctor    Examine the environment: versions, devices, plugins.
   schema    Print the JSON schema of specs, for editors.
 """
     )
@@ -93,7 +105,7 @@ def test_version(capsys):
         (["validat"], "Error: No such verb 'validat'. Did you mean 'validate'?\n"),
         (
             ["xyz"],
-            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, check, schema.\n",
+            "Error: No such verb 'xyz'. Verbs: run, plan, profile, evaluate, predict, export, report, runs, validate, list, show, check, new, doctor, schema.\n",
         ),
         (["validate"], "Error: Missing argument 'SPEC...'.\n"),
         (["validate", "--jsn", "a"], "Error: No such option '--jsn'"),
@@ -207,3 +219,12 @@ def program(*arguments):
 def test_what_is_imported(monkeypatch, arguments, imported):
     monkeypatch.chdir(ROOT)
     assert program(*arguments) == imported
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("arguments", "imported"),
+    [(["plugin", "a-new-loss", "--loss"], "0 ['attrs']"), (["spec", "a-new.toml"], "0 ['attrs', 'networkx']")],
+)
+def test_what_is_imported_to_write_something_new(here, arguments, imported):
+    assert program("new", *arguments) == imported

@@ -76,6 +76,7 @@ WRITTEN = {
     "data.json",
     "failure.json",
     "my_module.py",
+    "declared.py",
     "trace.json",
 }
 """What a run writes into its directory, or a reader beside a spec."""

@@ -1,0 +1,111 @@
+"""What the doctor finds of plugins: broken, hidden, with one name, in groups that do not exist."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from petra_graph.doctor.plugins import examine_plugins
+from petra_graph.registry.registry import discover
+from petra_graph.registry.survey import PluginSummary
+
+
+@pytest.fixture
+def findings(site):
+    """What is found beside what is right, with the given plugins broken."""
+
+    def examine(*broken):
+        summaries = [
+            PluginSummary(group=group, name=name, distribution=owner, fault=fault)
+            for group, name, owner, fault in broken
+        ]
+        found = examine_plugins(discover([str(site), *os.sys.path[1:]]), lambda _, __: summaries)
+        return [(one.name, one.status, one.found, one.remedy) for one in found if one.status != "ok"]
+
+    return examine
+
+
+def test_nothing(findings):
+    assert findings() == []
+
+
+def test_a_broken_plugin(findings):
+    assert findings(("blocks", "mine", "my-blocks", "its import takes more than 10 s")) == [
+        (
+            "blocks/mine",
+            "broken",
+            "its import takes more than 10 s",
+            "report it to the author of my-blocks, or remove that",
+        )
+    ]
+
+
+def test_a_misspelt_group(install, findings):
+    install("my-blocks", "[petra_graph.block]\nmine = a:b\n")
+    assert findings() == [
+        (
+            "my-blocks",
+            "broken",
+            'my-blocks registers "mine" in the entry-point group "petra_graph.block", which does not exist',
+            'its author must write "petra_graph.blocks"',
+        )
+    ]
+
+
+def test_a_name_that_two_have(install, findings):
+    install("my-blocks", "[petra_graph.blocks]\nrev-basic = a:b\n")
+    assert findings() == [
+        (
+            "blocks/rev-basic",
+            "warning",
+            'block "rev-basic" is in my-blocks and petra-graph: a spec that writes it is refused',
+            'write "my-blocks:rev-basic" or "petra-graph:rev-basic" in specs',
+        )
+    ]
+
+
+def test_entry_points_that_cannot_be_read(install, findings):
+    (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\n")
+    assert findings() == [("aaa-broken", "broken", "its entry points cannot be read", "install it anew, or remove it")]
+
+
+def test_code_that_another_file_hides(install, findings, site, tmp_path, monkeypatch):
+    info = install("my-blocks", "[petra_graph.blocks]\nmine = hidden_blocks:B\n", hidden_blocks="B = 1")
+    (info / "RECORD").write_text("hidden_blocks.py,,\n")
+    assert findings() == []
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "hidden_blocks.py").write_text("B = 2")
+    monkeypatch.syspath_prepend(str(before))
+    assert findings() == [
+        (
+            "my-blocks",
+            "warning",
+            f"its module 'hidden_blocks' is hidden by {before}/hidden_blocks.py, which Python finds first",
+            f"rename or remove {before}/hidden_blocks.py, or take its folder from PYTHONPATH",
+        )
+    ]
+
+
+def test_a_distribution_that_is_installed_twice(install, findings, site, tmp_path, monkeypatch):
+    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
+    older = tmp_path / "older" / "my_blocks-0.5.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: My_Blocks\nVersion: 0.5\n")
+    monkeypatch.setattr("sys.path", [*os.sys.path, str(tmp_path / "older")])
+    assert findings() == [
+        (
+            "my-blocks",
+            "warning",
+            f"is installed more than once: 1.0 in {site} and 0.5 in {tmp_path}/older; the first one counts",
+            "pip uninstall my-blocks, as often as it is there, and install it once",
+        )
+    ]
+
+
+def test_petra_graph_without_its_own_plugins():
+    found = list(examine_plugins(discover([]), lambda _, __: []))
+    assert [(one.name, one.status, one.found) for one in found] == [
+        ("petra-graph", "broken", "its own plugins are not found")
+    ]
