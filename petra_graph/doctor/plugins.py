@@ -17,6 +17,8 @@ from petra_graph.registry.registry import FIRST_PARTY, GROUPS, SHORT_GROUPS, Reg
 from petra_graph.registry.survey import PluginSummary, list_groups
 
 finding = partial(Finding, area="plugins")
+_LEFT_BESIDE_SOURCES = ".egg-info"
+"""What setuptools writes beside sources, which are on Python's path where they are installed for editing."""
 
 
 def examine_plugins(
@@ -39,9 +41,7 @@ def examine_plugins(
     yield from _taken(registry)
     for summary in listed(registry, list(SHORT_GROUPS)):
         if summary.fault:
-            remedy = (
-                f"report it to the author of {summary.distribution}, or remove that" if summary.distribution else ""
-            )
+            remedy = _remedy(summary.distribution)
             yield finding(name=f"{summary.group}/{summary.name}", status="broken", found=summary.fault, remedy=remedy)
 
 
@@ -58,8 +58,9 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
             yield finding(name=name, status="broken", found="its own plugins are not found", remedy=remedy)
             continue
         yield finding(name=name, status="ok", found=f"{version}, {count}")
-        if len({str(_folder(one)) for one in found}) > 1:
-            places = " and ".join(f"{one.version} in {_folder(one)}" for one in found)
+        whole = [one for one in found if not str(getattr(one, "_path", "")).endswith(_LEFT_BESIDE_SOURCES)]
+        if len({str(_folder(one)) for one in whole}) > 1:
+            places = " and ".join(f"{one.version} in {_folder(one)}" for one in whole)
             remedy = f"pip uninstall {name}, as often as it is there, and install it once"
             yield finding(
                 name=name,
@@ -73,6 +74,12 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
                 remedy = f"rename or remove {hidden}, or take its folder from PYTHONPATH"
                 text = f"its module {top!r} is hidden by {hidden}, which Python finds first"
                 yield finding(name=name, status="warning", found=text, remedy=remedy)
+
+
+def _remedy(distribution: str) -> str:
+    if not distribution:
+        return ""
+    return f"install {distribution} again if its entry points have changed; otherwise report it to its author, or remove it"
 
 
 def _installed() -> dict[str, list[metadata.Distribution]]:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from attrs import evolve
+
 from petra_graph.errors import PetraGraphError, PluginError, Problem, shown
 from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.declaration_faults import api_fault, find_fault
@@ -28,7 +30,13 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
         PluginError: the declaration cannot be loaded, or breaks the contract.
     """
     plugin = f"{noun} {shown(entry.name)} of {entry.distribution}"
-    declaration = run_plugin_code(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
+    try:
+        declaration = run_plugin_code(entry.load, f"{plugin} cannot be loaded from {entry.target!r}")
+    except PluginError as error:
+        if not _is_gone(entry, error.__cause__):
+            raise
+        again = f"; install {entry.distribution} again if its entry points have changed"
+        raise PluginError(evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
     other = run_plugin_code(lambda: api_fault(declaration), f"{plugin} cannot be read")
     if other:
         hint = f"install a release of {entry.distribution} for this petra-graph, or the petra-graph that it was written for"
@@ -37,6 +45,14 @@ def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) ->
     if fault:
         raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", "report it to its author")
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
+
+
+def _is_gone(entry: Entry, cause: BaseException | None) -> bool:
+    """Return whether an import failed because there is no such module or attribute, as after a renaming."""
+    module, _, attribute = entry.target.partition(":")
+    if isinstance(cause, ModuleNotFoundError):
+        return cause.name is not None and f"{module}.".startswith(f"{cause.name}.")
+    return isinstance(cause, AttributeError) and cause.name == attribute.partition(".")[0]
 
 
 def run_plugin_code(action: Callable[[], T], failure: str) -> T:

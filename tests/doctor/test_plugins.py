@@ -36,7 +36,7 @@ def test_a_broken_plugin(findings):
             "blocks/mine",
             "broken",
             "its import takes more than 10 s",
-            "report it to the author of my-blocks, or remove that",
+            "install my-blocks again if its entry points have changed; otherwise report it to its author, or remove it",
         )
     ]
 
@@ -102,6 +102,16 @@ def test_a_distribution_that_is_installed_twice(install, findings, site, tmp_pat
             "pip uninstall my-blocks, as often as it is there, and install it once",
         )
     ]
+
+
+def test_a_distribution_that_is_installed_for_editing(install, findings, tmp_path, monkeypatch):
+    """setuptools leaves metadata beside the sources, which a warning took for a second installation."""
+    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
+    left = tmp_path / "src" / "my_blocks.egg-info"
+    left.mkdir(parents=True)
+    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: my-blocks\nVersion: 1.0\n")
+    monkeypatch.setattr("sys.path", [*os.sys.path, str(left.parent)])
+    assert findings() == []
 
 
 def test_petra_graph_without_its_own_plugins():

@@ -100,6 +100,15 @@ block "mine" is in 2 distributions: my-blocks, other-blocks
     assert registry.only(["other_blocks"]).names(BLOCKS) == ("free", "mine")
 
 
+def test_entry_points_that_name_what_is_gone(install, site):
+    """A package installed for editing keeps its old entry points until it is installed again."""
+    points = "[petra_graph.blocks]\nold = renamed_blocks:OLD\nolder = renamed:OLDER\n"
+    install("my-blocks", points, renamed_blocks="NEW = 1\n")
+    for name in ("old", "older"):
+        said = problem(discover([str(site)]), BLOCKS, name, PluginError)
+        assert said.endswith("; install my-blocks again if its entry points have changed")
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "line"),
     [
