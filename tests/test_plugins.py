@@ -13,6 +13,7 @@ import pytest
 from petra_graph import blocks, plugins, testing
 from petra_graph.registry import contracts
 from petra_graph.registry.registry import GROUPS
+from petra_graph.spec.model import RunSpec, Spec
 from petra_graph.testing import checks
 
 SCREEN = 60
@@ -51,7 +52,11 @@ def test_its_help_is_short_and_names_every_group_with_its_declaration():
 
 @pytest.mark.parametrize(
     "cls",
-    [value for value in vars(plugins).values() if attrs.has(value) and not issubclass(value, plugins.Bound)],
+    [
+        value
+        for value in (*vars(plugins).values(), Spec, RunSpec)
+        if attrs.has(value) and not issubclass(value, plugins.Bound)
+    ],
 )
 def test_the_help_of_a_class_says_what_each_field_is(cls):
     own = [field.name for field in attrs.fields(cls) if field.name in vars(cls).get("__annotations__", {})]

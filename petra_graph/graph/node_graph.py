@@ -38,7 +38,7 @@ class Node:
     block: str
     """The block as the specification names it."""
     plugin: Plugin | None
-    """None until the block's module has been imported (`block = "module:Class"`)."""
+    """None until the block's module has been imported (`block = "module:attribute"`)."""
     options: Any
     """An instance of the block's own options class."""
     kind: Kind

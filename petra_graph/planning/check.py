@@ -48,7 +48,7 @@ def check_spec(
         given: a TOML file, or "-" for the standard input, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
-        import_local: import "module:Class" blocks, which usually imports torch.
+        import_local: import "module:attribute" blocks, which usually imports torch.
         folders: where their modules may lie, beside the specification's folder and the current one.
 
     Raises:

@@ -91,7 +91,7 @@ class CheckedSpec(CheckedNetwork):
     callbacks: tuple[ConfiguredPlugin, ...]
     """In the order in which they are called."""
     unchecked_blocks: tuple[str, ...]
-    """The "module:Class" blocks that were not imported, and so not checked."""
+    """The "module:attribute" blocks that were not imported, and so not checked."""
 
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:

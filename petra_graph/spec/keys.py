@@ -6,7 +6,7 @@ The metadata `help` and `unit` of a key stand in `petra-graph schema`.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from attrs import field
@@ -15,6 +15,7 @@ from petra_graph.errors import shown
 from petra_graph.spec.bounds import All
 from petra_graph.spec.sizes import byte_count
 
+T = TypeVar("T")
 IS_PATH = "is_path"
 """In the metadata of a key whose value names a file or a folder."""
 
@@ -35,7 +36,14 @@ def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
 
 def table(cls: type) -> Any:
     """Return a key whose value is a table; every key of the table has a default."""
-    return field(factory=cls, metadata={"help": cls.__doc__})
+    return field(factory=cls, metadata={"help": (cls.__doc__ or "").partition("\n")[0]})
+
+
+def documented(cls: type[T]) -> type[T]:
+    """Add to the documentation of a table's class what each of its keys means, for `help()`."""
+    fields = "\n".join(f"    {one.name}: {one.metadata['help'].rstrip('.')}." for one in attrs.fields(cls))  # type: ignore[arg-type]
+    cls.__doc__ = f"{cls.__doc__}\n\nAttributes:\n{fields}\n"
+    return cls
 
 
 def options(owner: str) -> Any:

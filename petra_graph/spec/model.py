@@ -14,7 +14,7 @@ from attrs.validators import instance_of
 
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.intervals import IsInterval
-from petra_graph.spec.keys import file_name, key, options, required, sizes, table
+from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table
 from petra_graph.spec.limits import (
     LARGEST_SEED,
     MOST_DEPTH,
@@ -46,6 +46,7 @@ Transport = Literal["auto", "process-group"]
 Scheduling = Literal["auto", "arrival", "static"]
 
 
+@documented
 @frozen(kw_only=True)
 class PluginSpec:
     """A plugin chosen by name, with its own options."""
@@ -54,6 +55,7 @@ class PluginSpec:
     options: Mapping[str, Any] = options("plugin")
 
 
+@documented
 @frozen(kw_only=True)
 class InputSpec:
     """Shape and type of a sample that enters the graph."""
@@ -62,18 +64,10 @@ class InputSpec:
     dtype: Dtype = key("uint8", "element type of the data set's samples")
 
 
+@documented
 @frozen(kw_only=True)
 class NodeSpec:
-    """One node of the graph, or `repeat` of them in a row.
-
-    Attributes:
-        name: unique; copies are NAME.0, NAME.1, ...
-        block: a block plugin, or "module:attribute".
-        kind: "reversible", "buffered" or "head"; None: the block's own kind.
-        inputs: names of the nodes that it reads, in order; None: the node before this one.
-        repeat: number of copies in a row.
-        options: of the block, as TOML has them.
-    """
+    """One node of the graph, or `repeat` of them in a row."""
 
     name: str = required("unique name; `repeat` makes NAME.0, NAME.1, ...", validator=[Length(at_least=1), file_name])
     block: str = required('block plugin, or "module:attribute"')
@@ -83,6 +77,7 @@ class NodeSpec:
     options: Mapping[str, Any] = options("block")
 
 
+@documented
 @frozen(kw_only=True)
 class GraphSpec:
     """The network, node by node."""
@@ -91,6 +86,7 @@ class GraphSpec:
     node: tuple[NodeSpec, ...] = required("the nodes, in order", validator=Length(at_least=1))
 
 
+@documented
 @frozen(kw_only=True)
 class MethodSpec:
     """The computation of gradients."""
@@ -117,6 +113,7 @@ class MethodSpec:
     )
 
 
+@documented
 @frozen(kw_only=True)
 class PartitionSpec:
     """Stages of nodes, and devices of stages."""
@@ -165,6 +162,7 @@ class PartitionSpec:
     )
 
 
+@documented
 @frozen(kw_only=True)
 class ClipSpec:
     """Gradient clipping."""
@@ -174,6 +172,7 @@ class ClipSpec:
     scope: Literal["stage", "global"] = key("stage", "one norm a stage, or one over all (synchronous methods only)")
 
 
+@documented
 @frozen(kw_only=True)
 class OptimizerSpec(PluginSpec):
     """The optimizer; every stage has its own instance."""
@@ -182,6 +181,7 @@ class OptimizerSpec(PluginSpec):
     clip: ClipSpec | None = key(None, "gradient clipping")
 
 
+@documented
 @frozen(kw_only=True)
 class LrScheduleSpec(PluginSpec):
     """The learning rate as a function of a stage's own update count."""
@@ -195,6 +195,7 @@ class LrScheduleSpec(PluginSpec):
     )
 
 
+@documented
 @frozen(kw_only=True)
 class LossSpec(PluginSpec):
     """The function that the head minimises."""
@@ -202,6 +203,7 @@ class LossSpec(PluginSpec):
     name: str = key("cross-entropy", 'loss plugin, or "module:attribute"')
 
 
+@documented
 @frozen(kw_only=True)
 class PrecisionSpec:
     """Number formats, in arithmetic, memory and between stages."""
@@ -227,6 +229,7 @@ class PrecisionSpec:
     )
 
 
+@documented
 @frozen(kw_only=True)
 class DataSpec(PluginSpec):
     """The data set and its batches."""
@@ -241,6 +244,7 @@ class DataSpec(PluginSpec):
     )
 
 
+@documented
 @frozen(kw_only=True)
 class RunSpec:
     """Length, seed, processes and directory of a run."""
@@ -298,6 +302,7 @@ class RunSpec:
     )
 
 
+@documented
 @frozen(kw_only=True)
 class ProbeSpec:
     """Samples of the gradients' fidelity, which `petra-graph report RUN --figure fidelity` draws."""
@@ -309,6 +314,7 @@ class ProbeSpec:
     )
 
 
+@documented
 @frozen(kw_only=True)
 class InitSpec:
     """Parameters and running statistics at the start."""
@@ -321,6 +327,7 @@ class InitSpec:
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
 
 
+@documented
 @frozen(kw_only=True)
 class CheckpointSpec:
     """Checkpoints of a run, from which it goes on as if nothing had happened; one is always written at an interruption."""
@@ -343,6 +350,7 @@ class CheckpointSpec:
     asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
 
 
+@documented
 @frozen(kw_only=True)
 class Spec:
     """A whole specification: exactly one of `graph` and `architecture`, and everything else with defaults."""

@@ -1,0 +1,95 @@
+"""A plugin of any kind that refuses an option says `path=("size",)`, and its user sees the file, the line and the value."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.cli.main import main
+
+MODULE = """
+from attrs import frozen
+from petra_graph.blocks import Buffered
+from petra_graph.plugins import Callback, DataFacts, NodeSpec, Problem, SpecError, option
+
+@frozen(kw_only=True)
+class Size:
+    size: int = option("size", default=1)
+    lr: float = option("rate", default=0.1)
+
+def refuse(*_):
+    raise SpecError(Problem(message="there is no such size", hint="take 1", path=("size",)))
+
+class Block(Buffered):
+    Options = Size
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        refuse()
+    def forward(self, *streams):
+        return streams
+
+def architecture(options: Size, facts):
+    refuse()
+
+def optimizer(groups, options: Size):
+    refuse()
+
+def schedule(options: Size, horizon):
+    refuse()
+
+def loss(options: Size):
+    refuse()
+
+class Data:
+    Options = Size
+    facts = DataFacts(shape=(1, 8, 8), classes=10)
+    def __init__(self, options):
+        refuse()
+
+def logger(options: Size, run):
+    refuse()
+
+class Called(Callback):
+    Options = Size
+    def __init__(self, options):
+        refuse()
+"""
+NODES = """
+[[graph.node]]
+name = "stem"
+block = "conv-stem"
+options = { channels = 2 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 10 }
+"""
+DATA = """
+[data]
+name = "digits"
+"""
+TABLES = {
+    "block": NODES.replace('"conv-stem"\noptions = { channels = 2 }', '"refuses:Block"\noptions = { size = 3 }') + DATA,
+    "architecture": '[architecture]\nname = "refuses:architecture"\noptions = { size = 3 }\n' + DATA,
+    "optimizer": NODES + DATA + '[optimizer]\nname = "refuses:optimizer"\noptions = { size = 3 }\n',
+    "lr_schedule": NODES + DATA + '[lr_schedule]\nname = "refuses:schedule"\noptions = { size = 3 }\n',
+    "loss": NODES + DATA + '[loss]\nname = "refuses:loss"\noptions = { size = 3 }\n',
+    "data": NODES + '[data]\nname = "refuses:Data"\noptions = { size = 3 }\n',
+    "logger": NODES + DATA + '[[logger]]\nname = "refuses:logger"\noptions = { size = 3 }\n',
+    "callback": NODES + DATA + '[[callback]]\nname = "refuses:Called"\noptions = { size = 3 }\n',
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_option_is_shown(write, capsys, kind):
+    write("refuses.py", MODULE)
+    text = TABLES[kind].removeprefix("\n")
+    line = text[: text.index("size = 3")].count("\n") + 1
+    column = len("options = { size = ") + 1
+    # A logger is built once the run has its directory: the run fails.
+    arguments, code = (["--fast-dev-run"], 1) if kind == "logger" else (["--dry-run"], 2)
+    assert main(["run", write("a.toml", text), *arguments]) == code
+    of_node = 'node "stem": block "refuses:Block": ' if kind == "block" else ""
+    assert capsys.readouterr().err.endswith(
+        f"a.toml:{line}:{column}: {of_node}there is no such size\n    options = {{ size = 3 }}\n    help: take 1\n"
+    )
