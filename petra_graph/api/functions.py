@@ -48,8 +48,8 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
     """Return a specification made in code, with the keys and values of a TOML file.
 
-    A class may stand for the name of a block or of a data set. It is found again by its module and its name, so it must be
-    at the top level of a module or of a notebook.
+    A class or function may stand for the name of a plugin of any kind. It is found again by its module and its name, so it must
+    be at the top level of a module or of a notebook.
 
     Args:
         nodes: the network, node by node: the tables `[[graph.node]]`. Without them, `architecture` names one.

@@ -45,7 +45,11 @@ def new_spec(name: str, choice: Choice, registry: Registry) -> str:
         SpecError: a plugin is not there, or they do not go together.
         PluginError: a plugin cannot be loaded.
     """
-    plugins = {table: registry.resolve(TABLE_GROUPS[table], plugin) for table, plugin in attrs.asdict(choice).items()}
+    plugins = {}
+    for field in attrs.fields(Choice):
+        group, plugin = TABLE_GROUPS[field.name], getattr(choice, field.name)
+        meant = registry.within(group, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
+        plugins[field.name] = registry.resolve(group, meant)
     text = "\n\n".join("\n".join(lines) for lines in _tables(name, plugins)) + "\n"
     _check(text, registry)
     return text
@@ -84,18 +88,18 @@ def _tables(name: str, plugins: Mapping[str, Plugin]) -> Iterator[list[str]]:
         _line('schedule = "1f1b"', 'half the delay of the paper\'s "lockstep"; "sequential" has none'),
         _line("accumulation = 4", "micro-batches that are averaged into one update; more: less delay"),
     ]
-    first_party = plugins["optimizer"].distribution == FIRST_PARTY and plugins["optimizer"].name == "sgd"
+    with_sgd = plugins["optimizer"].distribution == FIRST_PARTY and plugins["optimizer"].name.endswith("sgd")
     yield _plugin(
         "optimizer",
         plugins["optimizer"],
         _line('# clip = { by = "norm", limit = 1.0 }', "of a stage's gradients; default: none"),
-        given={"lr": 0.1, "weight_decay": 5e-4} if first_party else {},
+        given={"lr": 0.1, "weight_decay": 5e-4} if with_sgd else {},
     )
     yield _plugin(
         "lr_schedule",
         plugins["lr_schedule"],
         _line("warmup_epochs = 1", "epochs over which the rate rises"),
-        *([_line('scaling = "goyal"', "the rate is multiplied by batch * accumulation / 256")] if first_party else []),
+        *([_line('scaling = "goyal"', "the rate is multiplied by batch * accumulation / 256")] if with_sgd else []),
     )
     yield _plugin("loss", plugins["loss"])
     yield [

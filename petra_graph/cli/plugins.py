@@ -77,7 +77,7 @@ def show(plugin: str, as_json: bool) -> None:
         return
     options = list_options(found)
     owner = ", ".join(part for part in (found.distribution, *_abilities(found)) if part)
-    echo(f"{group}/{name} ({owner})\n")
+    echo(f"{group}/{name} ({owner})\n" if owner else f"{group}/{name}\n")
     echo(found.declaration.summary)
     about = _documentation(found)
     if about and about != found.declaration.summary:

@@ -80,6 +80,14 @@ def test_a_spec_is_right_with_its_comments_and_without(here, capsys, arguments):
     assert main(["validate", "all.toml"]) == 0, capsys.readouterr().err
 
 
+def test_defaults_are_first_party_where_another_package_has_their_names(install, here):
+    install("my-plugins", "[petra_graph.optimizers]\nsgd = a:b\n[petra_graph.losses]\ncross-entropy = a:b\n")
+    assert main(["new", "spec", "mine.toml"]) == 0
+    text = (here / "mine.toml").read_text()
+    assert 'name = "petra-graph:sgd"  ' in text
+    assert 'name = "petra-graph:cross-entropy"  ' in text
+
+
 def test_every_option_of_its_plugins_is_in_it(here):
     main(["new", "spec", "mine.toml", "--data", "cifar10"])
     text = (here / "mine.toml").read_text()

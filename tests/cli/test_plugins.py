@@ -116,6 +116,12 @@ options
     )
 
 
+def test_show_a_class_in_a_module(site, capsys):
+    (site / "own_losses.py").write_text("class Own:\n    'A loss.'\n    def __init__(self, options): ...\n")
+    assert main(["show", "losses/own_losses:Own"]) == 0
+    assert capsys.readouterr().out.startswith("losses/own_losses:Own\n\nA loss.\n\nno options\n")
+
+
 def test_show_as_json(capsys):
     assert main(["show", "blocks/window", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)

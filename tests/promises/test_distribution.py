@@ -137,3 +137,13 @@ def test_the_quickstart_is_planned_and_trained_outside_of_the_repository(install
     assert summary["status"] == "done"
     assert summary["train"]["top1"] > 0.3
     assert (installed.folder / summary["directory"] / "resolved.toml").exists()
+
+
+@pytest.mark.processes
+def test_it_has_the_parts_of_new_packages(installed):
+    printed = installed.petra_graph("new", "plugin", "made-elsewhere", "--block")
+    assert "made-elsewhere/src/made_elsewhere/blocks.py\n" in printed
+    assert (
+        "class MadeElsewhere(AdditiveCoupling)"
+        in (installed.folder / "made-elsewhere" / "src" / "made_elsewhere" / "blocks.py").read_text()
+    )
