@@ -119,3 +119,30 @@ def test_petra_graph_without_its_own_plugins():
     assert [(one.name, one.status, one.found) for one in found] == [
         ("petra-graph", "broken", "its own plugins are not found")
     ]
+
+
+@pytest.mark.processes
+def test_all_faults_at_once_each_by_its_name(install, site):
+    """The plugins are imported in another process, as `petra-graph list` does it."""
+    declared = "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='a:b'{})\n"
+    install("newer", "[petra_graph.losses]\nnewer = newer_losses:L\n", newer_losses=declared.format(", api=99"))
+    install("fails", "[petra_graph.losses]\nfails = fails_losses:L\n", fails_losses="raise RuntimeError('no')\n")
+    install("ends", "[petra_graph.losses]\nends = ends_losses:L\n", ends_losses="import os\nos._exit(3)\n")
+    install("one", "[petra_graph.losses]\nsame = fine_losses:L\n", fine_losses=declared.format(""))
+    install("two", "[petra_graph.losses]\nsame = fine_losses:L\nmean-squared-error = fine_losses:L\n")
+    install("misspelt", "[petra_graph.loss]\nx = fine_losses:L\n")
+    (install("nameless", "[petra_graph.losses]\n") / "METADATA").write_bytes(b"\xff\n")
+    many = "".join(f"name-{number} = fine_losses:L\n" for number in range(500))
+    install("many", f"[petra_graph.losses]\n{many}")
+    found = {one.name: one for one in examine_plugins(discover([str(site), *os.sys.path[1:]])) if one.status != "ok"}
+    expected = {
+        "losses/newer": ("broken", "is written for plugin API 99, and this petra-graph has plugin API 1"),
+        "losses/fails": ("broken", "RuntimeError: no"),
+        "losses/ends": ("broken", "its import ends the process with exit code 3"),
+        "losses/same": ("warning", 'loss "same" is in one and two: a spec that writes it is refused'),
+        "losses/mean-squared-error": ("warning", 'loss "mean-squared-error" is in petra-graph and two'),
+        "misspelt": ("broken", 'in the entry-point group "petra_graph.loss", which does not exist'),
+    }
+    assert {name: one.status for name, one in found.items()} == {name: status for name, (status, _) in expected.items()}
+    assert all(text in found[name].found for name, (_, text) in expected.items())
+    assert all(one.remedy for one in found.values())
