@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from petra_graph.cli.common import json_option, print_json, print_table
+from petra_graph.cli.common import echo, json_option, print_json, print_table
 
 if TYPE_CHECKING:
     from petra_graph.doctor.finding import Finding
@@ -46,14 +46,14 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 def _print(findings: Sequence[Finding]) -> None:
     for area in dict.fromkeys(one.area for one in findings):
-        click.echo(area)
+        echo(area)
         print_table([(one.name, one.status, one.found) for one in findings if one.area == area], indent=2)
-        click.echo()
+        echo()
     faults = [one for one in findings if one.status in {"warning", "broken"}]
     for one in faults:
-        click.echo(f"{one.status}: {one.name}: {one.found}")
+        echo(f"{one.status}: {one.name}: {one.found}")
         if one.remedy:
-            click.echo(f"    help: {one.remedy}")
+            echo(f"    help: {one.remedy}")
     counts = {status: sum(one.status == status for one in findings) for status in ("broken", "warning")}
     said = [f"{counts['broken']} broken", f"{counts['warning']} warning{'s' * (counts['warning'] != 1)}"]
-    click.echo(", ".join(said) if faults else "nothing is wrong")
+    echo(", ".join(said) if faults else "nothing is wrong")

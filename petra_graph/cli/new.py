@@ -10,6 +10,7 @@ import attrs
 import click
 
 from petra_graph.authoring.parts import PARTS
+from petra_graph.cli.common import echo
 from petra_graph.errors import SpecError
 
 
@@ -43,10 +44,10 @@ def plugin(name: str, **chosen: bool) -> None:
     package = new_package(name, kinds, discover())
     write_new({Path(name) / path: text for path, text in package.files().items()})
     for path in package.files():
-        click.echo(f"{name}/{path}")
-    click.echo("\nnext:")
+        echo(f"{name}/{path}")
+    echo("\nnext:")
     for step in next_steps(name):
-        click.echo(f"  {step}")
+        echo(f"  {step}")
 
 
 @new.command()
@@ -70,7 +71,7 @@ def spec(file: Path, **names: str) -> None:
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((beside, *registry.folders))))
     text = new_spec(file.stem, Choice(**names), registry)
     write_new({file: text})
-    click.echo(f"{file}\n\nnext:\n  petra-graph run {file} --dry-run\n  petra-graph run {file}")
+    echo(f"{file}\n\nnext:\n  petra-graph run {file} --dry-run\n  petra-graph run {file}")
 
 
 def refuse_existing(path: Path) -> None:
