@@ -91,5 +91,7 @@ def test_exit_codes(findings, code):
 @pytest.mark.slow
 def test_this_environment_can_run(capsys):
     assert main(["doctor", "--json"]) == 0
-    areas = [one["area"] for one in json.loads(capsys.readouterr().out)["findings"]]
-    assert list(dict.fromkeys(areas)) == ["environment", "devices", "plugins"]
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert list(dict.fromkeys(one["area"] for one in findings)) == ["environment", "devices", "plugins"]
+    devices = {one["name"]: one["status"] for one in findings if one["area"] == "devices"}
+    assert (devices["torch"], devices["processes"]) == ("ok", "ok")

@@ -82,8 +82,3 @@ def test_a_build_without_gloo(examined):
 )
 def test_a_torch_that_cannot_be_imported(examined, script, fault):
     assert examined(script) == [("torch", "broken", fault)]
-
-
-@pytest.mark.processes
-def test_this_torch():
-    assert [one.status for one in examine_devices() if one.name in {"torch", "processes"}] == ["ok", "ok"]

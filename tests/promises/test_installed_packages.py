@@ -103,3 +103,19 @@ def test_who_writes_such_a_name_is_told(made, name, code, told):
     assert [text for text in told if text not in done.stderr] == [], done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr) < 2_000
+
+
+def test_the_doctor_names_each(made):
+    """Devices are found although torch, which reads all entry points, would end at the damaged ones."""
+    done = made("-m", "petra_graph", "doctor", "--json")
+    assert done.returncode == 4, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    assert {one["name"] for one in findings if one["status"] == "broken"} == {
+        "losses/tomorrow",
+        "losses/failing",
+        "of-the-first-party",
+        *(name for name in (one["name"] for one in findings) if "unreadable" in name or "damaged" in name),
+    }
+    assert any("unreadable" in one["name"] for one in findings)
+    assert {one["name"] for one in findings if one["status"] == "warning"} >= {"losses/twin", "losses/cross-entropy"}
+    assert [one["status"] for one in findings if one["name"] == "torch"] == ["ok", "ok"]
