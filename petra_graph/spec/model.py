@@ -321,10 +321,17 @@ class InitSpec:
 
     weights: str | None = key(
         None,
-        "`weights.safetensors` of a run, or a run's directory, to begin with; default: random, from the seed",
+        "`weights.safetensors` of a run, a run's directory, or a `state_dict` with the names of the nodes' parameters "
+        "(safetensors or torch.save), to begin with; default: random, from the seed",
         is_path=True,
     )
     strict: bool = key(True, "refuse a file in which anything is missing, or of another shape, or too much")
+    leave_out: tuple[str, ...] = key(
+        (),
+        "nodes and tensors of the network, or of the file, that the file is not asked for, by name or pattern: "
+        '"head", "*/alpha"',
+        validator=Each(Length(at_least=1)),
+    )
 
 
 @documented

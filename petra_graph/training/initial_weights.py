@@ -1,22 +1,26 @@
-"""Weights that a run begins with, from a file that another run has written, in place of random ones.
+"""Weights that a run begins with, from a file, in place of random ones.
 
-The keys are node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
+A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
+A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
+that has a tensor of that name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.record.weight_files import UnreadableWeights, WeightFile, open_weights
 from petra_graph.record.weights import SEPARATOR, WEIGHTS
 from petra_graph.spec.model import InitSpec
 
@@ -39,6 +43,18 @@ def weights_file(weights: str) -> Path:
     return file
 
 
+@frozen
+class _Match:
+    """A network's tensors and a file's, compared by name and shape."""
+
+    fitting: Mapping[str, str]
+    """By the network's name of a tensor, the file's."""
+    left_out: Sequence[str]
+    """Of the network, by its names."""
+    faults: Sequence[str]
+    """One for each kind, naming some."""
+
+
 def matched(init: InitSpec, network: MeasuredNetwork) -> str:
     """Compare a file with a network, without its weights; return what matches, for the user.
 
@@ -47,41 +63,87 @@ def matched(init: InitSpec, network: MeasuredNetwork) -> str:
     """
     assert init.weights is not None
     file = weights_file(init.weights)
-    with _opened(file) as opened:
-        there = {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118  no mapping
     here = dict(_shapes(network))
-    faults = [f"{key} is not in the file" for key in here if key not in there]
-    faults += [
-        f"{key} is {list(there[key])} in the file, and {list(shape)} here"
-        for key, shape in here.items()
-        if key in there and there[key] != shape
-    ]
-    faults += [f"{key} of the file is not in the network" for key in there if key not in here]
-    listed = [*faults[:_LISTED], *[f"{len(faults) - _LISTED} more tensors do not match"] * (len(faults) > _LISTED)]
-    if faults and init.strict:
-        hint = "set init.strict = false to load what matches"
-        raise SpecError([Problem(message=f"{file} does not fit: {fault}", hint=hint, path=_PATH) for fault in listed])
-    matching = sum(there.get(key) == shape for key, shape in here.items())
-    return "; ".join([f"{matching} of {len(here)} tensors are from {file}", *listed])
+    with _opened(file) as opened:
+        match = _match(init, here, opened.shapes)
+    if match.faults and init.strict:
+        hint = (
+            'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
+            "or set init.strict = false to load what matches"
+        )
+        raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(match.faults)}", hint=hint, path=_PATH))
+    said = [f"{len(match.fitting)} of {len(here)} tensors are from {file}"]
+    if match.left_out:
+        said.append(f"{_some(match.left_out)} left out")
+    return "; ".join([*said, *match.faults])
 
 
 @torch.no_grad()
-def load_initial(init: InitSpec, executors: Sequence[StageExecutor]) -> None:
+def load_initial(init: InitSpec, executors: Sequence[StageExecutor], network: MeasuredNetwork) -> None:
     """Let the nodes of this process have the weights of a file that has been compared with the network.
 
     Raises:
         SpecError: the file cannot be read any more.
     """
     assert init.weights is not None
+    here = dict(_shapes(network))
     with _opened(weights_file(init.weights)) as opened:
-        there = set(opened.keys())
+        fitting = _match(init, here, opened.shapes).fitting
         for executor in executors:
             for name, module in executor.modules.items():
                 for key, value in module.state_dict(keep_vars=True).items():
-                    if (stored := f"{name}{SEPARATOR}{key}") in there:
-                        found = opened.get_tensor(stored)
-                        if found.shape == value.shape:
-                            value.copy_(found)
+                    stored = fitting.get(f"{name}{SEPARATOR}{key}")
+                    if stored is not None:
+                        value.copy_(opened.read(stored))
+
+
+def _match(init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]) -> _Match:
+    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has its like."""
+    owners = Counter(map(_key, here))
+    names = {name: name if name in there else _key(name) for name in here}
+    several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
+    own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
+    left_out = [name for name in here if _named(init.leave_out, name)]
+    asked = here.keys() - set(left_out)
+    fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
+    missing = [name for name in here if name in asked and names[name] not in there]
+    other = [
+        f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
+        for name, stored in own.items()
+        if name in asked and name not in fitting
+    ]
+    known = {*own.values(), *several}
+    unknown = [key for key in there if key not in known and not _named(init.leave_out, key)]
+    faults = [
+        (several, "in the file {are} in several nodes of the network"),
+        (missing, "{are} not in the file"),
+        (other, ""),
+        (unknown, "of the file {are} not in the network"),
+    ]
+    return _Match(
+        fitting,
+        left_out,
+        [f"{_some(found)} {said.format(are=_are(found))}".strip() for found, said in faults if found],
+    )
+
+
+def _key(name: str) -> str:
+    return name.partition(SEPARATOR)[2]
+
+
+def _named(patterns: Sequence[str], name: str) -> bool:
+    """Whether a pattern names a tensor: by its whole name, its node, or its name in the node."""
+    forms = (name, *name.split(SEPARATOR, 1))
+    return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -97,9 +159,9 @@ def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def _opened(file: Path) -> Iterator[WeightFile]:
     try:
-        with safe_open(file, framework="pt") as opened:
+        with open_weights(file) as opened:
             yield opened
-    except (OSError, SafetensorError) as error:
-        raise SpecError(Problem(message=f"{file} cannot be read: {error}", path=_PATH)) from None
+    except UnreadableWeights as error:
+        raise SpecError(Problem(message=str(error), path=_PATH)) from None

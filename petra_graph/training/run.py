@@ -210,7 +210,7 @@ def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumptio
         return resumption.notes
     if prepared.initial is None:
         return ()
-    load_initial(init, scheduler.executors)
+    load_initial(init, scheduler.executors, prepared.network)
     return [prepared.initial]
 
 

@@ -1,0 +1,53 @@
+"""Files of weights that other programs have written: what they are follows from their content, and none runs code."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from petra_graph.record.weight_files import UnreadableWeights, open_weights
+
+TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.steps": torch.tensor(3)}
+WRITERS = {
+    "safetensors": lambda path: save_file(TENSORS, path),
+    "torch": lambda path: torch.save(TENSORS, path),
+    "torch, before zip archives": lambda path: torch.save(TENSORS, path, _use_new_zipfile_serialization=False),
+    "torch, a checkpoint": lambda path: torch.save({"state_dict": TENSORS, "epoch": 3}, path),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_form_is_read(tmp_path, writer):
+    WRITERS[writer](path := tmp_path / "weights")
+    with open_weights(path) as file:
+        assert dict(file.shapes) == {"a.weight": (2, 3), "a.steps": ()}
+        assert all(torch.equal(file.read(name), tensor) for name, tensor in TENSORS.items())
+
+
+class Code:
+    """Pickled as a call."""
+
+    def __reduce__(self):
+        return print, ("run",)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_bytes(b"no weights"), "cannot be read"),
+        (lambda path: path.write_bytes(b""), "cannot be read"),
+        (lambda path: path.write_bytes(pickle.dumps(Code())), "cannot be read: Weights only load failed"),
+        (lambda path: torch.save({"a": Code()}, path), "cannot be read: Weights only load failed"),
+        (lambda path: torch.save([1], path), "holds list, and no tensors by name"),
+        (lambda path: torch.save({"epoch": 3, "a": torch.ones(1)}, path), r"holds epoch \(int\) among its tensors"),
+        (lambda path: torch.save({}, path), "holds no tensor"),
+    ],
+)
+def test_what_is_no_file_of_weights(tmp_path, capsys, write, message):
+    write(path := tmp_path / "weights")
+    with pytest.raises(UnreadableWeights, match=message), open_weights(path):
+        pass
+    assert capsys.readouterr().out == ""
