@@ -195,6 +195,7 @@ def _run(
         module=module,
         numerics=numerics,
         reads_samples=reads_samples,
+        reversible=node.kind == "reversible",
         inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
     )
     returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))

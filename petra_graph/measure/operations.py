@@ -73,6 +73,8 @@ class NodeTrial:
     module: Block
     numerics: NumericsContext
     reads_samples: bool
+    reversible: bool
+    """Whether the node is: its inverse is known to return its inputs."""
     inputs: Streams
 
     def runner(self, of: type[T], **more: Any) -> T:
@@ -103,7 +105,7 @@ def count_operations(trial: NodeTrial, loss: Loss, targets: Tensor) -> tuple[Str
     gradients = tuple(map(torch.zeros_like, outputs))
     work["recompute"] = _recompute(trial, gradients)
     work["record"], work["replay"] = _recorded(trial, gradients)
-    if isinstance(trial.module, Reversible) and len(outputs) == len(trial.inputs):
+    if isinstance(trial.module, Reversible) and (trial.reversible or len(outputs) == len(trial.inputs)):
         returned = tuple(map(torch.zeros_like, outputs))
         work["invert"] = _invert(runner, returned)
         work["reverse"] = _reverse(trial, runner, returned, gradients)
