@@ -27,8 +27,12 @@ from petra_graph.training.prepare import prepare
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "resnet50_dr2net_fashion_mnist.toml"
 RESULTS = HERE / "results" / "finetune.json"
+BATCH = 64
 ORIGINAL = {
-    "architecture": {"name": "torchvision", "options": {"network": "resnet50", "arguments": {"width_per_group": 16}}},
+    "architecture": {
+        "name": "torchvision",
+        "options": {"network": "resnet50", "arguments": {"width_per_group": 16, "zero_init_residual": True}},
+    },
     "init.leave_out": [],
     "callback": [],
     "method.name": "backprop",
@@ -53,10 +57,10 @@ def settings(updates: int) -> dict[str, dict[str, Any]]:
 
 @click.command()
 @click.option("--root", default="/usr/share/datasets/fashion-mnist", show_default=True)
-@click.option("--images", default=6400, show_default=True, help="For training.")
+@click.option("--images", default=4800, show_default=True, help="For training.")
 @click.option("--tests", default=2000, show_default=True)
 @click.option("--epochs", default=3, show_default=True, help="Before the conversion; there is one after it.")
-@click.option("--lr", default=0.01, show_default=True, help="Of fine-tuning.")
+@click.option("--lr", default=5e-4, show_default=True, help="Of fine-tuning.")
 @click.option("--pretrained", type=click.Path(path_type=Path, exists=True), help="A run to begin with.")
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(root: str, images: int, tests: int, epochs: int, lr: float, pretrained: Path | None, output: Path) -> None:
@@ -64,12 +68,12 @@ def main(root: str, images: int, tests: int, epochs: int, lr: float, pretrained:
     few = first_images(Path(root), Path("runs/fashion-first"), images, tests)
     common: dict[str, Any] = {"data.options.root": str(few), "run.directory": "runs/finetune"}
     if pretrained is None:
-        changes = {**ORIGINAL, **common, "run.epochs": epochs, "optimizer.options.lr": 0.03}
+        changes = {**ORIGINAL, **common, "run.epochs": epochs, "optimizer.options.lr": 1e-3}
         pretrained = Path(petra_graph.train(SPEC, changes).directory)
     before = json.loads((pretrained / "summary.json").read_text())["test"]
     click.echo(f"pretrained, in {pretrained}: {100 * before['top1']:.2f} % of the test images")
     rows: list[dict[str, Any]] = []
-    for name, changes in settings(images // 64).items():
+    for name, changes in settings(images // BATCH).items():
         whole: dict[str, Any] = {
             **changes,
             **common,

@@ -42,11 +42,12 @@ def cut_network(options: PieceOptions) -> CutNetwork:
     Raises:
         ValueError: torchvision refuses the arguments, or the network cannot be cut.
     """
-    return _cut_network(options.network, options.classes, options.sides, tuple(sorted(options.arguments.items())))
+    return build_and_cut(options.network, options.classes, options.sides, tuple(sorted(options.arguments.items())))
 
 
 @cache
-def _cut_network(name: str, classes: int, sides: tuple[int, int], arguments: Arguments) -> CutNetwork:
+def build_and_cut(name: str, classes: int, sides: tuple[int, int], arguments: Arguments) -> CutNetwork:
+    """Return a network, which stays in memory without its drawn values; see `cut_network`."""
     given = dict(arguments)
     fixed = {"num_classes": classes, "weights": None, **_FIXED.get(name, {}), **_for_sides(name, sides)}
     if taken := sorted(fixed.keys() & given.keys()):
