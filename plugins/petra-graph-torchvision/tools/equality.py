@@ -33,17 +33,22 @@ WITHOUT_AUXILIARY = {"aux_logits": False, "init_weights": True}
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default=True)
 def main(names: tuple[str, ...], output: Path) -> None:
     torch.set_num_threads(1)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names or table.networks():
         side = SIDES.get(name, 32)
         row = {"network": name, "side": side, "nodes": len(table.nodes(name)), **compared(name, side)}
         rows.append(row)
         click.echo(f"{name:24} {row['nodes']:4} nodes  {'equal' if row['eval'] and row['train'] else 'DIFFERENT'}")
         build_and_cut.cache_clear()
+        write(rows, output)
+    click.echo(f"{sum(row['eval'] and row['train'] for row in rows)} of {len(rows)} are equal")
+
+
+def write(rows: list[dict[str, Any]], output: Path) -> None:
+    """Write what has been compared so far."""
     setting = {key: value for key, value in environment().items() if key != "command"}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     output.write_text(json.dumps({"date": now, "rows": rows, "environment": setting}, indent=1) + "\n")
-    click.echo(f"{sum(row['eval'] and row['train'] for row in rows)} of {len(rows)} are equal")
 
 
 def compared(name: str, side: int) -> dict[str, bool]:
