@@ -35,7 +35,6 @@ SMALL: dict[str, tuple[int, dict[str, Any]]] = {
     "shufflenet_v2_x0_5": (32, {}),
     "squeezenet1_1": (32, {}),
     "swin_t": (32, {}),
-    "vgg11_bn": (32, {}),
     "vit_b_32": (32, {"image_size": 32}),
 }
 """A network of each family, with a small image and the arguments that this package gives to torchvision."""

@@ -98,8 +98,9 @@ def test_backprop_is_plain_autograd_from_a_file_of_torchvisions() -> None:
     network.load_state_dict(found)  # and back to torchvision, strictly
 
 
-@pytest.mark.parametrize("options", [{"beta": 0.1}, {"alpha": 0.3, "beta": 0.7}])
-def test_reversible_networks_learn_what_backprop_learns(options: dict[str, float]) -> None:
+def test_reversible_networks_learn_what_backprop_learns() -> None:
+    """While the coefficients move."""
+    options = {"alpha": 0.9, "beta": 0.2}
     found = []
     for method in ("backprop", "reversible-backprop"):
         changes: dict[str, Any] = {**REVERSIBLE, "method.name": method}
@@ -159,7 +160,7 @@ def test_a_converted_network_begins_as_the_pretrained_one() -> None:
 def test_two_processes_compute_the_same(capfd: pytest.CaptureFixture[str]) -> None:
     found = []
     for processes in ("1", "2"):
-        changes = ["method.name='petra'", "data.options.train=64", "run.epochs=1"]
+        changes = ["method.name='petra'", "data.options.train=32", "run.epochs=1"]
         sets = [part for change in [*changes, "precision.compute='float32'"] for part in ("--set", change)]
         assert main(["run", "digits.toml", "--processes", processes, "--json", *sets]) == 0
         found.append(json.loads(capfd.readouterr().out)["test"])
@@ -187,12 +188,12 @@ def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["plan", str(spec), "--json"]) == 0
 
 
-@pytest.mark.parametrize("network", ["resnet50", "vit_b_16"])
+@pytest.mark.parametrize("network", ["resnet50", "vit_b_32"])
 def test_plans_of_large_networks(network: str, capsys: pytest.CaptureFixture[str]) -> None:
     changes = [f"architecture.options.network='{network}'", "method.name='petra'", "data.batch=8"]
     sets = [part for change in changes for part in ("--set", change)]
     image = ["--set", "data={ name = 'random', batch = 8, options = { shape = [3, 224, 224], classes = 1000 } }"]
     assert main(["plan", "digits.toml", "--json", *sets[:4], *image]) == 0
     plan = json.loads(capsys.readouterr().out)
-    parameters = {"resnet50": 25_557_032, "vit_b_16": 86_567_656}  # as torchvision's pages have them
+    parameters = {"resnet50": 25_557_032, "vit_b_32": 88_224_232}  # as torchvision's pages have them
     assert sum(stage["parameters"] for stage in plan["stages"]) == parameters[network]
