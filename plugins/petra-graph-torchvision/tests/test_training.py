@@ -157,16 +157,6 @@ def test_a_converted_network_begins_as_the_pretrained_one() -> None:
         torch.testing.assert_close(run.load()(images).double(), network(x), rtol=1e-5, atol=1e-6)
 
 
-def test_two_processes_compute_the_same(capfd: pytest.CaptureFixture[str]) -> None:
-    found = []
-    for processes in ("1", "2"):
-        changes = ["method.name='petra'", "data.options.train=32", "run.epochs=1"]
-        sets = [part for change in [*changes, "precision.compute='float32'"] for part in ("--set", change)]
-        assert main(["run", "digits.toml", "--processes", processes, "--json", *sets]) == 0
-        found.append(json.loads(capfd.readouterr().out)["test"])
-    assert found[0] == found[1]
-
-
 def test_what_does_not_fit_is_named_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(models.googlenet(num_classes=7, init_weights=True).state_dict(), "googlenet.pth")
     of = [
