@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT
 from tests.support.environments import environment, pip
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 PLUGIN = ROOT / "plugins" / "petra-graph-transformers"
 OURS = {
     "blocks": {"token-embedding", "patch-embedding", "rev-transformer", "token-logits", "pooled-logits"},

@@ -15,7 +15,7 @@ from petra_graph_torchvision.declared import ScheduleOptions
 
 
 class DualResidualSchedule(Callback):
-    """Moves alpha and beta linearly; see Zhao et al. 2024, section 3.4, "dynamic finetuning"."""
+    """Moves alpha and beta linearly; see Zhao et al. 2024, "dynamic finetuning"."""
 
     def __init__(self, options: ScheduleOptions) -> None:
         self.options = options
