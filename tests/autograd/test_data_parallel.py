@@ -77,4 +77,6 @@ def test_two_replicas_agree_with_plain_autograd():
         for process in processes:
             output, errors = process.communicate(timeout=120)
             assert process.returncode == 0, errors
-            assert output == "agreed\n"
+            assert output.splitlines()[-1:] == [
+                "agreed"
+            ]  # torch before 2.9 says first how many ranks gloo has connected
