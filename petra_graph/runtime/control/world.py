@@ -6,8 +6,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -109,7 +109,8 @@ class World:
         if self.rank_info.address in HERE:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)
         store = PrefixStore(f"{self.rank_info.attempt}/gloo", self._server)
-        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
+        with _without_stdout():
+            dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=NEVER)
 
     def wait(self, name: str, seconds: float = inf) -> Any:
         """Return a value that another process sets.
@@ -234,3 +235,17 @@ def hard_exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+@contextmanager
+def _without_stdout() -> Iterator[None]:
+    """Drop what is written to stdout: torch 2.8's gloo says there how many ranks it has connected, before `--json`'s document."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
