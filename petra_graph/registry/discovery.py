@@ -72,7 +72,7 @@ def read_despite_damage(tell: Callable[[str], object]) -> None:
 
     strict = metadata.entry_points
     told: set[str] = set()
-    if strict.__module__ == __name__:
+    if strict.__module__ == __name__:  # it is `tolerant` already
         return
 
     def tolerant(**wanted: Any) -> Any:

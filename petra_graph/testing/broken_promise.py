@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-_TORCH = str(Path(torch.__file__).parent)
+from petra_graph.registry.author_code import author_line
+
 ROUNDINGS = 2**12
 """Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
 
@@ -71,8 +71,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def author_line(error: Exception) -> str:
-    """Return file:line of the code that raised, torch's own left out: the line that the block's author can mend."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
-    return f"{own[-1].filename}:{own[-1].lineno}"
+def line_of(error: Exception) -> str:
+    """Return file:line of the author's code that raised; of any code, where none of the author's did."""
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return author_line(error) or f"{innermost.filename}:{innermost.lineno}"

@@ -25,7 +25,7 @@ from petra_graph.testing.architectures import (
     check_other_samples,
 )
 from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
-from petra_graph.testing.broken_promise import BrokenPromise, author_line
+from petra_graph.testing.broken_promise import BrokenPromise, line_of
 from petra_graph.testing.construction import check_construction
 from petra_graph.testing.data_sets import (
     DataSetTrial,
@@ -210,7 +210,7 @@ def check_promise(trial: AnyTrial, name: str) -> None:
     except PluginError as error:
         raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
     except Exception as error:
-        found = f"it raised {type(error).__name__} at {author_line(error)}: {error}"
+        found = f"it raised {type(error).__name__} at {line_of(error)}: {error}"
         raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
 
 
