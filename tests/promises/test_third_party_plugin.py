@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
-from tests.support import ROOT
 from tests.support.environments import environment
+from tests.support.packages import copied
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-PLUGIN = ROOT / "plugins" / "petra-graph-convnext"
 BLOCK = "rev-convnext"
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The plugin's folder, copied: a spec is written beside its own."""
-    left_behind = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
-    return shutil.copytree(PLUGIN, tmp_path_factory.mktemp("source") / PLUGIN.name, ignore=left_behind)
+    return copied("petra-graph-convnext", tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
