@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import pydoc
 import subprocess
 import sys
@@ -146,6 +147,8 @@ def test_a_network_and_data_of_own_classes(here):
 @pytest.mark.processes
 def test_several_processes(file):
     alone, shared = pg.train(file), pg.train(pg.load_spec(file), processes=2)
+    left = [name for name in os.environ if name.startswith("PETRA_GRAPH_")]
+    assert left == [], "ranks that are started later would end, since this run's launcher is not their parent"
     assert weights_bytes(alone.directory) == weights_bytes(shared.directory)
     with pytest.raises(SpecError, match="cannot be found by other processes"):
         pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)

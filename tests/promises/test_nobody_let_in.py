@@ -131,6 +131,12 @@ def test_forged_values_from_another_machine_stop_nothing(shared_folder, namespac
         assert [agent.poll() for agent in agents] == [None, None]
         os.kill(children(agents[0].pid)[0], signal.SIGINT)
         said = [text for agent in agents for text in agent.communicate(timeout=PATIENCE_SECONDS)]
+    except AssertionError as error:
+        for agent in agents:
+            agent.terminate()
+        for agent in agents:
+            error.add_note("\n".join(agent.communicate(timeout=PATIENCE_SECONDS)))
+        raise
     finally:
         for agent in agents:
             agent.kill()

@@ -79,8 +79,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
-    secret = os.environ.setdefault(SECRET, token_hex())
-    os.environ[LAUNCHER] = str(os.getpid())
+    secret = os.environ.get(SECRET) or token_hex()
     store = RunStore(server, attempt_name(name, "0"), secret)
     asked: list[str] = []
 
@@ -91,7 +90,8 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     code, killed = 0, ""
     # A request goes through the store; the launcher ends at a second SIGINT, and the processes follow.
     requests = stop_requests(ask, _end, heard=(*REQUESTS, *more))
-    with requests, _quiet(), ThreadPoolExecutor(1) as thread:
+    inherited = _environment({SECRET: secret, LAUNCHER: str(os.getpid())})
+    with requests, inherited, _quiet(), ThreadPoolExecutor(1) as thread:
         try:
             # -P: a `random.py` in the current folder must not be taken for the standard library's.
             thread.submit(elastic_launch(config, sys.executable), "-P", "-m", "petra_graph", *arguments).result()
@@ -113,6 +113,21 @@ def _exit_code(codes: Mapping[int, int]) -> tuple[int, str]:
         signals = (f"rank {rank} by {signal.Signals(-code).name}" for rank, code in sorted(codes.items()))
         return 1, ", ".join(signals)
     return min(agreed - {Interrupted.exit_code}, default=Interrupted.exit_code), ""
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that the processes inherit, and no process that this one starts later: it would take this launcher for its own."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

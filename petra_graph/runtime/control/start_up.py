@@ -42,6 +42,8 @@ def end_with_parent() -> None:
     def watch() -> None:
         while not _started.wait(_LOOK_SECONDS):
             if os.getppid() != parent:
+                with suppress(OSError):
+                    os.write(2, b"the process that started this one has ended\n")
                 os._exit(1)
 
     Thread(target=watch, name="parent", daemon=True).start()

@@ -74,8 +74,9 @@ def test_it_ends_with_its_launcher():
     with subprocess.Popen(["sleep", "0.1"]) as launcher:
         pass
     process = starting("end_with_parent", "end_with_parent()", PETRA_GRAPH_LAUNCHER=str(launcher.pid))
-    assert process.wait(30) == 1
-    process.communicate()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said == "the process that started this one has ended\n"
 
 
 def test_it_ends_with_its_parent(tmp_path):
