@@ -253,8 +253,10 @@ class _Check:
         graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])
         if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
             owned = architecture.plugin.owned
-            problems = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
-        self.problems.add(problems)
+            wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
+            self.problems.add(wrong, of_plugin=True)
+        else:
+            self.problems.add(problems)
         return graph
 
     def input(self, facts: DataFacts | None) -> None:
@@ -290,7 +292,7 @@ class _Check:
     def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
         """Return the given stages; only a graph without problems can be cut."""
         spec = self.loaded.spec
-        if graph is None or spec is None or method is None or self.problems.wrong:
+        if graph is None or spec is None or method is None or self.problems.any:
             return None
         return self.problems.attempt(given_stages, graph, spec, method[1])
 

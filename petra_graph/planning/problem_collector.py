@@ -30,6 +30,11 @@ class ProblemCollector:
         """Return the same collector for the problems of a part of the specification, whose paths begin there."""
         return attrs.evolve(self, path=path)
 
+    @property
+    def any(self) -> bool:
+        """Whether there are problems."""
+        return bool(self.wrong or self.broken)
+
     def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Return the value of a step, or None where the step raised SpecError or PluginError.
 
@@ -41,7 +46,7 @@ class ProblemCollector:
         except SpecError as error:
             self.add(error.problems)
         except PluginError as error:
-            self.broken.extend(map(self._placed, error.problems))
+            self.add(error.problems, of_plugin=True)
         except NoFeasiblePlan as error:
             raise NoFeasiblePlan(self.loaded.located(map(self._placed, error.problems))) from None
         return None
@@ -56,9 +61,9 @@ class ProblemCollector:
         self.raise_any()
         return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
 
-    def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems of the specification."""
-        self.wrong.extend(map(self._placed, problems))
+    def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
+        """Add problems of the specification, or of a plugin."""
+        (self.broken if of_plugin else self.wrong).extend(map(self._placed, problems))
 
     def raise_any(self) -> None:
         """Raise all problems, located and in reading order; return where there are none.
@@ -67,7 +72,7 @@ class ProblemCollector:
             SpecError: the specification is wrong, and perhaps plugins are too.
             PluginError: only plugins are at fault.
         """
-        if self.wrong or self.broken:
+        if self.any:
             kind = SpecError if self.wrong else PluginError
             raise kind(self.loaded.located([*self.wrong, *self.broken]))
 
