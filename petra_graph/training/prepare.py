@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -134,21 +135,23 @@ def prepare(
         PluginError: only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
-    checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
-    return prepare_checked(checked, processes, begins=resumed_in is None, reporter=reporter)
+    with closing(reporter or StartReporter()) as says:
+        with says.step("the check of the specification and its plugins"):
+            checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+        return prepare_checked(checked, says, processes, begins=resumed_in is None)
 
 
 @uncompiled()
 def prepare_checked(
-    checked: CheckedSpec, processes: int = 1, *, begins: bool = True, reporter: StartReporter | None = None
+    checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
 ) -> Prepared:
     """Prepare a run whose specification is checked; errors as `prepare`.
 
     Args:
         checked: the specification.
+        reporter: says what takes long.
         processes: how many share the stages.
         begins: the run begins; otherwise a checkpoint has its weights.
-        reporter: says what takes long.
     """
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
@@ -159,11 +162,14 @@ def prepare_checked(
             problems.add([evolve(missing, path=("logger", index, "name"))])
         elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
             problems.at("logger", index, "name").attempt(load, logger.plugin)
-    network = problems.attempt(measure, checked)
-    opened = problems.attempt(open_data, checked)
+    with reporter.step("the measurement of the network's shapes"):
+        network = problems.attempt(measure, checked)
+    with reporter.step(f"the opening of {checked.data.plugin.owned}"):
+        opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
         network = evolve(network, training_samples=len(opened.data.train))
-    placed = _placed(network, spec, processes, problems)
+    with reporter.step("the placement of the stages"):
+        placed = _placed(network, spec, processes, problems)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
     problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
@@ -190,7 +196,7 @@ def prepare_checked(
             updates=opened.horizon.updates,
             data_set=checked.data.plugin,
             data=opened.data,
-            reporter=reporter or StartReporter(),
+            reporter=reporter,
         )
         problems.attempt(self_check, tried)
         problems.raise_any()

@@ -17,7 +17,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -37,6 +37,7 @@ from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
 from petra_graph.training.link_timing import timed_link, wait_for
 from petra_graph.training.prepare import Prepared, fix_arithmetic, prepare_checked
+from petra_graph.training.start_reporter import StartReporter
 
 WARM_UP = 3
 """Micro-batches that are not timed: allocators and caches fill."""
@@ -69,7 +70,8 @@ def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
     checked = check_spec(path, overrides, import_local=True)
     partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
     problems = ProblemCollector(loaded=checked.loaded)
-    ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)))
+    with closing(StartReporter()) as reporter:
+        ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
     fix_arithmetic(ready)
     keep_freed_memory()
     trainings = timed_trainings(ready)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -99,7 +99,7 @@ def self_check(checked: Checked) -> None:
         PluginError: a plugin breaks its promises: all of them, each with what was found and what to do; or the data set
             raised, or returned what it does not declare.
     """
-    with _generators_as_they_were(), closing(checked.reporter):
+    with _generators_as_they_were():
         problems = [*_blocks(checked), *_optimizer(checked), *_lr_schedule(checked)]
         if problems:
             raise PluginError(problems)

@@ -1,7 +1,8 @@
 """What a start is busy with, said where one step of it takes long, with the line of code where it is.
 
-The self-check runs code of other packages that no one has run in this network before. Where that hangs, a thread says so; in a
-run of several processes the watchdog fails the run after `run.watchdog`, as it does for an operation of a stage.
+A start runs code of other packages that no one has run in this network before: declarations, a data set's files, shapes, the
+self-check. Where that hangs, a thread says so; in a run of several processes the watchdog fails the run after `run.watchdog`
+where the self-check does, as it does for an operation of a stage.
 """
 
 from __future__ import annotations

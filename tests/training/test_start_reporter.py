@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from petra_graph.training import start_reporter
+from petra_graph.training.prepare import prepare
 from petra_graph.training.start_reporter import StartReporter, where
 from tests.support.forks import RUN, SPEC, ended, ranks, until
 
@@ -65,12 +67,66 @@ def test_a_block_that_hangs_is_named(write, soon, capfd):
     """The start hung in silence."""
     write("hangs.py", HANGS.format(fault="Hangs.slept = getattr(Hangs, 'slept', None) or time.sleep(0.5) or 1"))
     write("shared.toml", SPEC.replace('block = "rev-mlp"', 'block = "hangs:Hangs"', 1))
-    from petra_graph.training.prepare import prepare
-
     prepare("shared.toml")
     said = [line for line in capfd.readouterr().err.splitlines() if "hangs.py:7" in line]
     assert said
     assert all(line.startswith('the self-check of node "near" (block "hangs:Hangs"), at ') for line in said)
+
+
+SLOW = """\
+import time
+import numpy as np
+import torch
+from petra_graph.blocks import AdditiveCoupling
+from petra_graph.plugins import DataFacts
+
+{in_module}
+
+class Layer(AdditiveCoupling):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        {in_shapes}
+
+    def residual(self, x):
+        return x.tanh()
+
+class Split:
+    def __len__(self):
+        return 40
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.zeros(len(indices), 2), torch.zeros(len(indices), dtype=torch.int64)
+
+class Data:
+    classes = 2
+    facts = DataFacts(shape=(2,), dtype="float32", classes=2)
+
+    def __init__(self, options):
+        {in_data}
+        self.train = self.test = Split()
+"""
+STEPS = {
+    "in_module": "the check of the specification and its plugins",
+    "in_shapes": "the measurement of the network's shapes",
+    "in_data": 'the opening of data set "slow:Data"',
+}
+
+
+@pytest.mark.parametrize("place", STEPS)
+def test_what_hangs_before_the_self_check_is_named_too(write, soon, capfd, monkeypatch, place):
+    """Imports, shapes and a data set's files hung in silence."""
+    monkeypatch.delitem(sys.modules, "slow", raising=False)
+    code = SLOW.format(**{one: "time.sleep(0.2)" if one == place else "pass" for one in STEPS})
+    number = 1 + [line.strip() for line in code.splitlines()].index("time.sleep(0.2)")
+    write("slow.py", code)
+    nodes = '[[graph.node]]\nname = "stem"\nblock = "linear-stem"\noptions = { features = 4 }\n'
+    nodes += '[[graph.node]]\nname = "layer"\nblock = "slow:Layer"\n'
+    nodes += '[[graph.node]]\nname = "head"\nblock = "pool-linear"\noptions = { outputs = 2 }\n'
+    data = '[data]\nname = "slow:Data"\nbatch = 10\n'
+    write("shared.toml", f'name = "slow"\n{data}[optimizer]\nname = "sgd"\n[run]\nepochs = 1\n{nodes}')
+    prepare("shared.toml")
+    said = [line for line in capfd.readouterr().err.splitlines() if " has taken " in line]
+    assert any(one.startswith(f"{STEPS[place]}, at ") and f"slow.py:{number}, has taken" in one for one in said), said
 
 
 @pytest.mark.processes
