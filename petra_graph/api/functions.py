@@ -187,7 +187,7 @@ def predict(
     weights: str | None = None,
     device: str = "cpu",
 ) -> list[Prediction]:
-    """Ask a run's network about samples.
+    """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
 
     Args:
         run: or its directory, or "latest".

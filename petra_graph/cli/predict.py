@@ -47,7 +47,8 @@ def predict(
     """Print what RUN's network says about FILES: images, arrays (.npy), or what its data set reads.
 
     RUN is a run's directory, or `latest`. Images are brought to the network's size and channels; an array is a sample, or
-    several. Samples are as in the data set: the network normalises them.
+    several. Samples are as in the data set: the network normalises them. Where a sample has a class at each of several positions,
+    as a text's tokens have, a line is a position: FILE [SAMPLE] (POSITION).
     """
     from petra_graph.inference.predict import predict as predicted
     from petra_graph.inference.samples import read_samples
@@ -72,10 +73,11 @@ def predict(
 
 def _row(prediction: Prediction, *, probable: bool) -> list[str]:
     many = f" [{prediction.index}]" if prediction.index else ""
+    position = f" ({', '.join(map(str, prediction.position))})" if prediction.position else ""
     scores = [
         f"{one.number if one.name is None else one.name} "
         + (f"{100 * one.score:.2f} %" if probable else f"{one.score:.4g}")
         for one in prediction.best
     ]
     values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in prediction.output)
-    return [f"{prediction.file}{many}", values, prediction.note]
+    return [f"{prediction.file}{many}{position}", values, prediction.note]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import frozen
 from torch import Tensor
@@ -27,11 +28,13 @@ class ClassScore:
 
 @frozen(kw_only=True)
 class Prediction:
-    """The prediction for one sample."""
+    """The prediction for one sample; where a sample has a target at each of several positions, for one position of it."""
 
     file: str
     index: int
     """Of the sample in its file."""
+    position: tuple[int, ...] = ()
+    """In the sample's targets, such as a token's in a text; () where a sample has one target."""
     best: tuple[ClassScore, ...]
     """The classes with the largest scores, the largest first; () where targets are not classes."""
     output: tuple[float, ...]
@@ -42,6 +45,8 @@ class Prediction:
     def record(self) -> dict[str, Any]:
         """Return it as JSON."""
         found: dict[str, Any] = {"file": self.file, "index": self.index}
+        if self.position:
+            found["position"] = list(self.position)
         if self.best:
             found["classes"] = [
                 {"class": one.number, **({} if one.name is None else {"name": one.name}), "score": one.score}
@@ -62,6 +67,8 @@ def predict(
 ) -> list[Prediction]:
     """Predict samples, each by itself: the others of its batch do not matter, but for the last bits.
 
+    Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
+
     Args:
         run: which the network is of.
         network: in evaluation mode.
@@ -80,19 +87,24 @@ def predict(
 
 
 def _predictions(run: SavedRun, samples: Sequence[Samples], outputs: Tensor, top: int) -> Iterable[Prediction]:
-    classes, names = run.facts.classes, run.facts.class_names
+    facts = run.facts
+    of_classes = facts.classes is not None and outputs.shape[2:] == facts.target_shape  # [n, classes, *]
     scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
-    row = 0
-    for file in samples:
-        for index in range(len(file.values)):
-            best: tuple[ClassScore, ...] = ()
-            if classes is not None and outputs.dim() == 2:  # noqa: PLR2004  [n, classes]
-                values, numbers = scores[row].topk(min(top, classes))
-                pairs = zip(numbers.tolist(), values.tolist(), strict=True)
-                best = tuple(
-                    ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs
-                )
+    places = ((file, index) for file in samples for index in range(len(file.values)))
+    for (file, index), output, score in zip(places, outputs, scores, strict=True):
+        for position in np.ndindex(*facts.target_shape if of_classes else ()):
+            there = (slice(None), *position) if of_classes else ()
             yield Prediction(
-                file=file.name, index=index, best=best, output=tuple(outputs[row].flatten().tolist()), note=file.note
+                file=file.name,
+                index=index,
+                position=position,
+                best=_best(score[there], facts.class_names, top) if of_classes else (),
+                output=tuple(output[there].flatten().tolist()),
+                note=file.note,
             )
-            row += 1
+
+
+def _best(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
+    values, numbers = scores.topk(min(top, len(scores)))
+    pairs = zip(numbers.tolist(), values.tolist(), strict=True)
+    return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
+import petra_graph as pg
 from petra_graph.cli.main import main
 
 MODULE = """
@@ -96,6 +99,23 @@ def test_and_trained_with_shares_of_its_tokens(spec, capsys):
     assert main(["run", spec, "--json", "--set", "run.epochs=1"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert 0 <= summary["test"]["top1"] <= summary["test"]["top5"] <= 1
+
+
+def test_a_class_is_predicted_for_each_token(spec, capsys):
+    """A text's predictions were one flattened list of all outputs."""
+    assert main(["run", spec, "--set", "run.epochs=1"]) == 0
+    tokens = np.arange(24).reshape(3, 8) % 11
+    np.save("texts.npy", tokens)
+    capsys.readouterr()
+    assert main(["predict", "latest", "texts.npy", "--top", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["index"], one["position"]) for one in found] == [(n, [t]) for n in range(3) for t in range(8)]
+    with torch.no_grad():
+        scores, classes = pg.load("latest")(torch.as_tensor(tokens)).softmax(1).topk(2, dim=1)
+    assert [[one["class"] for one in row["classes"]] for row in found] == classes.transpose(1, 2).flatten(0, 1).tolist()
+    assert [[one["score"] for one in row["classes"]] for row in found] == scores.transpose(1, 2).flatten(0, 1).tolist()
+    assert main(["predict", "latest", "texts.npy", "--top", "1"]) == 0
+    assert "texts.npy [2] (7)  " in capsys.readouterr().out
 
 
 @pytest.mark.processes
