@@ -9,18 +9,17 @@ from __future__ import annotations
 import pkgutil
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import evolve
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, shown
+from petra_graph.registry.author_code import raised_at
 from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.declaration_faults import api_fault, find_fault
 from petra_graph.registry.discovery import Entry
 
 T = TypeVar("T")
-_HERE = Path(__file__).parent
 
 
 def checked_declaration(entry: Entry, noun: str, contract: type[Declaration]) -> Declaration:
@@ -76,7 +75,7 @@ def run_plugin_code(action: Callable[[], T], failure: str) -> T:
 def blamed(failure: str, error: BaseException) -> PluginError:
     """Return what a plugin's code raised, as an error that names the plugin, as `failure` does, and the line."""
     exception = traceback.format_exception_only(error)[-1].strip()
-    at = _raised_at(error)
+    at = raised_at(error)
     hint = f"raised at {at}" if at else "report it to its author"
     return PluginError(Problem(message=f"{failure}: {exception}", hint=hint))
 
@@ -104,12 +103,3 @@ def resolve_location(location: str, failure: str) -> Any:
         PluginError: it cannot be imported; the message begins with `failure`.
     """
     return run_plugin_code(lambda: pkgutil.resolve_name(location), failure)
-
-
-def _raised_at(error: BaseException) -> str:
-    """Return file:line of the code that raised the error, "" where only the machinery that calls it did."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    machinery = ("<frozen", pkgutil.__file__)
-    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(machinery)]
-    return f"{lines[-1].filename}:{lines[-1].lineno}" if lines and Path(lines[-1].filename).parent != _HERE else ""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-
-from petra_graph.registry.author_code import author_line
 
 ROUNDINGS = 2**12
 """Units of rounding that a result may be off by: sums over a few thousand terms, in another order."""
@@ -69,9 +66,3 @@ def largest_difference(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
 def name_of(dtype: torch.dtype) -> str:
     """Return "float64" for `torch.float64`."""
     return str(dtype).removeprefix("torch.")
-
-
-def line_of(error: Exception) -> str:
-    """Return file:line of the author's code that raised; of any code, where none of the author's did."""
-    innermost = traceback.extract_tb(error.__traceback__)[-1]
-    return author_line(error) or f"{innermost.filename}:{innermost.lineno}"

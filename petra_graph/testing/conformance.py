@@ -16,6 +16,7 @@ from attrs import frozen
 
 from petra_graph.blocks import AdditiveCoupling, Block, Reversible, TwoFunctionCoupling
 from petra_graph.errors import PluginError
+from petra_graph.registry.author_code import raised_at
 from petra_graph.testing.any_trial import AnyTrial
 from petra_graph.testing.architectures import (
     ArchitectureTrial,
@@ -25,7 +26,7 @@ from petra_graph.testing.architectures import (
     check_other_samples,
 )
 from petra_graph.testing.backward import check_autocast, check_gradients, check_inverse, check_one_evaluation
-from petra_graph.testing.broken_promise import BrokenPromise, line_of
+from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.construction import check_construction
 from petra_graph.testing.data_sets import (
     DataSetTrial,
@@ -210,7 +211,7 @@ def check_promise(trial: AnyTrial, name: str) -> None:
     except PluginError as error:
         raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
     except Exception as error:
-        found = f"it raised {type(error).__name__} at {line_of(error)}: {error}"
+        found = f"it raised {type(error).__name__} at {raised_at(error)}: {error}"
         raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
 from petra_graph.measure.shapes import listing
-from petra_graph.testing.broken_promise import BrokenPromise, largest_difference, line_of, name_of
+from petra_graph.registry.author_code import raised_at
+from petra_graph.testing.broken_promise import BrokenPromise, largest_difference, name_of
 from petra_graph.testing.harness import Harness, gradients_for
 from petra_graph.testing.trial import Trial
 
@@ -52,7 +53,7 @@ def _expect_shapes_back(harness: Harness, outputs: Streams, inputs: Streams) -> 
     try:
         returned = harness.invert(0, outputs)
     except Exception as error:
-        found = f"{changed}; the inverse raised {type(error).__name__} at {line_of(error)}: {error}"
+        found = f"{changed}; the inverse raised {type(error).__name__} at {raised_at(error)}: {error}"
         raise BrokenPromise("shapes", found, remedy) from error
     if [stream.shape for stream in returned] != [stream.shape for stream in inputs]:
         raise BrokenPromise("shapes", f"{changed}; the inverse returns {_listed(returned)}", remedy)
@@ -130,7 +131,7 @@ def check_meta_device(trial: Trial) -> None:
             shapes = _shapes_of(block, on_meta)
         except Exception as error:
             message = str(error).strip().partition("\n")[0]
-            found = f"{way}, it raised {type(error).__name__} at {line_of(error)}: {message}"
+            found = f"{way}, it raised {type(error).__name__} at {raised_at(error)}: {message}"
             raise BrokenPromise("meta device", found, remedy) from error
         if shapes != expected:
             found = f"{way}, it gives {listing(shapes)}, and {listing(expected)} on the CPU"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.measure.sample_faults import not_finite, samples_fault, targets_fault
+from petra_graph.registry.author_code import raised_at
 from petra_graph.registry.contracts import DataFacts, DataSet, Split
 from petra_graph.training.data_loading import MicroBatches, Rows
 
@@ -77,9 +78,8 @@ class CheckedSplit:
             raise
         except BaseException as error:  # noqa: BLE001  the data set's code may raise anything, and may exit
             culprits = [i for i in indices if _raises(fetch, i)] or indices
-            where = traceback.extract_tb(error.__traceback__)[-1]
             text = traceback.format_exception_only(error)[-1].strip()
-            raise RunFailed(f"{self.named(culprits)}: {text}", f"raised at {where.filename}:{where.lineno}") from None
+            raise RunFailed(f"{self.named(culprits)}: {text}", f"raised at {raised_at(error)}") from None
         fault = fault_of(self.facts, len(indices), fetched)
         if fault:
             raise RunFailed(f"{self.named(indices)}: {fault}", _MEND)

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import petra_graph
-from petra_graph.errors import printable
-from petra_graph.registry.author_code import author_line, is_author_code
+from petra_graph import errors
+from petra_graph.errors import PluginError, printable
+from petra_graph.registry.author_code import author_line, is_author_code, raised_at
+from petra_graph.registry.trust import resolve_location
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,8 @@ def test_the_innermost_line_of_the_author():
 
     with pytest.raises(RuntimeError) as raised:
         fails()
-    assert author_line(raised.value) == f"{__file__}:{fails.__code__.co_firstlineno + 1}"
+    line = f"{__file__}:{fails.__code__.co_firstlineno + 1}"
+    assert author_line(raised.value) == raised_at(raised.value) == line
 
 
 def test_nobody_s():
@@ -41,3 +44,10 @@ def test_nobody_s():
         printable(3)
     error = raised.value.with_traceback(raised.value.__traceback__.tb_next)
     assert author_line(error) == ""
+    assert raised_at(error).startswith(f"{errors.__file__}:"), "better than no line"
+
+
+def test_an_import_that_nobody_wrote_has_no_line():
+    with pytest.raises(PluginError) as raised:
+        resolve_location("no_such_module:Anything", "it")
+    assert raised_at(raised.value.__cause__) == ""
