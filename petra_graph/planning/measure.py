@@ -5,7 +5,7 @@ Neither the data set's files nor the devices are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.measure.shapes import NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
 from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec, ConfiguredPlugin
 from petra_graph.program.costs import CostTable
@@ -28,6 +28,7 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import builder
 from petra_graph.registry.contracts import DataFacts
+from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
 
 
@@ -147,35 +148,49 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
 
 
 def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
-    """Return a function that measures costs once for each set of kinds, micro-batch and precision.
+    """Return a function that measures costs once for each set of kinds, micro-batch, precision and clipping.
 
     It raises SpecError where a block can be run neither without values nor on the CPU.
     """
-    measured: dict[Hashable, CostTable] = {}
-    facts = checked.facts
+    own = Memo[CostTable]()
+    plugins = [(part.plugin, part.options) for part in (checked.loss, checked.optimizer)]
 
     def costs(graph: NodeGraph, spec: Spec) -> CostTable:
-        key = (tuple((node.name, node.kind) for node in graph.nodes.values()), spec.data.batch, spec.precision)
-        if key not in measured:
-            conditions = Conditions(
-                batch=spec.data.batch,
-                sample=facts.shape,
-                sample_dtype=facts.dtype,
-                normalisation=Normalisation.of(facts),
-                precision=spec.precision,
-                loss=checked.loss.build(),
-                build_optimizer=builder(checked.optimizer.plugin),
-                optimizer_options=checked.optimizer.options,
-                optimizer=checked.optimizer.plugin.owned,
-                clip=spec.optimizer.clip,
-                target=facts.target_shape,
-                target_dtype=facts.target_dtype,
-            )
-            with at_path("loss", "name"):  # blocks and optimizers have paths of their own
-                measured[key] = measure_costs(graph, conditions)
-        return measured[key]
+        nodes = [(node.name, node.kind, node.inputs, node.plugin, node.options) for node in graph.nodes.values()]
+        used = (*(plugin for plugin, _ in plugins), *(node.plugin for node in graph.nodes.values()))
+        owners = {plugin.distribution for plugin in used if plugin is not None}
+        known = _known_costs if owners == {FIRST_PARTY} else own
+        del known[:-_KNOWN_NETWORKS]
+        key = (nodes, plugins, checked.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        return known.get(key, partial(_measured_costs, checked, graph, spec))
 
     return costs
+
+
+_KNOWN_NETWORKS = 8
+_known_costs = Memo[CostTable]()
+"""Of the latest networks whose plugins are all the first party's, since that code stays as it is throughout a process: a notebook that
+plans and trains one network measures it once."""
+
+
+def _measured_costs(checked: CheckedSpec, graph: NodeGraph, spec: Spec) -> CostTable:
+    facts = checked.facts
+    conditions = Conditions(
+        batch=spec.data.batch,
+        sample=facts.shape,
+        sample_dtype=facts.dtype,
+        normalisation=Normalisation.of(facts),
+        precision=spec.precision,
+        loss=checked.loss.build(),
+        build_optimizer=builder(checked.optimizer.plugin),
+        optimizer_options=checked.optimizer.options,
+        optimizer=checked.optimizer.plugin.owned,
+        clip=spec.optimizer.clip,
+        target=facts.target_shape,
+        target_dtype=facts.target_dtype,
+    )
+    with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+        return measure_costs(graph, conditions)
 
 
 def check_grid(network: MeasuredNetwork) -> None:

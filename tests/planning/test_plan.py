@@ -330,12 +330,36 @@ def test_a_warning_under_lockstep_names_auto(spec):
     assert any('method.schedule = "auto"' in text for text in document["warnings"])
 
 
-def test_costs_are_measured_once(spec, monkeypatch):
+@pytest.fixture
+def measurements(monkeypatch):
+    """The networks whose costs are measured from now on."""
     calls = []
     real = measure.measure_costs
     monkeypatch.setattr(measure, "measure_costs", lambda *given: calls.append(given) or real(*given))
+    monkeypatch.setattr(measure, "_known_costs", type(measure._known_costs)())
+    return calls
 
+
+def test_costs_are_measured_once(spec, measurements):
     planner = Planner(spec)
     planner.plan()
     planner.plan()
-    assert len(calls) == 1
+    Planner(spec, ["run.seed=3", "partition.devices=2"]).plan()
+    assert len(measurements) == 1
+
+
+@pytest.mark.parametrize(
+    "setting", ["data.batch=7", "optimizer.name=adam", "precision.compute=float64", "optimizer.clip={ limit = 1.0 }"]
+)
+def test_costs_of_other_settings_are_measured(spec, measurements, setting):
+    for changes in ((), [setting]):
+        Planner(spec, changes).plan()
+    assert len(measurements) == 2
+
+
+def test_code_of_others_may_have_changed(spec, write, measurements):
+    write("mine.py", "from petra_graph.catalog.blocks.residual import RevMlp as Mine\n")
+    write("small.toml", SPEC.replace('"rev-mlp"', '"mine:Mine"'))
+    for _ in range(2):
+        Planner(spec).plan()
+    assert len(measurements) == 2
