@@ -105,12 +105,16 @@ def test_a_model_that_forgets_the_buffers_is_found_out(monkeypatch):
     assert deviation(REVNET, IMAGE, method="dsp") > PROMISED
 
 
-@pytest.mark.parametrize("policy", get_args(Policy))
-@pytest.mark.parametrize("devices", [("a",), ("a", "b"), ("a", "b", "c")], ids=len)
-@pytest.mark.parametrize(
-    ("method", "schedule"),
-    [(name, method.schedules[0]) for name, method in METHODS.items()] + [("petra", "1f1b"), ("dsp", "1f1b")],
-)
+TRAININGS = [*((name, method.schedules[0]) for name, method in METHODS.items()), ("petra", "1f1b"), ("dsp", "1f1b")]
+SHARED = [
+    (*training, "abc"[:count], get_args(Policy)[(at + count) % len(get_args(Policy))])
+    for at, training in enumerate(TRAININGS)
+    for count in (1, 2, 3)
+]
+"""Each training with each number of devices, and with each policy."""
+
+
+@pytest.mark.parametrize(("method", "schedule", "devices", "policy"), SHARED)
 def test_every_method_on_shared_devices(method, schedule, devices, policy):
     """A shared device was predicted as the sum of its stages' peaks: on one device, more than twice what it held."""
     predicted, measured = devices_predicted_and_measured(

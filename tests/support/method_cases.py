@@ -177,7 +177,7 @@ def cases(
     found: dict[Hashable, MethodCase] = {}
     for graph, cut, accumulation, point in product(GRAPHS, stages, accumulations, filter(allowed, POINTS)):
         case = MethodCase(point=point, graph=graph, stages=cut, accumulation=accumulation)
-        found.setdefault((graph, cut, accumulation, computation(programs(case))), case)
+        found.setdefault((graph, cut, accumulation, _computation(case)), case)
     return list(found.values())
 
 
@@ -206,6 +206,11 @@ def programs(case: MethodCase) -> tuple[StageProgram, ...]:
 def computation(stages: Sequence[StageProgram]) -> Hashable:
     """Return what decides the numbers that stages compute, as a value."""
     return tuple((_operations(stage), tuple(map(_of_segment, stage.segments))) for stage in stages)
+
+
+@cache
+def _computation(case: MethodCase) -> Hashable:
+    return computation(programs(case))
 
 
 def _operations(stage: StageProgram) -> tuple[str, ...]:
