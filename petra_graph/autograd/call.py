@@ -17,8 +17,9 @@ from attrs import define, frozen
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from petra_graph.autograd.block_state import versions_of
 from petra_graph.blocks import Streams
-from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.blocks.randomness import fork_rng, random_key, under_key
 
 
 @frozen
@@ -64,11 +65,25 @@ class Call:
     function_dtype: torch.dtype | None
     """Functions read streams in this type; None: as they are."""
     key: int | None
-    """Of the random numbers; None: functions draw none."""
+    """Of the random numbers; None: functions draw from the generators as they are."""
     autocast_dtype: torch.dtype | None
     """Autocast in force; None: it is off."""
     streams: Streams | None = None
     """In a backward, the outputs of the next block to be undone."""
+    last: int = -1
+    """The last block that is undone."""
+    versions: tuple[tuple[Tensor, int], ...] = ()
+    """How often each argument had been changed in place when the forward ended."""
+
+    def note_versions(self) -> None:
+        """Remember the arguments as they are at the end of the forward: functions may write to them."""
+        self.versions = versions_of(leaf for leaf in self.arguments.leaves if isinstance(leaf, Tensor))
+
+    @property
+    def change(self) -> str:
+        """What has changed since the forward, so that functions return other values; "" where nothing has."""
+        changed = any(argument._version != before for argument, before in self.versions)  # noqa: SLF001
+        return "an argument of its functions was modified by an inplace operation" if changed else ""
 
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
@@ -104,6 +119,11 @@ def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tenso
         return function(x, *differentiated)
     read = x if call.function_dtype is None else x.to(call.function_dtype)
     return call.arguments.passed_to(function, read, differentiated)
+
+
+def called_by_another() -> bool:
+    """Whether a function of another sequence, or of a stage, is being evaluated, which may be evaluated again."""
+    return _current.get() is not None or under_key()
 
 
 def autocast_in_force(device: torch.device) -> torch.dtype | None:

@@ -8,11 +8,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from petra_graph.autograd.call import Arguments, Call, autocast_in_force, draw_key
+from petra_graph.autograd.call import Arguments, Call, autocast_in_force, called_by_another, draw_key
 from petra_graph.autograd.step import Step
-from petra_graph.autograd.wrap import COEFFICIENTS, WRAPPERS, CouplingName, wrap
+from petra_graph.autograd.wrap import (
+    COEFFICIENTS,
+    FUNCTIONS,
+    WRAPPERS,
+    CouplingName,
+    check_coefficient,
+    reads_arguments,
+    wrap,
+)
 from petra_graph.blocks import Reversible, Streams
-from petra_graph.blocks.couplings.bdia import DEPTH_LIMIT, ExactBdiaCoupling
+from petra_graph.blocks.couplings.bdia import DEPTH_LIMIT, BdiaCoupling, ExactBdiaCoupling
 
 _NEWEST = ("midpoint", "leapfrog", "momentum", "bdia", "exact-bdia")
 """Couplings of which the first stream is the state; the others are what its past left."""
@@ -44,13 +52,13 @@ def reversible(
         anchor_every: keep the streams after every so many blocks, from which reconstruction begins again: less
             rounding, for memory that grows by two tensors a stretch.
         preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
-            saves the little time that it takes, where none draws.
+            saves the little time that it takes, where none draws. BDIA draws its signs itself, and always does so.
         coefficients: of the coupling: `step_size` (midpoint, leapfrog), `momentum`, `log_scale_bound` (affine),
             `magnitude` (bdia), `quantum_bits` (exact-bdia).
 
     Raises:
         TypeError: an entry is no module, or a coefficient is none of the coupling's.
-        ValueError: the coupling does not exist or does not fit.
+        ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
     """
     if coupling not in WRAPPERS:
         raise ValueError(f'coupling must be one of {", ".join(WRAPPERS)} (got "{coupling}")')
@@ -62,6 +70,10 @@ def reversible(
         raise ValueError(
             f'split halves the input for "additive" and "affine"; "{coupling}" couples a state with its past'
         )
+    for name, value in coefficients.items():
+        check_coefficient(name, value)
+    if isinstance(functions, nn.Module) and not isinstance(functions, Iterable):
+        raise TypeError(f"functions must be several modules, one a block (got one, {type(functions).__name__})")
     blocks = [wrap(entry, coupling, coefficients) for entry in functions]
     return ReversibleSequence(
         blocks,
@@ -137,7 +149,7 @@ class ReversibleSequence(nn.ModuleList):
             arguments: what each function reads after its stream; tensors among them that require a gradient get it.
             named: the same, by keyword.
         """
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             from petra_graph.autograd.uncompiled import call
 
             return call(self._forward, x, arguments, named)
@@ -146,6 +158,7 @@ class ReversibleSequence(nn.ModuleList):
     def _forward(self, x: Tensor | Sequence[Tensor], arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         single = isinstance(x, Tensor)
         given = (x,) if isinstance(x, Tensor) else tuple(x)
+        self._expect_streams(given, single=single)
         dtype = given[0].dtype
         streams = tuple(stream.float() if stream.dtype in _HALF_PRECISION else stream for stream in given)
         outputs = self._run(self._streams(streams[0]) if single else streams, dtype, arguments, named)
@@ -164,31 +177,60 @@ class ReversibleSequence(nn.ModuleList):
             key=None,
             autocast_dtype=autocast,
         )
-        if not self._wants_graph((*streams, *differentiated)):
-            with call.functions():
-                for block in blocks:
-                    streams = block(*streams, *differentiated)[: len(streams)]
-            return streams
-        if self.preserve_rng_state:
+        recorded = torch.compiler.is_exporting()  # without a key, which would be a number of the program
+        graph = self._wants_graph((*streams, *differentiated)) and not recorded
+        if self._is_keyed(blocks, graph=graph) and not recorded:
             call.key = draw_key()
         reconstructs = all(block.training or getattr(block, "reversible_in_evaluation", True) for block in blocks)
-        reversed_blocks = max(len(blocks) - self.keep_graphs, 0) if reconstructs else 0
+        undone = max(0, len(blocks) - max(0, self.keep_graphs)) if reconstructs and graph else 0
+        call.last = undone - 1
         for index, block in enumerate(blocks):
-            if index < reversed_blocks:
-                anchor = index + 1 == reversed_blocks or (self.anchor_every and (index + 1) % self.anchor_every == 0)
-                streams = Step.forward(block, index, call, streams, differentiated, anchor=bool(anchor))
+            read = differentiated if reads_arguments(block) else ()
+            if index < undone:
+                anchor = index == call.last or (self.anchor_every and (index + 1) % self.anchor_every == 0)
+                streams = Step.forward(block, index, call, streams, read, anchor=bool(anchor))
             else:
-                with call.block(index):
-                    streams = block(*streams, *differentiated)[: len(streams)]
+                with call.block(index) if graph or call.key is not None else call.functions():
+                    streams = block(*streams, *read)[: len(streams)]
+        call.note_versions()
         return streams
+
+    def _is_keyed(self, blocks: Iterable[Reversible], *, graph: bool) -> bool:
+        """Whether a forward has random numbers of its own: where it, or what it is a part of, may be evaluated again.
+
+        In training that may be without a graph here: `torch.utils.checkpoint`, or a reversible block that calls this sequence.
+        """
+        draws = self.preserve_rng_state or any(isinstance(block, BdiaCoupling | ExactBdiaCoupling) for block in blocks)
+        return draws and (graph or called_by_another() or any(block.training for block in blocks))
 
     def _wants_graph(self, read: Streams) -> bool:
         return torch.is_grad_enabled() and (
             any(stream.requires_grad for stream in read) or any(one.requires_grad for one in self.parameters())
         )
 
+    def _expect_streams(self, given: Streams, *, single: bool) -> None:
+        """Check what is called, and with what.
+
+        Raises:
+            TypeError, ValueError: saying what was expected.
+        """
+        for index, block in enumerate(self):
+            if not isinstance(block, Reversible):
+                kind = type(block).__name__
+                raise TypeError(f"block {index} is no reversible block (got {kind}): give functions to reversible(...)")
+        expected = 3 if self.coupling == "exact-bdia" else 2
+        if not single and len(self) and isinstance(self[0], FUNCTIONS) and len(given) != expected:
+            raise ValueError(
+                f'coupling "{self.coupling}" has {expected} streams (got a tuple of {len(given)}); '
+                "arguments of functions follow the streams"
+            )
+        if any(stream.is_complex() for stream in given):
+            raise TypeError("streams must be real: use torch.view_as_real, and view_as_complex in the functions")
+
     def _streams(self, x: Tensor) -> Streams:
         if self.split is not None:
+            if not -x.dim() <= self.split < x.dim():
+                raise ValueError(f"split is dimension {self.split}, and the input has {x.dim()} (got {list(x.shape)})")
             if x.shape[self.split] % 2:
                 raise ValueError(f"dimension {self.split} must be even to be split (got {list(x.shape)})")
             return x.chunk(2, self.split)

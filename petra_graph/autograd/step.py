@@ -18,8 +18,8 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from petra_graph.autograd.block_state import BlockState
 from petra_graph.autograd.call import Call
-from petra_graph.autograd.parameters import TrainedParameters
 from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
 
 
@@ -35,18 +35,17 @@ class Step:
     streams: int
     """Number of streams; the differentiated arguments follow them, then the parameters."""
     differentiated: int
-    trained: TrainedParameters
-    training: bool
-    """The block's mode in the forward."""
+    state: BlockState
+    """As it is in the forward."""
 
     @staticmethod
     def forward(
         block: Reversible, index: int, call: Call, streams: Streams, differentiated: Streams, *, anchor: bool
     ) -> Streams:
         """Run a block; the outputs have a graph that keeps no activation."""
-        trained = TrainedParameters.of(block)
-        step = Step(block, index, call, anchor, len(streams), len(differentiated), trained, block.training)
-        outputs: Streams = _Node.apply(step, *streams, *differentiated, *trained.values)
+        state = BlockState.of(block)
+        step = Step(block, index, call, anchor, len(streams), len(differentiated), state)
+        outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.values)
         return outputs
 
     def expect_unchanged(self) -> None:
@@ -55,12 +54,9 @@ class Step:
         Raises:
             RuntimeError: other inputs would be reconstructed.
         """
-        change = (
-            "its parameters were modified by an inplace operation, such as an optimizer's step"
-            if self.trained.changed
-            else "it changed between training and evaluation mode"
-        )
-        if self.trained.changed or self.block.training != self.training:
+        # Functions may write to their arguments in each evaluation: the first backward of a call looks at them.
+        change = self.state.change or (self.call.change if self.index == self.call.last else "")
+        if change:
             raise RuntimeError(
                 f"petra_graph.reversible: block {self.index} is not as it was in its forward, so that its backward would "
                 f"reconstruct other inputs: {change}"
@@ -77,8 +73,8 @@ class Step:
     ) -> tuple[Reversed, list[Tensor | None]]:
         """Undo the block; return its inputs, and the gradients with respect to all that it read."""
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
-        frozen_where_any = frozen_statistics(self.block) if self.trained.tracks_statistics else nullcontext()
-        with self.call.block(self.index), frozen_where_any, self.trained.replaced() as leaves:
+        frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
+        with self.call.block(self.index), frozen_where_any, self.state.replaced() as leaves:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         return reverse, [leaf.grad for leaf in leaves]
 
@@ -112,7 +108,7 @@ class _Node(torch.autograd.Function):
                 "differentiate the outputs of the sequence, not values from within"
             )
         reverse, of_parameters = step.reverse(outputs, gradients, differentiated)
-        if step.index:
+        if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
             step.call.streams = reverse.inputs[: step.streams]
         found = [
             gradient if stream.is_floating_point() else None

@@ -69,9 +69,15 @@ class Affine(_OneFunction, AffineCoupling):
     def scale_and_shift(self, x: Tensor, *differentiated: Tensor) -> tuple[Tensor, Tensor]:
         """Return s before it is bounded, and u."""
         value: Any = evaluated(self.function, x, *differentiated)
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) and value.dim() == x.dim():
             changed = [at for at, (one, other) in enumerate(zip(value.shape, x.shape, strict=True)) if one != other]
             value = value.chunk(2, changed[0] if changed else 1)
+        if not isinstance(value, tuple | list) or len(value) != 2:  # noqa: PLR2004  s and u
+            returned = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(
+                "a function of an affine coupling returns two tensors (s, u) of its input's shape, or one with twice the "
+                f"features (got {returned} for an input {list(x.shape)})"
+            )
         log_scale, shift = value
         return log_scale, shift
 
@@ -113,7 +119,37 @@ COEFFICIENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "exact-bdia": ("quantum_bits",),
     }
 )
+FUNCTIONS = (_OneFunction, TwoFunctions)
+"""Blocks of functions, which read a call's arguments; any other block reads streams alone."""
 assert set(WRAPPERS) == set(get_args(CouplingName))
+
+
+def reads_arguments(block: Reversible) -> bool:
+    """Whether a block reads what a call gives beside the streams."""
+    return isinstance(block, FUNCTIONS)
+
+
+def check_coefficient(name: str, value: float) -> None:
+    """Check that a coupling with this coefficient has an inverse.
+
+    Raises:
+        ValueError: it has none.
+    """
+    least, most = _RANGES[name]
+    if not least <= value <= most or value == 0:
+        raise ValueError(f"{name} must lie in {least:g} .. {most:g} and not be 0 (got {value})")
+
+
+_ANY = float("inf")
+_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "log_scale_bound": (0, _ANY),
+        "step_size": (-_ANY, _ANY),
+        "momentum": (0, 1),
+        "magnitude": (0, 1),
+        "quantum_bits": (1, 23),
+    }
+)
 
 
 def wrap(entry: object, coupling: str, coefficients: Mapping[str, float]) -> Reversible:
@@ -125,7 +161,8 @@ def wrap(entry: object, coupling: str, coefficients: Mapping[str, float]) -> Rev
     """
     if isinstance(entry, Reversible):
         return entry
-    if isinstance(entry, nn.Module) and not isinstance(entry, nn.ModuleList):
+    plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
+    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function, too
         return WRAPPERS[coupling](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G

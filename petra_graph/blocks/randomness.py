@@ -56,6 +56,11 @@ def fork_rng(key: int, device: torch.device) -> AbstractContextManager[None]:
     return _seeded(_Scope(key, generators)) if generators else nullcontext()
 
 
+def under_key() -> bool:
+    """Whether a key is in force."""
+    return _scope.get() is not None
+
+
 def reseed() -> None:
     """Draw again from the start of the key in force: for a second evaluation of the same function."""
     scope = _scope.get()

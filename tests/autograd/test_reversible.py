@@ -256,6 +256,35 @@ def test_parameters_may_be_given_from_outside():
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
 
 
+def test_frozen_weights_and_buffers_may_be_given_from_outside():
+    """A teacher's: what was given is gone in the backward, which read the module's own weights."""
+    made, x = sequence(dropout=0.0).eval(), inputs()
+    values = {**dict(made.named_parameters()), **dict(made.named_buffers())}
+    trained = {name for name in values if name.endswith("4.weight")}
+    given = {name: (value + 1).detach().requires_grad_(name in trained) for name, value in values.items()}
+    wanted = [x, *(given[name] for name in trained)]
+    found = []
+    for keep in (0, len(made)):
+        made.keep_graphs = keep
+        found.append(torch.autograd.grad(torch.func.functional_call(made, given, (x,)).sum(), wanted))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+    assert all(value is dict(made.named_parameters()).get(name, value) for name, value in values.items())
+
+
+def test_frozen_blocks_leave_nothing_to_whoever_keeps_the_loss():
+    made = sequence(depth=4, dropout=0.0)
+    for block in made[:2]:
+        block.requires_grad_(requires_grad=False)
+    x = inputs(64).detach()
+    made(x).sum().backward()
+    with LiveBytes() as live:
+        loss = made(x).sum()
+        loss.backward()
+        made.zero_grad()
+        assert live.live <= 64
+
+
 def test_hooks_of_parameters_run_once_a_backward():
     made, calls = sequence(depth=3, dropout=0.0), []
     for parameter in made.parameters():
@@ -284,12 +313,44 @@ def test_parameters_that_changed_since_the_forward_are_refused():
         output.sum().backward()
 
 
-def test_another_mode_than_the_forwards_is_refused():
+def test_a_frozen_parameter_or_an_argument_that_changed_is_refused():
+    made = reversible([Masked() for _ in range(3)]).double()
+    made[2].function.linear.weight.requires_grad_(requires_grad=False)
+    for changed in ("parameter", "argument"):
+        mask = torch.ones(4, FEATURES, dtype=torch.float64)
+        output = made(inputs(), mask)
+        with torch.no_grad():
+            (mask if changed == "argument" else made[2].function.linear.weight).mul_(2)
+        with pytest.raises(
+            RuntimeError, match=f"block 2 is not as it was .*{changed}.* modified by an inplace operation"
+        ):
+            output.sum().backward()
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES)
+
+    def forward(self, x, mask):
+        return self.linear(x).tanh() * mask
+
+
+@pytest.mark.parametrize("part", ["all", "a module"])
+def test_another_mode_than_the_forwards_is_refused(part):
     made = sequence()
     output = made(inputs())
-    made.eval()
+    (made if part == "all" else made[3].function[3]).eval()
     with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* it changed between training and evaluation"):
         output.sum().backward()
+
+
+def test_weights_from_a_cache_without_a_graph_are_refused():
+    made = sequence(dropout=0.0)
+    nn.utils.parametrizations.weight_norm(made[1].function[0])
+    expect_plain(made, inputs())
+    with nn.utils.parametrize.cached(), pytest.raises(RuntimeError, match=r"parametrize.cached\(\) keeps"):
+        made(inputs())
 
 
 def test_outputs_that_changed_since_the_forward_are_refused():
@@ -346,6 +407,21 @@ def test_blocks_of_ones_own_and_several_streams():
     expect_plain(made, inputs())
     one, other = made((inputs(), inputs(seed=1)))
     assert one.shape == other.shape == (4, FEATURES)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_blocks_of_ones_own_read_no_arguments(needs_gradient):
+    """One that needed a gradient was mixed as if it were a stream."""
+    shapes = [(FEATURES,), (FEATURES,)]
+    made = reversible([Masked(), OrthogonalMixing(shapes, None), Masked()]).double()
+    expect_plain(made, inputs(), inputs(seed=1).requires_grad_(needs_gradient))
+
+
+def test_a_program_may_be_recorded():
+    made = sequence(dropout=0.0).eval()
+    x = inputs().detach()
+    program = torch.export.export(made, (x,)).module()
+    torch.testing.assert_close(program(x), made(x))
 
 
 @pytest.mark.parametrize("coupling", ["additive", "affine", "midpoint", "momentum"])
@@ -452,6 +528,15 @@ def test_compiled_functions():
     torch._dynamo.reset()
 
 
+class Returning(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, _):
+        return self.value
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -475,6 +560,42 @@ def test_compiled_functions():
             r"room for 63 exact-bdia blocks \(got 64\)",
         ),
         (lambda: reversible([branch()], split=1)(torch.zeros(2, 5)), ValueError, "dimension 1 must be even"),
+        (
+            lambda: reversible([branch()], split=2)(torch.zeros(2, 6)),
+            ValueError,
+            "split is dimension 2, and the input has 2",
+        ),
+        (lambda: reversible(nn.Linear(2, 2)), TypeError, r"several modules, one a block \(got one, Linear\)"),
+        (
+            lambda: reversible([branch()])((torch.zeros(2, 6),) * 3),
+            ValueError,
+            r'"additive" has 2 streams \(got a tuple of 3\)',
+        ),
+        (lambda: reversible([branch()])(()), ValueError, r"2 streams \(got a tuple of 0\)"),
+        (
+            lambda: reversible([branch()]).append(branch())(torch.zeros(2, 6)),
+            TypeError,
+            "block 1 is no reversible block",
+        ),
+        (lambda: reversible([branch()])(torch.zeros(2, 6, dtype=torch.complex64)), TypeError, "streams must be real"),
+        (lambda: reversible([nn.LazyLinear(FEATURES)])(torch.zeros(2, 6)), RuntimeError, "has no shape yet"),
+        (
+            lambda: reversible([branch()], coupling="momentum", momentum=0.0),
+            ValueError,
+            r"0 .. 1 and not be 0 \(got 0.0\)",
+        ),
+        (lambda: reversible([branch()], coupling="bdia", magnitude=0.0), ValueError, "magnitude must lie in"),
+        (
+            lambda: reversible([Returning(None)], coupling="affine")(torch.zeros(2, 6)),
+            TypeError,
+            r"\(s, u\) .*got NoneType",
+        ),
+        (lambda: reversible([Returning((1, 2, 3))], coupling="affine")(torch.zeros(2, 6)), TypeError, "got tuple"),
+        (
+            lambda: reversible([Returning(torch.zeros(()))], coupling="affine")(torch.zeros(2, 6)),
+            TypeError,
+            r"got \[\]",
+        ),
         (
             lambda: reversible([nn.Linear(FEATURES, 1)])(torch.zeros(2, FEATURES)),
             ValueError,
