@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import frozen
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
 
@@ -49,7 +49,7 @@ class BlockState:
         fixed: list[tuple[dict[str, Any], str, Tensor]] = []
         frozen_parameters: list[Tensor] = []
         modes: dict[nn.Module, bool] = {}
-        waiting, tracks = [block], False
+        waiting, tracks, cached = [block], False, bool(parametrize._cache_enabled)  # noqa: SLF001  nothing public says it
         while waiting:
             module = waiting.pop()
             if module in modes:
@@ -60,8 +60,8 @@ class BlockState:
             for name, value in parameters.items():
                 if value is None:
                     continue
-                if is_lazy(value):
-                    raise RuntimeError(
+                if isinstance(value, UninitializedParameter):
+                    raise RuntimeError(  # noqa: TRY004  no argument is of a wrong type
                         f"petra_graph.reversible: parameter {name} of a function has no shape yet: {_LAZY}"
                     )
                 if value.requires_grad:
@@ -69,15 +69,16 @@ class BlockState:
                 else:
                     fixed.append((parameters, name, value))
                     frozen_parameters.append(value)
-            fixed.extend((buffers, name, value) for name, value in buffers.items() if value is not None)
+            if buffers:
+                fixed.extend((buffers, name, value) for name, value in buffers.items() if value is not None)
             waiting.extend(child for child in module._modules.values() if child is not None)  # noqa: SLF001
-            if parametrize._cache_enabled and parametrize.is_parametrized(module):  # noqa: SLF001  nothing public says it
+            if cached and parametrize.is_parametrized(module):
                 raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
         return BlockState(
             values=tuple(places),
             slots=tuple(slots),
             fixed=tuple(fixed),
-            versions=versions_of((*places, *frozen_parameters)),
+            versions=(*((value, value._version) for value in places), *versions_of(frozen_parameters)),  # noqa: SLF001
             modes=tuple(modes.items()),
             tracks_statistics=tracks,
         )
@@ -88,10 +89,12 @@ class BlockState:
 
         Buffers are left out: running statistics change in every forward, and training does not read them.
         """
-        if any(value._version != before for value, before in self.versions):  # noqa: SLF001
-            return "its parameters were modified by an inplace operation, such as an optimizer's step"
-        if any(module.training != before for module, before in self.modes):
-            return "it changed between training and evaluation mode, or one of its modules did"
+        for value, before in self.versions:
+            if value._version != before:  # noqa: SLF001
+                return "its parameters were modified by an inplace operation, such as an optimizer's step"
+        for module, training in self.modes:
+            if module.training is not training:
+                return "it changed between training and evaluation mode, or one of its modules did"
         return ""
 
     @contextmanager
