@@ -6,6 +6,7 @@ from math import exp, log
 
 import pytest
 import torch
+from torch.nn import functional
 
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
@@ -20,6 +21,24 @@ def test_cross_entropy_is_the_mean_over_samples():
     logits = torch.tensor([[0.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
     expected = (log(2) + log(1 + exp(-2))) / 2
     assert PLAIN(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("passed_over", ["none", "some", "all"])
+def test_targets_are_passed_over_and_bits_are_torchs(smoothing, passed_over):
+    """A micro-batch of padding alone failed the run: the mean over no target is 0 / 0."""
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(3, 5, 7, generator=generator).requires_grad_()
+    target = torch.randint(5, (3, 7), generator=generator)
+    target[: {"none": 0, "some": 2, "all": 3}[passed_over]] = -100
+    loss = CrossEntropy(CrossEntropyOptions(label_smoothing=smoothing))(output, target)
+    (gradient,) = torch.autograd.grad(loss, output)
+    if passed_over == "all":
+        assert (loss.item(), gradient.abs().max().item()) == (0, 0)
+        return
+    expected = functional.cross_entropy(output, target, label_smoothing=smoothing)
+    assert torch.equal(loss, expected)
+    assert torch.equal(gradient, torch.autograd.grad(expected, output)[0])
 
 
 def test_label_smoothing_spreads_its_share_over_all_classes():
