@@ -11,7 +11,6 @@ from torch.nn import functional
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
 from petra_graph.plugins import NoOptions
 
-
 _PASSED_OVER = -100
 
 
