@@ -7,14 +7,18 @@ rate is a function of a stage's own update count:
 
 warm-up(u) is (u+1)/W for u < W. With `scaling = "goyal"`, goyal is batch * k * replicas / 256 (Goyal et al. 2017,
 https://arxiv.org/abs/1706.02677), else 1; no other module scales the rate.
+
+An optimizer may build groups with other rates than `base`: a group has the same multiple of lr(u) at every step.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from itertools import chain, repeat
 
 import torch
 from attrs import define, field
@@ -89,6 +93,28 @@ def _normalises(module: nn.Module) -> bool:
     return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
+def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
+    """Return each group's learning rate, as the optimizer was built, over the options' own; 1 where that is 0.
+
+    A group that was built with the base rate has exactly 1, and so has one that was given no rate, which has none or its class's
+    default. To be asked before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
+    """
+    of_class = inspect.signature(type(optimizer)).parameters.get("lr")
+    none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
+
+    def ratio(rate: float) -> float:
+        unset = none_given and rate == optimizer.defaults["lr"]
+        return 1.0 if unset or not base else float(rate) / base
+
+    return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float]) -> None:
+    """Give each group its multiple of a learning rate; a group that was added later has the rate itself."""
+    for group, ratio in zip(optimizer.param_groups, chain(ratios, repeat(1.0)), strict=False):
+        group["lr"] = rate * ratio
+
+
 @define(eq=False, slots=False)
 class Updater:
     """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
@@ -104,6 +130,8 @@ class Updater:
     """As messages name the optimizer's plugin."""
     first_steps: FirstSteps | None = None
     """None: they are not observed (`run.self_check = false`)."""
+    ratios: Sequence[float] = ()
+    """Of the optimizer's groups, as it was built (`rate_ratios`)."""
     norms: DeferredCheck[int] = field(factory=lambda: DeferredCheck(math.isfinite), init=False)
     """By update, counted from 1."""
     updates: int = field(default=0, init=False)
@@ -141,8 +169,7 @@ class Updater:
             self._clip(norm)
             if self.deferred:
                 self._gate()
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate(self.updates)
+            set_rates(self.optimizer, self.rate(self.updates), self.ratios)
             with nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer):
                 run_in_training(self.optimizer.step, f"{self.owner} failed at update {self.updates + 1}")
             self.optimizer.zero_grad(set_to_none=True)

@@ -15,7 +15,7 @@ from torch import nn
 
 from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
-from petra_graph.executor.update import Updater, parameter_groups
+from petra_graph.executor.update import Updater, parameter_groups, rate_ratios
 from petra_graph.measure.operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.program.costs import Work
@@ -58,7 +58,8 @@ def measure_update(
 def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any, owner: str) -> tuple[int, Work]:
     parameters = [*groups.decayed, *groups.undecayed]
     optimizer = build(groups, options)
-    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner)
+    ratios = rate_ratios(optimizer, options.lr)
+    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios)
     _give_gradients(parameters)
     updater.step()
     state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))

@@ -170,7 +170,7 @@ class OptimizerDeclaration(Declaration):
     """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
 
     The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
-    every step.
+    every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step.
     """
 
 

@@ -1,7 +1,8 @@
 """An optimizer steps each parameter of a stage once, at the rate that it is given, and goes on from a checkpoint to the bit.
 
-The executor sets every group's "lr" before each step, calls `step()` without arguments, and drops the gradients. A checkpoint holds
-the optimizer's `state` of each parameter and the values of its groups, and nothing else that it remembers.
+The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
+without arguments, and drops the gradients. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
+and nothing else that it remembers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import Tensor, nn
 
+from petra_graph.executor.update import rate_ratios, set_rates
 from petra_graph.registry.building import build_plugin
 from petra_graph.registry.contracts import OPTIMIZERS, Declaration, ParameterGroups
 from petra_graph.registry.registry import Plugin
@@ -73,13 +75,15 @@ class OptimizerTrial(PluginTrial):
     def stage(self) -> _Stage:
         """Return a stage's parameters with a new optimizer of them."""
         groups = self.parameters()
-        return _Stage(groups=groups, optimizer=self.build_raw(groups, self.options), trial=self)
+        optimizer = self.build_raw(groups, self.options)
+        return _Stage(groups=groups, optimizer=optimizer, ratios=rate_ratios(optimizer, self.options.lr), trial=self)
 
 
 @frozen(kw_only=True, eq=False)
 class _Stage:
     groups: ParameterGroups
     optimizer: torch.optim.Optimizer
+    ratios: Sequence[float]
     trial: OptimizerTrial
 
     @property
@@ -96,8 +100,7 @@ class _Stage:
             for index, parameter in enumerate(self.parameters):
                 gradient = torch.randn(parameter.shape, generator=generator)
                 parameter.grad = None if index in without else gradient
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.trial.base if rate is None else rate(number)
+            set_rates(self.optimizer, self.trial.base if rate is None else rate(number), self.ratios)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -138,6 +141,7 @@ def check_every_parameter(trial: OptimizerTrial) -> None:
 def check_learning_rate(trial: OptimizerTrial) -> None:
     """Steps follow the "lr" of each group, which is set before every step: 0 moves nothing, and a new rate counts at once."""
     remedy = 'read group["lr"] in step(); options.lr is the base rate, before warm-up and schedule'
+    _expect_rates_of_options(trial)
     still = trial.stage()
     before = still.values()
     still.step([0], lambda _: 0.0)
@@ -148,6 +152,24 @@ def check_learning_rate(trial: OptimizerTrial) -> None:
     other.step(range(_STEPS), lambda number: trial.base * (0.5 if number == _STEPS - 1 else 1.0))
     if _equal(one.values(), other.values()):
         raise BrokenPromise("learning rate", "half the learning rate at a later step changed nothing", remedy)
+
+
+def _expect_rates_of_options(trial: OptimizerTrial) -> None:
+    """Compare the rates that groups are built with for two values of `options.lr`: the executor keeps their ratios to it."""
+    stage = trial.stage()
+    if not trial.options.lr or all(ratio == 1 for ratio in stage.ratios):
+        return
+    try:
+        half = evolve(trial.options, lr=trial.options.lr / 2)
+    except ValueError:  # a validator's
+        return
+    rates, others = (
+        [group["lr"] for group in one.stage().optimizer.param_groups] for one in (trial, evolve(trial, options=half))
+    )
+    if rates == others:
+        listed = " and ".join(f"{rate:g}" for rate in dict.fromkeys(map(float, rates)))
+        found = f"its groups are built with the rate {listed}, whatever options.lr is, so that options.lr has no effect"
+        raise BrokenPromise("learning rate", found, "build the groups with lr=options.lr, or multiples of it")
 
 
 def check_same_steps(trial: OptimizerTrial) -> None:

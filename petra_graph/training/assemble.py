@@ -15,7 +15,7 @@ from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, parameter_groups
+from petra_graph.executor.update import LearningRate, Updater, parameter_groups, rate_ratios
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
@@ -42,7 +42,8 @@ class Training:
         parameters = [*groups.decayed, *groups.undecayed]
         optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
         first = FirstSteps(modules, parameters, self.optimizer, deferred) if observed else None
-        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer, first)
+        ratios = () if optimizer is None else rate_ratios(optimizer, self.optimizer_options.lr)
+        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer, first, ratios)
 
 
 def executors(

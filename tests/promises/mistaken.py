@@ -249,6 +249,9 @@ class Optimizers:
     def own_rate(groups, options):
         return OwnRate(every(groups), lr=options.lr)
 
+    def no_option(groups, options):
+        return torch.optim.SGD(every(groups), lr=1.0)
+
     def raises(groups, options):
         return Raises(every(groups), lr=options.lr)
 

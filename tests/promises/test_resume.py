@@ -349,6 +349,44 @@ def test_under_other_stages_what_an_optimizer_counts_goes_on(write, install):
     assert of_second_stage[0] == "3 10", "its deepest node had been updated twice"
 
 
+LAYERWISE = """\
+from pathlib import Path
+import torch
+from attrs import frozen
+from petra_graph.plugins import option
+
+@frozen(kw_only=True)
+class Options:
+    lr: float = option("rate", default=0.1)
+
+class Layerwise(torch.optim.SGD):
+    def step(self):
+        with Path("rates").open("a") as file:
+            print(*(group["lr"] for group in self.param_groups), file=file)
+        super().step()
+
+def build(groups, options: Options):
+    rates = ((groups.decayed, options.lr), (groups.undecayed, 8 * options.lr))
+    return Layerwise([{"params": list(some), "lr": rate} for some, rate in rates], lr=options.lr)
+"""
+
+
+def test_rates_of_groups_go_on_with_their_ratios(write, uninterrupted):
+    """The executor gave all groups one rate; a checkpoint has those of its last update."""
+    write("layerwise.py", LAYERWISE)
+    text = SPEC[: SPEC.index("[optimizer]")] + '[optimizer]\nname = "layerwise:build"\n' + SPEC[SPEC.index("[data]") :]
+    spec = write("small.toml", text.replace("epochs = 2", f"epochs = {EPOCHS}"))
+    cosine = "lr_schedule.name=cosine"
+    whole = uninterrupted(cosine)
+    run(spec, [cosine], At("trained 2/2"))
+    assert resume() == 0
+    same_run(whole, only_run())
+    pairs = [tuple(map(float, line.split())) for line in Path("rates").read_text().splitlines()]
+    trained = [(one, other) for one, other in pairs if one or other]
+    assert len({one for one, _ in trained}) > 3
+    assert all(other == 8 * one for one, other in trained)
+
+
 def test_under_other_stages_the_loss_goes_on_as_another_seed_s_would(spec):
     """The mean of the 50 losses behind the cut, against the spread of three seeds that nothing interrupts."""
     longer, every = "run.epochs=10", "run.log_every=1"

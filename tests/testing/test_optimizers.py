@@ -69,6 +69,11 @@ class RateOfTheFirstStep(Momentum):
         super().update(parameter, self.rate)
 
 
+class RateOfNoOption(Momentum):
+    def __init__(self, groups, options):
+        torch.optim.Optimizer.__init__(self, [*groups.decayed, *groups.undecayed], {"lr": 1.0})
+
+
 class CountsBesideTheState(Momentum):
     count = 0
 
@@ -119,6 +124,11 @@ class ForgetsToLoad(Momentum):
         pass
 
 
+def layerwise(groups, options):
+    rates = ((groups.decayed, options.lr), (groups.undecayed, 10 * options.lr))
+    return torch.optim.SGD([{"params": list(some), "lr": rate} for some, rate in rates], lr=options.lr)
+
+
 def trial(build, options=Rate):
     return OptimizerTrial.of(declared(OptimizerDeclaration, build, options=options))
 
@@ -127,6 +137,7 @@ def test_what_is_sound_passes():
     report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
     assert str(report).endswith("(Rate(lr=0.5)) keeps 7 promises")
     assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
+    assert broken(trial(layerwise)) == {}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +151,7 @@ def test_what_is_sound_passes():
         (NeedsGradients, "every parameter", "it raised TypeError at "),
         (OwnRate, "learning rate", "the first step at learning rate 0 moved parameters"),
         (RateOfTheFirstStep, "learning rate", "half the learning rate at a later step changed nothing"),
+        (RateOfNoOption, "learning rate", "its groups are built with the rate 1, whatever options.lr is"),
         (Noisy, "repeatable", "two stages with the same gradients came to other parameters"),
         (SharesItsCount, "repeatable", "two stages with the same gradients came to other parameters"),
         (CountsBesideTheState, "checkpoint", "outside of `state` it has `count`"),
