@@ -197,9 +197,12 @@ def _data_set_faults(plugin: Plugin, options: Any, built: Any) -> Iterator[str]:
     for name in ("train", "test"):
         split = getattr(built, name)
         try:
-            len(split)
+            samples = len(split)
         except Exception as error:  # noqa: BLE001  its code may raise anything
             yield f"the length of its split `{name}` cannot be had: {type(error).__name__}: {error}"
+            return
+        if not samples:
+            yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
         if not callable(getattr(split, "fetch", None)):
             yield f"its split `{name}` is {described(split)} without the method `fetch`"
     fault = facts_fault(built.facts)

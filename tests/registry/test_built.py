@@ -246,6 +246,10 @@ def opened(**changes):
             opened(test=Split("4")),
             "the length of its split `test` cannot be had: TypeError: 'str' object cannot be interpreted as an integer",
         ),
+        (
+            opened(test=Split(0)),
+            "its split `test` is empty; where files are missing, its build raises SpecError",
+        ),
         (opened(train=[1, 2]), "its split `train` is a list without the method `fetch`"),
         (opened(facts=None), "its facts are None, not DataFacts"),
         (
