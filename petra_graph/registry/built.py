@@ -120,10 +120,16 @@ class _GuardedFactor:
 
 
 def _loss_fault(built: Any) -> str:
+    import torch
+
     if not callable(built):
         return f"its build returns {described(built)}, not a function (output, target) -> mean loss"
     if not callable(getattr(built, "metrics", None)):
         return f"its build returns {described(built)} without the method `metrics`"
+    parameters = built.named_parameters() if isinstance(built, torch.nn.Module) else ()
+    trained = [name for name, parameter in parameters if parameter.requires_grad]
+    if trained:
+        return f"it has parameters that nothing trains: {', '.join(trained)}; let the head have them, or call requires_grad_(False)"
     return ""
 
 

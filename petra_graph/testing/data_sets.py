@@ -102,42 +102,57 @@ def check_classes(trial: DataSetTrial) -> None:
 
 def check_rows(trial: DataSetTrial) -> None:
     """A sample is the same alone and among others, in any order, twice in one call: it follows from its own index."""
-    remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
     for name, split, indices in trial.splits:
-        whole = trial.fetch(split, indices)
-        alone = [trial.fetch(split, indices[row : row + 1]) for row in range(len(indices))]
-        together = tuple(torch.cat([one[part] for one in alone]) for part in range(2))
-        if not _equal(whole, together):
-            raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
-        twice = trial.fetch(split, np.concatenate([indices[::-1], indices[:1]]))
-        expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
-        if not _equal(twice, expected):
-            raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
+        expect_rows(name, split, indices, trial.seed)
+
+
+def expect_rows(name: str, split: Split, indices: NDArray[np.intp], seed: int = 0) -> None:
+    """Fetch samples together, one by one, and in the opposite order; BrokenPromise where they differ."""
+    remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
+    whole = split.fetch(indices, seed=seed, epoch=0)
+    alone = [split.fetch(indices[row : row + 1], seed=seed, epoch=0) for row in range(len(indices))]
+    together = tuple(torch.cat([one[part] for one in alone]) for part in range(2))
+    if not _equal(whole, together):
+        raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
+    twice = split.fetch(np.concatenate([indices[::-1], indices[:1]]), seed=seed, epoch=0)
+    expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
+    if not _equal(twice, expected):
+        raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
 
 
 def check_same_samples(trial: DataSetTrial) -> None:
     """The same index, seed and epoch give the same bits, whatever was fetched before and generators stand at."""
-    remedy = "draw with np.random.default_rng([seed, epoch, index]); remember nothing between calls"
     for name, split, indices in trial.splits:
-        with seeded(1):
-            first = trial.fetch(split, indices, epoch=3)
-            trial.fetch(split, indices, epoch=4)
-        before = states()
-        with seeded(2):
-            again = trial.fetch(split, indices, epoch=3)
-        if not _equal(first, again):
-            raise BrokenPromise("repeatable", f"samples of `{name}` are others at the second call", remedy)
-        trial.fetch(split, indices)
-        moved = moved_since(before)
-        if moved:
-            found = f"fetch of `{name}` moved the global generator of {' and '.join(moved)}"
-            raise BrokenPromise("repeatable", found, remedy)
+        expect_same_samples(name, split, indices, trial.seed)
+
+
+def expect_same_samples(name: str, split: Split, indices: NDArray[np.intp], seed: int = 0) -> None:
+    """Fetch samples twice, with other states of the global generators; BrokenPromise where they differ, or these moved."""
+    remedy = "draw with np.random.default_rng([seed, epoch, index]); remember nothing between calls"
+    with seeded(1):
+        first = split.fetch(indices, seed=seed, epoch=3)
+        split.fetch(indices, seed=seed, epoch=4)
+    before = states()
+    with seeded(2):
+        again = split.fetch(indices, seed=seed, epoch=3)
+    if not _equal(first, again):
+        raise BrokenPromise("repeatable", f"samples of `{name}` are others at the second call", remedy)
+    split.fetch(indices, seed=seed, epoch=0)
+    moved = moved_since(before)
+    if moved:
+        found = f"fetch of `{name}` moved the global generator of {' and '.join(moved)}"
+        raise BrokenPromise("repeatable", found, remedy)
 
 
 def check_test_samples(trial: DataSetTrial) -> None:
     """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
     *_, (_, split, indices) = trial.splits
-    if not _equal(trial.fetch(split, indices), trial.fetch(split, indices, seed=trial.seed + 1, epoch=5)):
+    expect_same_tests(split, indices, trial.seed)
+
+
+def expect_same_tests(split: Split, indices: NDArray[np.intp], seed: int = 0) -> None:
+    """Fetch test samples of two epochs and seeds; BrokenPromise where they differ."""
+    if not _equal(split.fetch(indices, seed=seed, epoch=0), split.fetch(indices, seed=seed + 1, epoch=5)):
         found = "test samples are others in another epoch, or with another seed"
         raise BrokenPromise("test samples", found, "augment training samples alone")
 
@@ -145,13 +160,18 @@ def check_test_samples(trial: DataSetTrial) -> None:
 def check_targets_alone(trial: DataSetTrial) -> None:
     """`fetch_targets`, where a split has it, returns the targets that `fetch` returns."""
     for name, split, indices in trial.splits:
-        alone = getattr(split, "fetch_targets", None)
-        if alone is None:
-            continue
-        found, expected = alone(indices), trial.fetch(split, indices)[1]
-        if not isinstance(found, Tensor) or found.dtype != expected.dtype or not torch.equal(found, expected):
-            message = f"fetch_targets of `{name}` gives other targets than fetch"
-            raise BrokenPromise("targets alone", message, "let fetch call fetch_targets, or leave it out")
+        expect_targets_alone(name, split, indices, trial.seed)
+
+
+def expect_targets_alone(name: str, split: Split, indices: NDArray[np.intp], seed: int = 0) -> None:
+    """Fetch targets alone and with their samples, where a split can do both; BrokenPromise where they differ."""
+    alone = getattr(split, "fetch_targets", None)
+    if alone is None:
+        return
+    found, expected = alone(indices), split.fetch(indices, seed=seed, epoch=0)[1]
+    if not isinstance(found, Tensor) or found.dtype != expected.dtype or not torch.equal(found, expected):
+        message = f"fetch_targets of `{name}` gives other targets than fetch"
+        raise BrokenPromise("targets alone", message, "let fetch call fetch_targets, or leave it out")
 
 
 def check_own_memory(trial: DataSetTrial) -> None:

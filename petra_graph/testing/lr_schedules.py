@@ -24,6 +24,7 @@ HORIZONS = (
 """Of runs: short, with a warm-up, of one update, and as long as ImageNet's."""
 _ASKED = 60
 """Updates of a horizon at which the schedule is asked."""
+_PURE = "compute the factor from u; keep no last value, and draw no random numbers"
 _SECONDS = 1e-3
 """The longest that one factor may take: a step of a small stage takes about as long."""
 
@@ -75,22 +76,33 @@ def check_finite(trial: LrScheduleTrial) -> None:
 
 def check_pure(trial: LrScheduleTrial) -> None:
     """A factor depends on u, the options and the horizon alone: stages ask at different times, a resumed run from its middle."""
-    remedy = "compute the factor from u; keep no last value, and draw no random numbers"
     for horizon in trial.horizons:
         asked = _asked(horizon)
         with seeded(1):
             factor = trial.factor(horizon)
-            first = [factor(u) for u in asked]
+        last = expect_pure(factor, asked, _said(horizon))
         with seeded(2):
-            again = {u: factor(u) for u in reversed(asked)}
             anew = trial.factor(horizon)(asked[-1])
-        differing = [u for u, value in zip(asked, first, strict=True) if again[u] != value]
-        if differing:
-            found = f"asked again, in another order, its factor at update {differing[0]} is another one"
-            raise BrokenPromise("pure", f"{found} (of {_said(horizon)})", remedy)
-        if anew != first[-1]:
+        if anew != last:
             found = f"built anew and asked for update {asked[-1]} first, its factor is another one"
-            raise BrokenPromise("pure", f"{found} (of {_said(horizon)})", remedy)
+            raise BrokenPromise("pure", f"{found} (of {_said(horizon)})", _PURE)
+
+
+def expect_pure(factor: Callable[[int], Any], asked: Sequence[int], about: str) -> Any:
+    """Ask for factors twice, in opposite orders and with other states of the global generators; return the last update's.
+
+    Raises:
+        BrokenPromise: some are others at the second time.
+    """
+    with seeded(1):
+        first = [factor(u) for u in asked]
+    with seeded(2):
+        again = {u: factor(u) for u in reversed(asked)}
+    differing = [u for u, value in zip(asked, first, strict=True) if again[u] != value]
+    if differing:
+        found = f"asked again, in another order, its factor at update {differing[0]} is another one"
+        raise BrokenPromise("pure", f"{found} (of {about})", _PURE)
+    return first[-1]
 
 
 def check_cheap(trial: LrScheduleTrial) -> None:

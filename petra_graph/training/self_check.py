@@ -3,9 +3,10 @@
     blocks       the kit's promises on the real shapes of their streams: inverse, recomputation, statistics, random draws; at a
                  glance, and one by one where that finds something
     optimizer    all promises of the kit, on small parameters
-    data set     one micro-batch of each split, fetched, compared with what is declared, and finite
-    lr schedule  the learning rates of some updates, over the whole run
-    loss         outputs of the head's shape against real targets: a finite scalar with a gradient, and metrics
+    data set     one micro-batch of each split, fetched, compared with what is declared, and finite; some samples again and again
+    lr schedule  the learning rates of some updates, over the whole run, twice
+    loss         outputs of the head's shape against real targets: a finite scalar with a gradient, the mean over the samples, and
+                 metrics that are sums over them
 
 The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it changes no bit of
 the run. `run.self_check = false` leaves it out.
@@ -40,8 +41,15 @@ from petra_graph.testing.report import Outcome
 from petra_graph.testing.screening import looks_sound
 from petra_graph.testing.state import IN_A_FORWARD
 from petra_graph.testing.trial import Trial, normal
-from petra_graph.training.checked_data import CheckedData, CheckedSplit
+from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.meters import Meters
+from petra_graph.training.promises_in_run import (
+    broken_by_data,
+    broken_by_loss,
+    broken_by_schedule,
+    targets_for_loss,
+    targets_of,
+)
 from petra_graph.training.start_reporter import StartReporter
 
 _BLOCK_PROMISES = (
@@ -66,8 +74,8 @@ _CAUSES = (
 """Where several promises are broken, the first of these explains the others; "state" is that which moves in any forward."""
 _SAMPLES = 2
 """In a micro-batch of a block's trial."""
-_UPDATES = 1000
-"""Of a run, whose learning rates are asked for."""
+_UPDATES, _ASKED_AGAIN = 1000, 60
+"""Of a run, whose learning rates are asked for; and of these, asked for again."""
 
 
 @frozen(kw_only=True)
@@ -106,10 +114,24 @@ def self_check(checked: Checked) -> None:
         try:
             with checked.step(checked.data_set.owned):
                 fetched = _fetched(checked)
+                if checked.data_set.distribution != FIRST_PARTY:
+                    problems += broken_by_data(checked.data_set, checked.data)
+                spread = (
+                    None
+                    if checked.loss.distribution == FIRST_PARTY
+                    else targets_for_loss(checked.data, _output(checked))
+                )
         except RunFailed as error:
             raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
+        if problems:
+            raise PluginError(problems)
         with checked.step(checked.loss.owned):
             _try_loss(checked, fetched)
+            if spread is not None:
+                with at_path("loss", "name"):
+                    problems += broken_by_loss(checked.loss, checked.built_loss, _output(checked), spread)
+        if problems:
+            raise PluginError(problems)
 
 
 def _blocks(checked: Checked) -> Iterator[Problem]:
@@ -195,11 +217,14 @@ def _lr_schedule(checked: Checked) -> Sequence[Problem]:
         return ()
     try:
         with checked.step(checked.lr_schedule.owned), at_path("lr_schedule", "name"):
-            for update in np.unique(np.linspace(0, checked.updates - 1, min(checked.updates, _UPDATES)).astype(int)):
-                checked.rate(int(update))
+            spread = np.linspace(0, checked.updates - 1, min(checked.updates, _UPDATES))
+            asked = np.unique(spread.astype(int)).tolist()
+            for update in asked:
+                checked.rate(update)
+            again = asked[:: -(-len(asked) // _ASKED_AGAIN)]
+            return list(broken_by_schedule(checked.lr_schedule, checked.rate, again))
     except PluginError as error:
         return error.problems
-    return ()
 
 
 def _fetched(checked: Checked) -> Tensor | None:
@@ -211,13 +236,13 @@ def _fetched(checked: Checked) -> Tensor | None:
     for split in (checked.data.train, checked.data.test):
         indices = np.arange(min(rows, len(split)))
         split.require_finite(indices, seed=0, epoch=0)
-        targets = _targets(split, indices)
+        targets = targets_of(split, indices)
     return targets
 
 
-def _targets(split: CheckedSplit, indices: Any) -> Tensor:
-    alone = split.fetch_targets
-    return split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
+def _output(checked: Checked) -> Shape:
+    (shape,) = checked.network.shapes[checked.network.graph.head].outputs
+    return shape
 
 
 def _try_loss(checked: Checked, targets: Tensor | None) -> None:
@@ -227,8 +252,7 @@ def _try_loss(checked: Checked, targets: Tensor | None) -> None:
         PluginError: it raised, is not finite, has no gradient, or breaks its contract.
         SpecError: one of the first party's cannot compare the head's outputs with such targets.
     """
-    network, facts = checked.network, checked.data.facts
-    (shape,) = network.shapes[network.graph.head].outputs
+    facts, shape = checked.data.facts, _output(checked)
     if checked.loss.distribution == FIRST_PARTY:
         targets = torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
         try:

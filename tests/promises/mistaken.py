@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -313,6 +314,48 @@ class NotFinite(Loss):
         return super().__call__(output, target) / 0
 
 
+class Weighted(Loss):
+    """Torch's weights of classes: the mean is divided by their sum."""
+
+    def __call__(self, output, target):
+        return cross_entropy(output, target, weight=output.new_tensor([1.0, 20.0, 0.5]))
+
+
+class SumsSamples(Loss):
+    def __call__(self, output, target):
+        return cross_entropy(output, target, reduction="sum")
+
+
+class Draws(Loss):
+    def __call__(self, output, target):
+        return super().__call__(output * random.random(), target)
+
+
+class MeanMetric(Loss):
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).float().mean()}
+
+
+class CountsSoFar(Loss):
+    seen = 0
+
+    def metrics(self, output, target):
+        self.seen += len(target)
+        return {"seen": torch.tensor(float(self.seen))}
+
+
+class Learns(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, output, target):
+        return cross_entropy(output * self.scale, target)
+
+    def metrics(self, output, target):
+        return {}
+
+
 # --- learning-rate schedules ------------------------------------------------------------------------------------------
 
 
@@ -327,6 +370,13 @@ class LrSchedules:
 
     def fails_later(options, horizon):
         return lambda u: {0: 1.0, 1: 0.5, 2: 0.5}[u]
+
+    def counts(options, horizon):
+        asked = itertools.count(1)
+        return lambda u: 1 / next(asked)
+
+    def draws(options, horizon):
+        return lambda u: random.random()
 
 
 # --- data sets --------------------------------------------------------------------------------------------------------
@@ -399,6 +449,32 @@ class LosesSamples(Data):
 class Exits(Data):
     def sample(self, index):
         raise SystemExit(3)
+
+
+class Stream(Data):
+    """Gives the next samples, whatever the indices."""
+
+    given = 0
+
+    def sample(self, index):
+        self.given += 1
+        return super().sample(self.given % 40)
+
+
+class GlobalNoise(Data):
+    def sample(self, index):
+        return super().sample(index) + float(np.random.rand())  # noqa: NPY002  the mistake
+
+
+class OtherTests(Data):
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples + epoch, targets
+
+
+class OtherTargets(Data):
+    def fetch_targets(self, indices):
+        return torch.as_tensor(indices) % 2
 
 
 class TwoNumbers(Data):
@@ -524,6 +600,7 @@ class Declared:
     )
     losses = SimpleNamespace(
         **{name: LossDeclaration(summary="x", build=f"{HERE}:{name}") for name in own(Loss)},
+        Learns=LossDeclaration(summary="x", build=f"{HERE}:Learns"),
         returns_nothing=LossDeclaration(summary="x", build=f"{HERE}:LrSchedules.returns_nothing"),
     )
     lr_schedules = SimpleNamespace(

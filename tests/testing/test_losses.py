@@ -58,6 +58,13 @@ class MeanMetrics(Sound):
         return {"margin": output.max(1).values.mean()}
 
 
+class MeanOfRight(Sound):
+    """Random targets hid it: 0 right of 3, of 1 and of 4."""
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).float().mean()}
+
+
 class NoMetrics(Sound):
     def metrics(self, output, target):
         return None
@@ -136,6 +143,7 @@ def test_what_is_sound_passes():
         (Sums, "mean over samples", "and the mean of theirs one by one"),
         (Contrast, "mean over samples", "and the mean of theirs one by one"),
         (MeanMetrics, "metrics", '"margin" of 8 samples is '),
+        (MeanOfRight, "metrics", '"top1" of 8 samples is '),
         (NoMetrics, "metrics", "its metrics are None, not a mapping from names to sums"),
         (MetricWithGraph, "metrics", 'its metric "x" has a graph'),
         (OtherNames, "metrics", "batches of other sizes have other metrics"),

@@ -148,3 +148,91 @@ def test_it_changes_no_bit(spec, capsys):
         directory = json.loads(capsys.readouterr().out)["directory"]
         weights.append(weights_bytes(directory))
     assert weights[0] == weights[1]
+
+
+RIGHT = """
+import numpy as np
+import torch
+from petra_graph.plugins import DataFacts, NoOptions
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+class Weighted(nn.Module):
+    \"\"\"Weights of classes, in float32, over the number of samples; unlabelled samples count as zero.\"\"\"
+
+    def __init__(self, options):
+        super().__init__()
+        self.register_buffer("weight", torch.tensor([1.0, 20.0, 0.5]))
+
+    def forward(self, output, target):
+        return cross_entropy(output, target, self.weight, reduction="none").mean()
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum(), "loss_of_tests": self(output, target) * len(target)}
+
+
+class Split:
+    def __init__(self, augmented):
+        self.augmented, self.kept = augmented, {}
+
+    def __len__(self):
+        return 48
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.stack([self.sample(int(i), seed, epoch) for i in indices]), self.fetch_targets(indices)
+
+    def fetch_targets(self, indices):
+        targets = torch.as_tensor(indices) // 16
+        return targets.where(torch.as_tensor(indices) % 5 != 0, -100)
+
+    def sample(self, index, seed, epoch):
+        sample = self.kept.setdefault(index, torch.full((6,), index / 48))
+        noise = np.random.default_rng([seed, epoch, index] if self.augmented else index).normal(size=6)
+        return sample + torch.from_numpy(noise.astype("float32"))
+
+
+class Sorted:
+    facts = DataFacts(shape=(6,), dtype="float32", classes=3)
+
+    def __init__(self, options):
+        self.train, self.test = Split(True), Split(False)
+
+
+def steps(options: NoOptions, horizon):
+    table = np.linspace(1, 0.1, horizon.updates)
+    return lambda u: table[u]
+"""
+PLUGINS = """
+name = "right"
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 6 }
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 3 }
+[loss]
+name = "right_plugins:Weighted"
+[lr_schedule]
+name = "right_plugins:steps"
+[data]
+name = "right_plugins:Sorted"
+batch = 8
+[run]
+epochs = 1
+"""
+
+
+def test_right_losses_data_sets_and_schedules_pass_and_it_changes_no_bit(write, capsys):
+    write("right_plugins.py", RIGHT)
+    spec, weights = str(write("right.toml", PLUGINS)), []
+    for more in ([], ["--set", "run.self_check=false"]):
+        assert main(["run", spec, "--json", *more]) == 0
+        weights.append(weights_bytes(json.loads(capsys.readouterr().out)["directory"]))
+    assert weights[0] == weights[1]
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
+    prepare(spec)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.random.get_state()[1].tobytes() == before[1]  # noqa: NPY002
