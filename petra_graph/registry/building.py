@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from petra_graph.errors import Path, PluginError, Problem
 from petra_graph.registry.built import AUTHOR, checked
+from petra_graph.registry.call_faults import LOGGER, call_faults
 from petra_graph.registry.contracts import DataFacts, DataSetDeclaration, LoggerDeclaration
 from petra_graph.registry.declaration_faults import described, facts_fault
 from petra_graph.registry.registry import Plugin
@@ -42,6 +43,18 @@ def load(plugin: Plugin) -> Any:
     """
     target = plugin.declaration.build
     return run_plugin_code(lambda: pkgutil.resolve_name(target), f"{plugin.owned} cannot be built from {target!r}")
+
+
+def load_logger(plugin: Plugin) -> None:
+    """Import the code of a logger, which is built when its run has a directory; a class is looked at now.
+
+    Raises:
+        PluginError: as `load`, or a method of the class cannot be called as a run calls it.
+    """
+    loaded = load(plugin)
+    fault = next(call_faults(loaded, LOGGER), "") if isinstance(loaded, type) else ""
+    if fault:
+        raise PluginError(f"{plugin.owned} is broken: {fault}", AUTHOR)
 
 
 def build_plugin(plugin: Plugin, *arguments: Any) -> Any:

@@ -18,8 +18,19 @@ from attrs import frozen
 
 from petra_graph.errors import PluginError, shown
 from petra_graph.registry import contracts
+from petra_graph.registry.call_faults import (
+    CALLBACK,
+    FETCH,
+    FETCH_TARGETS,
+    LOGGER,
+    LOSS,
+    METRICS,
+    Call,
+    call_faults,
+    function_faults,
+)
 from petra_graph.registry.callback import Callback
-from petra_graph.registry.contracts import DataSetDeclaration, Loss, ParameterGroups
+from petra_graph.registry.contracts import CallbackDeclaration, DataSetDeclaration, Loss, ParameterGroups
 from petra_graph.registry.declaration_faults import described, facts_fault
 from petra_graph.registry.registry import Plugin
 from petra_graph.registry.trust import run_in_training, run_plugin_code
@@ -53,13 +64,15 @@ def _fault(plugin: Plugin, arguments: Sequence[Any], built: Any) -> str:  # noqa
         case contracts.DATASETS:
             return next(_data_set_faults(plugin, arguments[0], built), "")
         case contracts.LR_SCHEDULES:
-            return "" if callable(built) else f"its build returns {described(built)}, not a function of the update"
+            if not callable(built):
+                return f"its build returns {described(built)}, not a function of the update"
+            return next(function_faults(built, Call("factor", ("u",))), "")
         case contracts.LOSSES:
             return _loss_fault(built)
         case contracts.LOGGERS:
             return _logger_fault(built)
         case contracts.CALLBACKS:
-            return "" if isinstance(built, Callback) else f"its build returns {described(built)}, not a Callback"
+            return next(_callback_faults(cast(CallbackDeclaration, plugin.declaration), built), "")
         case _:
             return ""
 
@@ -130,7 +143,9 @@ def _loss_fault(built: Any) -> str:
     trained = [name for name, parameter in parameters if parameter.requires_grad]
     if trained:
         return f"it has parameters that nothing trains: {', '.join(trained)}; let the head have them, or call requires_grad_(False)"
-    return ""
+    forward = Call("forward", LOSS.positional) if isinstance(built, torch.nn.Module) else LOSS
+    calls = call_faults(built, [forward, METRICS])
+    return next(function_faults(built, Call("loss", LOSS.positional)) if inspect.isfunction(built) else calls, "")
 
 
 def loss_value_fault(output: Tensor, value: Any) -> str:
@@ -211,6 +226,7 @@ def _data_set_faults(plugin: Plugin, options: Any, built: Any) -> Iterator[str]:
             yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
         if not callable(getattr(split, "fetch", None)):
             yield f"its split `{name}` is {described(split)} without the method `fetch`"
+        yield from call_faults(split, [FETCH, FETCH_TARGETS])
     fault = facts_fault(built.facts)
     if fault:
         yield f"its facts {fault}"
@@ -227,7 +243,20 @@ def contradictions(declared: contracts.DataFacts, opened: contracts.DataFacts) -
 
 def _logger_fault(built: Any) -> str:
     missing = [f"`{name}`" for name in ("record", "close") if not callable(getattr(built, name, None))]
-    return f"its build returns {described(built)} without the method {' and '.join(missing)}" if missing else ""
+    if missing:
+        return f"its build returns {described(built)} without the method {' and '.join(missing)}"
+    return next(call_faults(built, LOGGER), "")
+
+
+def _callback_faults(declaration: CallbackDeclaration, built: Any) -> Iterator[str]:
+    if not isinstance(built, Callback):
+        yield f"its build returns {described(built)}, not a Callback"
+        return
+    yield from call_faults(built, CALLBACK)
+    if type(built).stops is not Callback.stops and declaration.changes != "length":
+        yield f'it defines `stops`, which is never asked: its declaration says changes = "{declaration.changes}", not "length"'
+    if type(built).evaluated_weights is not Callback.evaluated_weights and not declaration.reads_weights:
+        yield "it defines `evaluated_weights`, which is never called: its declaration says reads_weights = False, not True"
 
 
 _GUARDS: Mapping[str, Callable[[Plugin, Any], Any]] = {

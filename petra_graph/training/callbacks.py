@@ -18,12 +18,16 @@ from torch import Tensor
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.planning.checked_spec import ConfiguredPlugin
+from petra_graph.registry.built import AUTHOR
+from petra_graph.registry.call_faults import COMPANION, call_faults
 from petra_graph.registry.callback import Callback, Companion
 from petra_graph.registry.contracts import CallbackDeclaration, Changes
+from petra_graph.registry.declaration_faults import described
 from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.registry.trust import run_plugin_code
 
 T = TypeVar("T")
+_STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 
 
 @frozen(kw_only=True)
@@ -45,6 +49,35 @@ class NamedCallback:
             return run_plugin_code(lambda: action(self.callback), f'callback "{self.name}" failed')
         except PluginError as error:
             raise RunFailed(error.problems) from error
+
+    def state(self) -> Any:
+        """Return the callback's state, as JSON gives it back.
+
+        Raises:
+            RunFailed: it cannot be had, or is not JSON.
+        """
+        state = self.run(lambda callback: callback.state())
+        try:
+            return json.loads(json.dumps(state))
+        except (TypeError, ValueError) as error:
+            message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
+            raise RunFailed(message, _STATE) from error
+
+    def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
+        """Return the callback's companion at a stage.
+
+        Raises:
+            RunFailed: it is none, or cannot be called as a run calls it.
+        """
+        companion: Any = self.run(lambda callback: callback.at_stage(parameters))
+        if companion is None:
+            return None
+        fault = next(call_faults(companion, COMPANION), "")
+        if not isinstance(companion, Companion):
+            fault = f"its at_stage returns {described(companion)}, not a Companion or None"
+        if fault:
+            raise RunFailed(f'callback "{self.name}" is broken: {fault}', AUTHOR)
+        return _Guarded(self, companion)
 
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
@@ -154,9 +187,9 @@ class Callbacks(Listener):
             for name, parameter in module.named_parameters(remove_duplicate=False)
         }
         for one in self.callbacks:
-            companion = one.run(lambda callback: callback.at_stage(parameters))
+            companion = one.at_stage(parameters)
             if companion is not None:
-                executor.companions[one.name] = _Guarded(one, companion)
+                executor.companions[one.name] = companion
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return more weights to write, by file.
@@ -173,7 +206,7 @@ class Callbacks(Listener):
 
     def states(self) -> dict[str, Any]:
         """Return the states of all callbacks, as JSON."""
-        states = {one.name: one.run(lambda callback: json.loads(json.dumps(callback.state()))) for one in self._led}
+        states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, states: Mapping[str, Any]) -> None:

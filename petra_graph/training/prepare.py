@@ -29,7 +29,7 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import builder, load, missing_package
+from petra_graph.registry.building import builder, load_logger, missing_package
 from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
@@ -161,7 +161,7 @@ def prepare_checked(
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
         elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
-            problems.at("logger", index, "name").attempt(load, logger.plugin)
+            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
     with reporter.step("the measurement of the network's shapes"):
         network = problems.attempt(measure, checked)
     with reporter.step(f"the opening of {checked.data.plugin.owned}"):

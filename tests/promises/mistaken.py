@@ -336,6 +336,11 @@ class MeanMetric(Loss):
         return {"top1": (output.argmax(1) == target).float().mean()}
 
 
+class NoTargets(Loss):
+    def metrics(self, output):
+        return {}
+
+
 class CountsSoFar(Loss):
     seen = 0
 
@@ -374,6 +379,9 @@ class LrSchedules:
     def counts(options, horizon):
         asked = itertools.count(1)
         return lambda u: 1 / next(asked)
+
+    def no_update(options, horizon):
+        return lambda: 1.0
 
     def draws(options, horizon):
         return lambda u: random.random()
@@ -500,6 +508,11 @@ class EmptyTest(Data):
         return 40 if hasattr(self, "train") else 0
 
 
+class NoKeywordsOfFetch(Data):
+    def fetch(self, indices):
+        return super().fetch(indices, seed=0, epoch=0)
+
+
 class NoTest(Data):
     def __init__(self, options):
         self.train = self
@@ -548,6 +561,27 @@ class Back(Callback):
 
     def epoch_ended(self, report):
         raise ValueError("it went wrong")
+
+
+class StopsInVain(Callback):
+    def __init__(self, options):
+        pass
+
+    def stops(self):
+        return "enough"
+
+
+class NoReport(Callback):
+    def __init__(self, options):
+        pass
+
+    def epoch_ended(self):
+        pass
+
+
+class NoKeywords(Log):
+    def record(self, epoch, values):
+        pass
 
 
 class NoLog:
@@ -623,10 +657,13 @@ class Declared:
         }
     )
     loggers = SimpleNamespace(
-        **{name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Log", "NoLog")}
+        **{name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Log", "NoKeywords", "NoLog")}
     )
     callbacks = SimpleNamespace(
-        **{name: CallbackDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Back", "NoCallback")}
+        **{
+            name: CallbackDeclaration(summary="x", build=f"{HERE}:{name}")
+            for name in ("Back", "NoReport", "StopsInVain", "NoCallback")
+        }
     )
 
 

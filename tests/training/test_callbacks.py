@@ -207,8 +207,8 @@ def test_a_callback_that_fails_among_processes(write, site):
 def test_weights_after_each_evaluation(write):
     path = write("small.toml", SPEC)
     run(path, ["run.directory=plain"], Listener())
-    run(path, ['callback=[{ name = "reads" }, { name = "reads-not" }]', "run.directory=read"], Listener())
-    assert Path("notes").read_text().splitlines() == ["read 1 10", "read 2 10"], "only what declares it is called"
+    run(path, ['callback=[{ name = "reads" }]', "run.directory=read"], Listener())
+    assert Path("notes").read_text().splitlines() == ["read 1 10", "read 2 10"]
     assert weights_bytes(only_run("read")) == weights_bytes(only_run("plain"))
     assert Path("epoch2.safetensors").read_bytes() == (only_run("read") / "weights.safetensors").read_bytes()
     assert Path("epoch1.safetensors").read_bytes() != Path("epoch2.safetensors").read_bytes()
@@ -228,13 +228,57 @@ def test_weights_after_each_evaluation_of_two_processes(write, site):
 def test_what_a_callback_may_change(write):
     path = write("small.toml", SPEC)
     run(path, ["run.directory=plain"], Listener())
-    run(path, ['callback=[{ name = "quiet" }]', "run.directory=quiet"], Listener())
-    assert weights_bytes(only_run("quiet")) == weights_bytes(only_run("plain")), "it has not said that it stops runs"
     run(path, ['callback=[{ name = "stops" }]', "run.directory=stops"], Listener())
     summary = summary_of(only_run("stops"))
     assert (summary["epochs"], summary["stopped_early"]) == (0, "after epoch 0: stops: enough")
     run(path, ['callback=[{ name = "zeros" }]', "run.directory=zeros"], Listener())
     assert weights_bytes(only_run("zeros")) != weights_bytes(only_run("plain"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("quiet", 'it defines `stops`, which is never asked: its declaration says changes = "nothing", not "length"'),
+        (
+            "reads-not",
+            "it defines `evaluated_weights`, which is never called: its declaration says reads_weights = False",
+        ),
+    ],
+)
+def test_what_a_declaration_does_not_let_be_called_is_refused(write, capsys, name, said):
+    """It was passed over in silence."""
+    assert main(["run", write("small.toml", SPEC + named("callback", name)), "--dry-run"]) == 4
+    assert f'callback "{name}" of noting is broken: {said}' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("torch.ones(2)", "Object of type Tensor is not JSON serializable"), ("{1, 2}", "Object of type set is not")],
+)
+def test_a_state_that_is_not_json_is_the_callback_s(write, capsys, value, said):
+    """Python's json/encoder.py was blamed."""
+    code = f"import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def __init__(self, options): pass\n    def state(self): return {{'x': {value}}}\n"
+    write("keeping.py", code)
+    spec = write("small.toml", SPEC + named("callback", "keeping:Keeps"))
+    assert main(["run", spec, "--set", "checkpoint.every=2 updates"]) == 1
+    printed = capsys.readouterr().err
+    assert f'callback "keeping:Keeps": what Keeps.state returns cannot be in a checkpoint: {said}' in printed
+    assert "    help: return None, numbers, texts, lists, and tables with texts as keys" in printed
+    assert "encoder.py" not in printed
+
+
+@pytest.mark.parametrize(
+    ("companion", "said"),
+    [
+        ("object()", "its at_stage returns an object, not a Companion or None"),
+        ("Part()", "its Part.updated() cannot be called as updated(updates): too many positional arguments"),
+    ],
+)
+def test_a_companion_that_is_none(write, capsys, companion, said):
+    code = f"from petra_graph.plugins import Callback, Companion\n\nclass Part(Companion):\n    def updated(self): pass\n\nclass Keeps(Callback):\n    def __init__(self, options): pass\n    def at_stage(self, parameters): return {companion}\n"
+    write("keeping.py", code)
+    assert main(["run", write("small.toml", SPEC + named("callback", "keeping:Keeps"))]) == 1
+    assert f'callback "keeping:Keeps" is broken: {said}' in capsys.readouterr().err
 
 
 def test_a_declaration_that_is_wrong(write):
