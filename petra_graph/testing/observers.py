@@ -14,6 +14,7 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
+from petra_graph.registry.call_faults import public_methods
 from petra_graph.registry.callback import Callback, Companion
 from petra_graph.registry.contracts import CALLBACKS, LOGGERS, Declaration
 from petra_graph.registry.listener import EpochEnded, Started
@@ -22,6 +23,7 @@ from petra_graph.registry.registry import Plugin
 from petra_graph.testing.any_trial import PluginTrial, as_plugin, read_given
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.generators import moved_since, states
+from petra_graph.testing.misnamed import misnamed
 
 _LINE = {"time": 0.0, "epoch": 1, "step": 2, "name": "train/loss", "value": 2.5}
 _VALUES = {"train/loss": 1.5, "test/top1": 0.25, "stage1/seconds": 1e-9, "odd": math.inf, "none": math.nan}
@@ -179,6 +181,12 @@ class _Rehearsal:
 def check_calls(trial: CallbackTrial) -> None:
     """A whole run's calls come back, and what the callback returns is of its type: text, tensors by name."""
     with trial.rehearsal() as run:
+        for name, meant in misnamed(run.callback):
+            remedy = (
+                f"call it `{meant}`" if meant else f"a callback's methods are {', '.join(public_methods(Callback))}"
+            )
+            found = f"it defines `{name}`, which no run calls"
+            raise BrokenPromise("calls", found, f"{remedy}; a method for its own use begins with an underscore")
         companion: Any = run.begin()
         if companion is not None and not isinstance(companion, Companion):
             found = f"at_stage returned {type(companion).__name__}"
@@ -195,10 +203,6 @@ def check_changes(trial: CallbackTrial) -> None:
     """It changes no more of a run than its declaration says: `stops` needs "length", a write to parameters "weights"."""
     changes = trial.declaration.changes
     with trial.rehearsal() as run:
-        overrides = type(run.callback).stops is not Callback.stops
-        if overrides and changes != "length":
-            found = f'it defines `stops`, which is never asked: its declaration says changes = "{changes}"'
-            raise BrokenPromise("changes", found, 'declare changes = "length"')
         before = states()
         companion = run.begin()
         values = {name: parameter.detach().clone() for name, parameter in run.parameters.items()}

@@ -9,6 +9,8 @@ import torch
 
 from petra_graph.plugins import Callback, CallbackDeclaration, Companion, LoggerDeclaration
 from petra_graph.testing import CallbackTrial, LoggerTrial, check_callback, check_logger
+from petra_graph.testing.broken_promise import BrokenPromise
+from petra_graph.testing.conformance import check_promise
 from tests.testing.plugin_of_each_kind import broken, declared
 
 
@@ -136,6 +138,39 @@ class StopsWithANumber(Average):
         return None
 
 
+class OfKeras(Average):
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen = 0
+
+
+class Misspelt(Average):
+    def epoch_end(self, report):
+        self.seen = 0
+
+
+class OfAnother(Average):
+    def on_before_zero_grad(self, trainer):
+        pass
+
+
+class Helps(Average):
+    """Its own methods, which it calls itself, are no mistake; nor is one that nothing resembles."""
+
+    def trained(self, epoch, micro_batches, means):
+        self.train(micro_batches)
+
+    def train(self, count):
+        self.count = count
+
+    def report(self):
+        return self.count
+
+
+class Positional(Average):
+    def evaluated(self, outputs, targets):
+        pass
+
+
 class Normalises(Average):
     def evaluated(self, epoch, first, outputs, targets):
         outputs.sub_(1)
@@ -165,6 +200,7 @@ def test_a_sound_callback_passes():
     assert check_callback(declared(CallbackDeclaration, Average)).kept
     assert broken(callback_trial(Projects, "weights")) == {}
     assert broken(callback_trial(StopsInVain, "length")) == {}
+    assert broken(callback_trial(Helps)) == {}
 
 
 @pytest.mark.parametrize(
@@ -172,8 +208,15 @@ def test_a_sound_callback_passes():
     [
         (lambda options: None, "calls", "its build returns None, not a Callback"),
         (NeedsOneBatch, "calls", "a second batch"),
-        (StopsWithANumber, "calls", "stops returned NoneType"),
-        (StopsInVain, "changes", 'it defines `stops`, which is never asked: its declaration says changes = "nothing"'),
+        (StopsInVain, "calls", 'it defines `stops`, which is never asked: its declaration says changes = "nothing"'),
+        (OfKeras, "calls", "it defines `on_epoch_end`, which no run calls"),
+        (Misspelt, "calls", "it defines `epoch_end`, which no run calls"),
+        (OfAnother, "calls", "it defines `on_before_zero_grad`, which no run calls"),
+        (
+            Positional,
+            "calls",
+            "cannot be called as evaluated(epoch, first, outputs, targets): too many positional arguments",
+        ),
         (Projects, "changes", 'it wrote to parameters: its declaration says changes = "nothing"'),
         (Normalises, "changes", "it changed outputs or targets of the evaluation"),
         (Draws, "changes", "it moved the global generator of torch"),
@@ -183,3 +226,21 @@ def test_a_sound_callback_passes():
 )
 def test_a_callback_is_caught(build, promise, found):
     assert found in broken(callback_trial(build))[promise]
+
+
+def test_a_reason_to_stop_is_a_text():
+    assert "stops returned NoneType" in broken(callback_trial(StopsWithANumber, "length"))["calls"]
+
+
+@pytest.mark.parametrize(
+    ("build", "remedy"),
+    [
+        (OfKeras, "call it `epoch_ended`"),
+        (Misspelt, "call it `epoch_ended`"),
+        (OfAnother, "a callback's methods are at_stage, ended, epoch_ended, "),
+    ],
+)
+def test_the_method_that_is_meant_is_named(build, remedy):
+    with pytest.raises(BrokenPromise) as caught:
+        check_promise(callback_trial(build), "calls")
+    assert caught.value.remedy.startswith(remedy)
