@@ -25,6 +25,7 @@ from petra_graph.registry.contracts import CallbackDeclaration, Changes
 from petra_graph.registry.declaration_faults import described
 from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.registry.trust import run_plugin_code
+from petra_graph.testing.misnamed import misnamed
 
 T = TypeVar("T")
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
@@ -100,6 +101,15 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
             )
         )
     return tuple(built)
+
+
+def uncalled(callbacks: Sequence[NamedCallback]) -> list[str]:
+    """Return a warning of each method that no run calls, though its author will have meant that."""
+    return [
+        f'callback "{one.name}" defines `{name}`, which no run calls' + (f": call it `{meant}`" if meant else "")
+        for one in callbacks
+        for name, meant in misnamed(one.callback)
+    ]
 
 
 @define(eq=False)

@@ -22,6 +22,7 @@ from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
+from petra_graph.training.callbacks import uncalled
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared, advice
 from petra_graph.training.progress import Progress
@@ -134,7 +135,7 @@ class RunRecord:
                 self.late_plan = LatePlan.begin(
                     self.directory, prepared.network, prepared.placement, prepared.checked.loaded.folders
                 )
-                self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *advice(prepared)))
+                self.run = attrs.evolve(self.run, warnings=(*_known(prepared), *advice(prepared)))
                 return
             document = write_plan(self.directory, prepared.network, prepared.placement)
             self.predicted = figures_of(document, self.spec)
@@ -144,7 +145,7 @@ class RunRecord:
             warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]] + advice(
                 prepared
             )
-        self.run = attrs.evolve(self.run, warnings=(*_absent(prepared), *warnings))
+        self.run = attrs.evolve(self.run, warnings=(*_known(prepared), *warnings))
 
     def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:
         """Take what all processes have measured."""
@@ -249,8 +250,9 @@ def problems_of(error: Exception) -> Iterable[Problem]:
     return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
 
 
-def _absent(prepared: Prepared) -> Iterator[str]:
-    """Yield that devices of the plan are not here, so that one does the work of all."""
+def _known(prepared: Prepared) -> Iterator[str]:
+    """Yield what no plan says: methods of callbacks that no run calls; devices that are not here, so that one does the work of all."""
+    yield from uncalled(prepared.callbacks)
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
         yield f"{planned} devices are planned, and {present[0].name} alone is present: it runs all stages"

@@ -251,6 +251,24 @@ def test_what_a_declaration_does_not_let_be_called_is_refused(write, capsys, nam
     assert f'callback "{name}" of noting is broken: {said}' in capsys.readouterr().err
 
 
+OF_KERAS = """\
+from petra_graph.plugins import Callback
+
+class OfKeras(Callback):
+    def __init__(self, options): pass
+    def on_epoch_end(self, epoch, logs=None): pass
+"""
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], ["--fast-dev-run"]])
+def test_a_method_that_no_run_calls_is_warned_of(write, capsys, more):
+    """The run did nothing of what its author meant, in silence."""
+    write("keeping.py", OF_KERAS)
+    assert main(["run", write("small.toml", SPEC + named("callback", "keeping:OfKeras")), *more]) == 0
+    said = 'warning: callback "keeping:OfKeras" defines `on_epoch_end`, which no run calls: call it `epoch_ended`'
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [("torch.ones(2)", "Object of type Tensor is not JSON serializable"), ("{1, 2}", "Object of type set is not")],
