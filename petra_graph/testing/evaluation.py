@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from petra_graph.blocks import Streams
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
@@ -46,19 +47,17 @@ def check_randomness(trial: Trial) -> None:
     moved = moved_since(before)
     if moved:
         raise BrokenPromise("randomness", f"training moved the global generator of {' and '.join(moved)}", _DRAW)
-    if _draws(trial) and all_equal(first, harness.peek(1, inputs)):
-        found = "the block draws random numbers, and two micro-batches drew the same"
+    if seeds_itself(Harness(trial), inputs):
+        found = "the block seeds torch's generator, so all micro-batches draw the same"
         raise BrokenPromise("randomness", found, f"{_DRAW}; seed nothing")
 
 
-def _draws(trial: Trial) -> bool:
-    """Whether an evaluation of the block moves torch's generator."""
-    harness = Harness(trial)
-    inputs = harness.inputs(0)
-    with harness.without_graph():
-        before = torch.get_rng_state()
-        harness.block(*inputs)
-        return not torch.equal(torch.get_rng_state(), before)
+def seeds_itself(harness: Harness, inputs: Streams) -> bool:
+    """Whether two micro-batches leave torch's generator in one state, though each gave it a key of its own.
+
+    Their outputs would not tell: dropout of a small rate often has the same mask twice.
+    """
+    return harness.draw(0, inputs) == harness.draw(1, inputs)
 
 
 def check_evaluation_mode(trial: Trial) -> None:

@@ -73,10 +73,16 @@ class Harness:
         return self._trial.streams(self.numerics, m)
 
     @contextmanager
-    def without_graph(self) -> Iterator[None]:
+    def without_graph(self, m: int = 0) -> Iterator[None]:
         """Set the numerics of a training forward without a graph, for calls of the block itself."""
-        with torch.no_grad(), frozen_statistics(self.block), self.numerics.node(NODE, 0):
+        with torch.no_grad(), frozen_statistics(self.block), self.numerics.node(NODE, m):
             yield
+
+    def draw(self, m: int, inputs: Streams) -> bytes:
+        """Call the block with the key of a micro-batch, and return the state in which it leaves torch's generator."""
+        with self.without_graph(m):
+            self.block(*inputs)
+            return torch.get_rng_state().numpy().tobytes()
 
     def peek(self, m: int, inputs: Streams) -> Streams:
         """Return the outputs of a training micro-batch; the block's state stays as it is."""

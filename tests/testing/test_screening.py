@@ -35,6 +35,7 @@ OTHERS = [
     streams.DrawsInVain,
     streams.OwnGenerator,
     streams.SeedsItself,
+    streams.SeedsLater,
     streams.OtherMasksInBackward,
     streams.Halves,
     streams.Keeps,
@@ -49,7 +50,7 @@ def test_the_first_party_s_blocks_pass(name):
     assert looks_sound(likely_trial(REGISTRY.resolve(SHORT_GROUPS["blocks"], name), {}))
 
 
-@pytest.mark.parametrize("block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout])
+@pytest.mark.parametrize("block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout, streams.DropsSeldom])
 def test_sound_blocks_pass(block):
     assert looks_sound(Trial.of(block, [SHAPE] * (block.streams or 2)))
 
