@@ -15,9 +15,9 @@ import torch
 from attrs import evolve, field, frozen
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Additive, Block, Head, Reversible, Shape, Streams, frozen_statistics
+from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -87,10 +87,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         raise
     except Exception as error:
         raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
-    if lazy := [name for name, parameter in block.named_parameters() if is_lazy(parameter)]:
-        message = f'node "{node.name}": {node.plugin.owned} has parameters without a shape before the first forward: {", ".join(lazy)}'
-        hint = "use Linear for LazyLinear, and so on: `inputs` has the shapes that the block will read"
-        raise PluginError(Problem(message=message, hint=hint, path=node.path))
+    if (wrong := tensor_fault(block)) is not None:
+        message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
+        raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))
     if fault:
         message = f'{node.plugin.owned}: node "{node.name}" {fault}'
         raise PluginError(Problem(message=message, hint="name parameters as `named_parameters()` does", path=node.path))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from petra_graph.blocks import Block
 from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.generators import seeded
@@ -15,19 +15,15 @@ from petra_graph.testing.trial import NODE, Trial
 
 
 def check_construction(trial: Trial) -> None:
-    """Two blocks built with one key are equal, all their tensors have shapes, they share none, and have what `undecayed` names.
+    """Two blocks built with one key are equal, all their tensors have shapes and are registered, they share none, and have what `undecayed` names.
 
     Optimizers, memory plans and processes see the parameters before the first forward; nodes are trained apart from one another,
     each in a stage that may be in another process.
     """
     with seeded(trial.seed):
         one, other = _built(trial), _built(trial)
-    lazy = [name for name, tensor in _tensors(one).items() if is_lazy(tensor)]
-    if lazy:
-        found = f"{', '.join(lazy)} has no shape before the first forward"
-        raise BrokenPromise(
-            "construction", found, "use Linear for LazyLinear: `inputs` are the shapes that it will read"
-        )
+    if (wrong := tensor_fault(one)) is not None:
+        raise BrokenPromise("construction", f"the block {wrong.found}", wrong.remedy)
     fault = undecayed_fault(one)
     if fault:
         raise BrokenPromise("construction", f"the block {fault}", "name parameters as `named_parameters()` does")

@@ -47,6 +47,30 @@ class NumpyBegins(Stem):
             self.linear.bias += torch.as_tensor(np.random.rand(4))  # noqa: NPY002  the global generator is the point
 
 
+class PlainList(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.layers = [nn.Linear(6, 6), nn.ReLU()]
+
+
+class PlainContainers(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.within = nn.Module()
+        self.within.scale, self.by_name = torch.ones(6, requires_grad=True), {"a": (nn.Parameter(torch.ones(6)),)}
+
+
+class HoldsTwice(Sound):
+    """A list of registered layers, a frozen teacher hidden in a tuple, a constant, a value that follows from a parameter."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.lstm = nn.utils.parametrizations.weight_norm(nn.LSTM(6, 6), "weight_hh_l0")
+        self.layers = [self.linear]
+        self.teacher = (nn.Linear(6, 6).requires_grad_(False),)
+        self.table, self.size = torch.ones(6), self.linear.weight.norm()
+
+
 class ExemptsNothing(Sound):
     undecayed = ("lienar.*",)
 
@@ -56,10 +80,18 @@ class ExemptsNothing(Sound):
     ("block", "message"),
     [
         (TiedToAll, "two blocks share linear.weight, linear.bias, and would be two nodes of different stages"),
-        (Lazy, "linear.weight, linear.bias has no shape before the first forward"),
+        (Lazy, "the block has parameters without a shape before the first forward: linear.weight, linear.bias"),
         (
             ExemptsNothing,
             r"the block has no parameter 'lienar.*', which its `undecayed` names; it has linear.weight, linear.bias",
+        ),
+        (
+            PlainList,
+            "the block holds what requires a gradient and is no parameter, so that it is neither updated nor saved: layers[0].weight, layers[0].bias",
+        ),
+        (
+            PlainContainers,
+            "the block holds what requires a gradient and is no parameter, so that it is neither updated nor saved: by_name['a'][0], within.scale",
         ),
         (NumpyBegins, "two blocks of one key begin with other values in linear.bias"),
     ],
@@ -68,6 +100,10 @@ def test_a_block_that_is_not_built_from_its_key_alone(block, message):
     assert f"construction: {message}\n" in caught(check_construction, block)
     with pytest.raises(AssertionError, match="breaks a promise\nconstruction: " + re.escape(message)):
         check_block(block, [SHAPE] * block.streams)
+
+
+def test_what_is_registered_or_frozen_may_be_held_in_a_list():
+    check_construction(Trial.of(HoldsTwice, [SHAPE, SHAPE]))
 
 
 def test_a_weight_in_two_layers_of_a_block_is_no_fault():
