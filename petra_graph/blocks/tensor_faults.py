@@ -1,7 +1,7 @@
 """The tensors of a block that could not be trained or saved as its author means, found when it is built.
 
 Only what `parameters()` and `buffers()` have is moved to a device, stepped and saved. Layers in a plain Python list train on
-silently with the values that they began with.
+silently with the values that they began with; and what is moved takes the real type of the run's precision.
 """
 
 from __future__ import annotations
@@ -42,7 +42,17 @@ def tensor_fault(block: nn.Module) -> TensorFault | None:
             "hold layers in nn.ModuleList or nn.ModuleDict instead of a list or a dict, a tensor in nn.Parameter or "
             "nn.ParameterList; what is not trained in register_buffer, or with requires_grad_(False)",
         )
+    if numbers := [f"{name} ({one.dtype})" for name, one in _held(block) if one.is_complex()]:
+        return TensorFault(
+            f"has complex parameters or buffers, whose imaginary parts a real type would drop: {_listed(numbers)}",
+            "hold pairs of real numbers, of shape [..., 2], and read them with torch.view_as_complex",
+        )
     return None
+
+
+def _held(block: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from block.named_parameters()
+    yield from block.named_buffers()
 
 
 def _unregistered(block: nn.Module) -> Iterator[str]:

@@ -113,6 +113,15 @@ class PlainList(Right):
         return super().residual(self.layers[0](x))
 
 
+class Complex(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.turn = nn.Parameter(torch.ones(6, dtype=torch.complex64))
+
+    def residual(self, x):
+        return super().residual((x * self.turn).real)
+
+
 class MakesParametersLater(Right):
     def residual(self, x):
         if not hasattr(self, "scale"):

@@ -60,6 +60,13 @@ class PlainContainers(Sound):
         self.within.scale, self.by_name = torch.ones(6, requires_grad=True), {"a": (nn.Parameter(torch.ones(6)),)}
 
 
+class Rotates(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.phase = nn.Parameter(torch.ones(6, dtype=torch.complex64))
+        self.register_buffer("turns", torch.ones(6, dtype=torch.complex128), persistent=False)
+
+
 class HoldsTwice(Sound):
     """A list of registered layers, a frozen teacher hidden in a tuple, a constant, a value that follows from a parameter."""
 
@@ -92,6 +99,13 @@ class ExemptsNothing(Sound):
         (
             PlainContainers,
             "the block holds what requires a gradient and is no parameter, so that it is neither updated nor saved: by_name['a'][0], within.scale",
+        ),
+        (
+            Rotates,
+            (
+                "the block has complex parameters or buffers, whose imaginary parts a real type would drop: "
+                "phase (torch.complex64), turns (torch.complex128)"
+            ),
         ),
         (NumpyBegins, "two blocks of one key begin with other values in linear.bias"),
     ],
