@@ -33,6 +33,7 @@ from petra_graph.measure.shapes import Memo, build_block
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.costs import CostTable, NodeCost
+from petra_graph.registry.author_code import author_line
 from petra_graph.registry.contracts import BuildOptimizer, Loss
 from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
 
@@ -120,9 +121,9 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
     obstacle = None
     try:
         module, measured = _run_without_memory(node, inputs, conditions)
-    except PetraGraphError:
+    except (KeyboardInterrupt, PetraGraphError):
         raise
-    except Exception as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
+    except BaseException as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
         obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
     with at_path("optimizer", "name"):
@@ -159,11 +160,14 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
                 _run(node, module, inputs, attrs.evolve(conditions, batch=batch), numerics)
                 for module, batch in zip(modules, _SMALL, strict=True)
             )
-    except PetraGraphError:
+    except (KeyboardInterrupt, PetraGraphError):
         raise
-    except Exception as error:
+    except BaseException as error:
         message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
-        hint = "petra_graph.testing checks blocks; its findings help to find the cause"
+        at = author_line(error)
+        hint = "petra_graph.testing checks blocks; its findings help to find the cause" + (
+            f"; raised at {at}" if at else ""
+        )
         raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
     share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
     return modules[0], attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))

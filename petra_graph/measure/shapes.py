@@ -83,9 +83,9 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
         fault = undecayed_fault(block)
     except SpecError as error:
         raise SpecError(_of_node(node, problem) for problem in error.problems) from error
-    except PetraGraphError:
+    except (KeyboardInterrupt, PetraGraphError):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
     if (wrong := tensor_fault(block)) is not None:
         message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
@@ -192,14 +192,18 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
         block = build_block(node, shapes)
     try:
         outputs = _run(block, block, [torch.zeros_like(stream, device=device) for stream in inputs])
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise SpecError(_refused(node, shapes, "cannot read its input", error)) from error
     if node.kind != "reversible":
         return block, outputs
     assert isinstance(block, Reversible)
     try:
         returned = _run(block, block.inverse, outputs)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise SpecError(_refused(node, shapes, "cannot invert its output", error)) from error
     if _shapes(returned) != shapes:
         message = f'node "{node.name}": the inverse of block "{node.block}" returns {listing(_shapes(returned))}'
@@ -240,7 +244,7 @@ def _needs_values(error: BaseException | None) -> bool:
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
-def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -> Problem:
+def _refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
     at = author_line(error)
     return Problem(
         message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
@@ -250,11 +254,14 @@ def _refused(node: Node, shapes: Sequence[Shape], what: str, error: Exception) -
     )
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width')."""
+def _reason(error: BaseException) -> str:
+    """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
+
+    What is no `Exception` has its class in any case: `sys.exit("no such file")` looks like one otherwise.
+    """
     line = str(error).strip().partition("\n")[0]
     kind = type(error).__name__
-    return line if " " in line else f"{kind}: {line}" if line else kind
+    return line if " " in line and isinstance(error, Exception) else f"{kind}: {line}" if line else kind
 
 
 def _shapes(streams: Sequence[Tensor]) -> tuple[Shape, ...]:

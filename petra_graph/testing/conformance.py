@@ -206,11 +206,11 @@ def check_promise(trial: AnyTrial, name: str) -> None:
     """
     try:
         PROMISES[trial.kind].all[name](trial)
-    except BrokenPromise:
+    except (KeyboardInterrupt, BrokenPromise):
         raise
     except PluginError as error:
         raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
-    except Exception as error:
+    except BaseException as error:
         found = f"it raised {type(error).__name__} at {raised_at(error)}: {error}"
         raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
 

@@ -32,7 +32,9 @@ def looks_sound(trial: Trial) -> bool:
     try:
         check_construction(trial)
         return _sound(Harness(trial, "float32"), Harness(trial, "float32"))
-    except Exception:  # noqa: BLE001  the kit examines what is raised
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001  the kit examines what is raised
         return False
 
 

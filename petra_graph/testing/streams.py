@@ -52,7 +52,9 @@ def _expect_shapes_back(harness: Harness, outputs: Streams, inputs: Streams) -> 
     remedy = "let the inverse return the input streams, in their order; or subclass Buffered"
     try:
         returned = harness.invert(0, outputs)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         found = f"{changed}; the inverse raised {type(error).__name__} at {raised_at(error)}: {error}"
         raise BrokenPromise("shapes", found, remedy) from error
     if [stream.shape for stream in returned] != [stream.shape for stream in inputs]:
@@ -129,7 +131,9 @@ def check_meta_device(trial: Trial) -> None:
     for way, block, remedy in (("built there", built, reads), ("moved there", moved, holds)):
         try:
             shapes = _shapes_of(block, on_meta)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             message = str(error).strip().partition("\n")[0]
             found = f"{way}, it raised {type(error).__name__} at {raised_at(error)}: {message}"
             raise BrokenPromise("meta device", found, remedy) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -138,6 +139,27 @@ class Spare(Right):
 class Misspelt(Right):
     def residual(self, x):
         return self.liner(x)
+
+
+class Quits(Right):
+    def residual(self, x):
+        sys.exit("not for me")
+
+
+class QuitsForGradients(Right):
+    """In the measurement of costs."""
+
+    def residual(self, x):
+        if torch.is_grad_enabled():
+            sys.exit("not for me")
+        return super().residual(x)
+
+
+class QuitsInTraining(Right):
+    def residual(self, x):
+        if x.device.type == "cpu" and len(x) == 8 and torch.is_grad_enabled():
+            sys.exit("not for me")
+        return super().residual(x)
 
 
 class OnlyForValues(Right):

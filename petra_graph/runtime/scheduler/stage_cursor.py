@@ -95,9 +95,9 @@ def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None
     """
     try:
         yield
-    except (PetraGraphError, Interrupted, Failed):
+    except (PetraGraphError, Interrupted, Failed, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # A block that calls sys.exit() fails, too, and does not end the program.
         program = executor.program
         nodes = ", ".join(program.nodes)
         message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"
