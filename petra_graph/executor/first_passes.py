@@ -4,7 +4,7 @@
     a buffer, a parameter or a number of a module that changes            both passes would change it, where running
     in a pass whose statistics are frozen                                 statistics change once a micro-batch
 
-Neither raises an error by itself, and both spoil gradients silently, so the first passes look for them. Later passes are not
+A number may be made or set in the first pass of all, and must then stay: `functools.cached_property` is a constant. Neither raises an error by itself, and both spoil gradients silently, so the first passes look for them. Later passes are not
 observed, and cost nothing.
 """
 
@@ -25,7 +25,7 @@ from petra_graph.errors import RunFailed
 PASSES = 2
 """Passes of each node that are observed."""
 _DRAW = "draw from torch's generators, which have a seed of their own for every node and micro-batch"
-_MAKE = "make all parameters in __init__, and write to them in place"
+_MAKE = "make all parameters and buffers in __init__, and write to them in place"
 _FROZEN = (
     "a forward and its recomputation would both change it: give the module that holds it the attribute `track_running_stats`, "
     "and change it only while that is true; if it decides no output, run.self_check = false"
@@ -72,17 +72,23 @@ class FirstPasses:
         """
         observed = {name: module for name, module in modules.items() if self._frozen[name] < self.passes}
         before = {name: _state(module) for name, module in observed.items()}
-        known = {name: dict(module.named_parameters()) for name, module in observed.items()}
         yield
         for name, module in observed.items():
+            first = not self._frozen[name]
             self._frozen[name] += 1
-            after = _state(module)
-            changed = [key for key in before[name].keys() | after.keys() if before[name].get(key) != after.get(key)]
-            if made := [key for key, one in module.named_parameters() if known[name].get(key) is not one]:
+            tensors, numbers = _state(module)
+            tensors_before, numbers_before = before[name]
+            parameters = dict(module.named_parameters(remove_duplicate=False))
+            held = {key: one[0] for key, one in tensors_before.items()}
+            if made := [
+                key
+                for key, one in tensors.items()
+                if held.get(key) != one[0] and (key in parameters or key not in held)
+            ]:
                 named = ", ".join(f'"{key}"' for key in made)
-                raise RunFailed(
-                    f'node "{name}" makes the parameter {named} in a forward, after its optimizer', hint=_MAKE
-                )
+                kind = "parameter" if made[0] in parameters else "buffer"
+                raise RunFailed(f'node "{name}" makes the {kind} {named} in a forward, after its optimizer', hint=_MAKE)
+            changed = _changed(tensors_before, tensors) + ([] if first else _changed(numbers_before, numbers))
             if changed:
                 named = ", ".join(f'"{key}"' for key in sorted(changed))
                 message = f'node "{name}" changes {named} in a forward whose running statistics are frozen'
@@ -98,15 +104,19 @@ def _generators() -> dict[str, Any]:
     return states
 
 
-def _state(module: nn.Module) -> dict[str, Any]:
-    """Return what tells whether a module's tensors and numbers are as before: an in-place change moves a tensor's version."""
-    state: dict[str, Any] = {}
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    return [key for key in before.keys() | after.keys() if before.get(key) != after.get(key)]
+
+
+def _state(module: nn.Module) -> tuple[dict[str, tuple[int, int | None]], dict[str, float]]:
+    """Return what tells whether a module's tensors, and its numbers, are as before: an in-place change moves a tensor's version."""
+    tensors: dict[str, tuple[int, int | None]] = {}
+    numbers: dict[str, float] = {}
     for prefix, part in module.named_modules():
         dot = "." if prefix else ""
         for held in (part._parameters, part._buffers):  # noqa: SLF001  named_parameters would leave out shared ones
             for key, tensor in held.items():
                 version = None if tensor is None else tensor._version  # noqa: SLF001  torch has no public name for it
-                state[f"{prefix}{dot}{key}"] = id(tensor), version
-        numbers = {key: value for key, value in vars(part).items() if type(value) in (int, float)}
-        state |= {f"{prefix}{dot}{key}": value for key, value in numbers.items()}
-    return state
+                tensors[f"{prefix}{dot}{key}"] = id(tensor), version
+        numbers |= {f"{prefix}{dot}{key}": value for key, value in vars(part).items() if type(value) in (int, float)}
+    return tensors, numbers

@@ -36,6 +36,17 @@ def moved(before: State, after: State) -> list[str]:
     return [name for name, value in after.items() if name in before and before[name] != value]
 
 
+def held(module: nn.Module) -> Mapping[str, Tensor]:
+    """Return the parameters and buffers of a module."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def made_since(known: Mapping[str, Tensor], module: nn.Module) -> list[str]:
+    """Return the names of parameters and buffers that were not held before; a buffer may be replaced."""
+    made = [name for name, one in module.named_parameters() if known.get(name) is not one]
+    return made + [name for name, _ in module.named_buffers() if name not in known]
+
+
 def _copy(value: Any, depth: int) -> object:
     for kind, copy in _COPIES.items():
         if isinstance(value, kind):

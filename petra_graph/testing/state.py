@@ -8,7 +8,7 @@ from torch import Tensor
 from petra_graph.blocks import Block
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
-from petra_graph.testing.moving_state import moved, state_of
+from petra_graph.testing.moving_state import held, made_since, moved, state_of
 from petra_graph.testing.trial import Trial
 
 _UNSEEN = 7
@@ -66,11 +66,13 @@ def check_statistics(trial: Trial) -> None:
 def _expect_still(harness: Harness) -> None:
     """Let one micro-batch pass without a graph again and again: caches of its values stay, counters and averages move."""
     inputs = harness.inputs(0)
-    known = dict(harness.block.named_parameters())
+    known = held(harness.block)
     harness.peek(0, inputs)
-    if made := [name for name, one in harness.block.named_parameters() if known.get(name) is not one]:
+    if made := made_since(known, harness.block):
         found = f"{', '.join(made)} was made {IN_A_FORWARD}, after the optimizer"
-        raise BrokenPromise("statistics", found, "make all parameters in __init__, and write to them in place")
+        raise BrokenPromise(
+            "statistics", found, "make all parameters and buffers in __init__, and write to them in place"
+        )
     before = state_of(harness.block)
     harness.peek(0, inputs)
     names = [name for name in moved(before, state_of(harness.block)) if name not in dict(harness.block.named_buffers())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -167,6 +168,39 @@ def test_state_that_both_passes_would_advance(part, named, runner):
     (problem,) = error.value.problems
     assert problem.message == f'node "mine" changes {listed} in a forward whose running statistics are frozen'
     assert "track_running_stats" in problem.hint
+
+
+class Lazily(Coupled):
+    """Makes what it needs at its first use: a property, a number set, a plain tensor."""
+
+    size = 0
+
+    @cached_property
+    def scale(self):
+        return 0.5
+
+    def residual(self, x):
+        self.size = x.shape[1]
+        if not hasattr(self, "table"):
+            self.table = torch.ones(self.size, dtype=x.dtype)
+        return torch.tanh(x) * self.scale * self.table
+
+
+def test_a_constant_that_is_made_at_the_first_use_is_no_state():
+    """`functools.cached_property` passed the kit and the dry run, and failed the run."""
+    step(Lazily())
+
+
+class MakesABuffer(Coupled):
+    def residual(self, x):
+        if not hasattr(self, "table"):
+            self.register_buffer("table", torch.ones(6, dtype=x.dtype))
+        return torch.tanh(x) * self.table
+
+
+def test_a_buffer_that_is_made_in_a_forward_is_in_no_checkpoint_of_others():
+    with pytest.raises(RunFailed, match='makes the buffer "table" in a forward'):
+        step(MakesABuffer())
 
 
 class Buffered_of(Buffered):

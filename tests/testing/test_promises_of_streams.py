@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 
@@ -118,6 +119,29 @@ class Caches(Sound):
         return super().residual(x)
 
 
+class CachesConstants(Sound):
+    size = 0
+
+    @functools.cached_property
+    def scale(self):
+        return 0.5
+
+    def residual(self, x):
+        self.size = x.shape[1]
+        return super().residual(x) * self.scale
+
+
+def test_a_constant_that_is_made_at_the_first_use_is_no_state():
+    check_block(CachesConstants, [SHAPE, SHAPE])
+
+
+class MakesABuffer(Sound):
+    def residual(self, x):
+        if not hasattr(self, "table"):
+            self.register_buffer("table", torch.ones_like(x[0]))
+        return super().residual(x) * self.table
+
+
 def test_a_cache_of_the_last_micro_batch_is_no_state():
     check_statistics(Trial.of(Caches, [SHAPE, SHAPE]))
 
@@ -132,6 +156,7 @@ def test_statistics_of_ones_own_are_held():
         (CountsTwice, "running.mean changed in a forward without a graph, so each micro-batch counts twice"),
         (NeverCounts, "running.mean moved by 0.00e+00 relative; one training forward moves it by"),
         (CountsCalls, "calls moved in a forward without a graph, so each micro-batch counts two or three times"),
+        (MakesABuffer, "table was made in a forward without a graph"),
         (CountsInAnObject, "log moved in a forward without a graph"),
         (
             Spectral,

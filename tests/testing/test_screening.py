@@ -29,6 +29,7 @@ OTHERS = [
     streams.CountsInInverse,
     streams.CountsCalls,
     streams.CountsInAnObject,
+    streams.MakesABuffer,
     streams.Spectral,
     streams.MovingCodebook,
     streams.NumpyNoise,
@@ -50,7 +51,9 @@ def test_the_first_party_s_blocks_pass(name):
     assert looks_sound(likely_trial(REGISTRY.resolve(SHORT_GROUPS["blocks"], name), {}))
 
 
-@pytest.mark.parametrize("block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout, streams.DropsSeldom])
+@pytest.mark.parametrize(
+    "block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout, streams.DropsSeldom, streams.CachesConstants]
+)
 def test_sound_blocks_pass(block):
     assert looks_sound(Trial.of(block, [SHAPE] * (block.streams or 2)))
 
