@@ -26,6 +26,11 @@ PASSES = 2
 """Passes of each node that are observed."""
 _DRAW = "draw from torch's generators, which have a seed of their own for every node and micro-batch"
 _MAKE = "make all parameters and buffers in __init__, and write to them in place"
+LEAVE = (
+    "leave parameters to the optimizer: normalise a copy of them in forward, as in F.normalize(self.weight); "
+    "for nn.Embedding(max_norm=...), scale the rows that it returns"
+)
+"""What to do about a parameter that a forward writes to."""
 _FROZEN = (
     "a forward and its recomputation would both change it: give the module that holds it the attribute `track_running_stats`, "
     "and change it only while that is true; if it decides no output, run.self_check = false"
@@ -88,6 +93,13 @@ class FirstPasses:
                 named = ", ".join(f'"{key}"' for key in made)
                 kind = "parameter" if made[0] in parameters else "buffer"
                 raise RunFailed(f'node "{name}" makes the {kind} {named} in a forward, after its optimizer', hint=_MAKE)
+            written = [key for key in _changed(tensors_before, tensors) if key in parameters]
+            if written:
+                named = ", ".join(f'"{key}"' for key in sorted(written))
+                message = (
+                    f'node "{name}" changes the parameter {named} in a forward, so its recomputation finds other values'
+                )
+                raise RunFailed(message, hint=LEAVE)
             changed = _changed(tensors_before, tensors) + ([] if first else _changed(numbers_before, numbers))
             if changed:
                 named = ", ".join(f'"{key}"' for key in sorted(changed))

@@ -246,10 +246,12 @@ def _needs_values(error: BaseException | None) -> bool:
 
 def _refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseException) -> Problem:
     at = author_line(error)
+    hint = f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
+    if () in shapes:
+        hint += ", which gives one number a sample, without features: let it return [n, 1] for [n]"
     return Problem(
         message=f'node "{node.name}": block "{node.block}" {what}: {_reason(error)}',
-        hint=f"its input streams are {listing(shapes)} (without the batch); it reads {', '.join(node.inputs)}"
-        + (f"; raised at {at}" if at else ""),
+        hint=f"{hint}; raised at {at}" if at else hint,
         path=node.path,
     )
 

@@ -86,9 +86,12 @@ def storages(tree: Any) -> Iterator[torch.UntypedStorage]:
 
 
 def tensors(tree: Any) -> Iterator[torch.Tensor]:
-    """Yield every tensor in nested tuples, lists and dictionaries: the arguments and results of operations."""
+    """Yield every tensor in nested tuples, lists and dictionaries: the arguments and results of operations.
+
+    Sparse ones, such as the gradient of `nn.Embedding(sparse=True)`, have no storage: their indices and values do.
+    """
     if isinstance(tree, torch.Tensor):
-        yield tree
+        yield from (tree._indices(), tree._values()) if tree.is_sparse else (tree,)  # noqa: SLF001  indices() needs a coalesced one
     elif isinstance(tree, tuple | list):
         for part in tree:
             yield from tensors(part)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from attrs import frozen
 from torch import Tensor, nn
 
 _OF_TORCH = frozenset(vars(nn.Module()))
@@ -36,15 +37,29 @@ def moved(before: State, after: State) -> list[str]:
     return [name for name, value in after.items() if name in before and before[name] != value]
 
 
-def held(module: nn.Module) -> Mapping[str, Tensor]:
-    """Return the parameters and buffers of a module."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+@frozen
+class Held:
+    """The parameters and buffers of a module, and what tells which of its parameters were written to."""
 
+    tensors: Mapping[str, Tensor]
+    versions: Mapping[str, int]
 
-def made_since(known: Mapping[str, Tensor], module: nn.Module) -> list[str]:
-    """Return the names of parameters and buffers that were not held before; a buffer may be replaced."""
-    made = [name for name, one in module.named_parameters() if known.get(name) is not one]
-    return made + [name for name, _ in module.named_buffers() if name not in known]
+    @classmethod
+    def by(cls, module: nn.Module) -> Held:
+        """Return what a module holds now."""
+        parameters = dict(module.named_parameters())
+        versions = {name: one._version for name, one in parameters.items()}  # noqa: SLF001  torch has no public name
+        return cls({**parameters, **dict(module.named_buffers())}, versions)
+
+    def made(self, module: nn.Module) -> list[str]:
+        """Return the names of parameters and buffers that were made since; a buffer may be replaced."""
+        made = [name for name, one in module.named_parameters() if self.tensors.get(name) is not one]
+        return made + [name for name, _ in module.named_buffers() if name not in self.tensors]
+
+    def written(self, module: nn.Module) -> list[str]:
+        """Return the names of parameters whose values were written in place since."""
+        now = Held.by(module).versions
+        return [name for name, version in now.items() if self.versions.get(name, version) != version]
 
 
 def _copy(value: Any, depth: int) -> object:

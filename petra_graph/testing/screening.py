@@ -21,7 +21,7 @@ from petra_graph.testing.construction import check_construction
 from petra_graph.testing.evaluation import seeds_itself
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
-from petra_graph.testing.moving_state import held, made_since, moved, state_of
+from petra_graph.testing.moving_state import Held, moved, state_of
 from petra_graph.testing.trial import Trial
 
 _DTYPE = torch.float32
@@ -41,20 +41,19 @@ def looks_sound(trial: Trial) -> bool:
 def _sound(harness: Harness, plain: Harness) -> bool:
     block, inputs = harness.block, harness.inputs(0)
     copies = tuple(stream.clone() for stream in inputs)
-    known, generators = held(block), states()
+    held, generators = Held.by(block), states()
     with harness.without_graph():
         before = torch.get_rng_state()
         outputs: Any = block(*inputs)
         draws = not torch.equal(before, torch.get_rng_state())
     if not _are_streams(outputs, len(inputs[0])):
         return False
-    made = made_since(known, block)
     remembered, buffers = state_of(block), _buffers(block)
     first, _ = harness.forward(0, inputs), harness.forward(1, inputs)
     still = not set(moved(remembered, state_of(block))) - set(buffers)
     still = still and (not _is_body(harness) or _equal(buffers, _buffers(block)))
     repeats = all_equal(first, outputs) and not (draws and seeds_itself(harness, inputs))
-    if made or not still or not repeats:
+    if held.made(block) or held.written(block) or not still or not repeats:
         return False
     gradients = gradients_for(0, first)
     reverse = harness.backward(0, first, gradients)

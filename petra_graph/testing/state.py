@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
+from petra_graph.executor.first_passes import LEAVE
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, relative_error, tolerance
 from petra_graph.testing.harness import MICRO_BATCHES, Harness, gradients_for
-from petra_graph.testing.moving_state import held, made_since, moved, state_of
+from petra_graph.testing.moving_state import Held, moved, state_of
 from petra_graph.testing.trial import Trial
 
 _UNSEEN = 7
@@ -66,13 +67,16 @@ def check_statistics(trial: Trial) -> None:
 def _expect_still(harness: Harness) -> None:
     """Let one micro-batch pass without a graph again and again: caches of its values stay, counters and averages move."""
     inputs = harness.inputs(0)
-    known = held(harness.block)
+    held = Held.by(harness.block)
     harness.peek(0, inputs)
-    if made := made_since(known, harness.block):
+    if made := held.made(harness.block):
         found = f"{', '.join(made)} was made {IN_A_FORWARD}, after the optimizer"
         raise BrokenPromise(
             "statistics", found, "make all parameters and buffers in __init__, and write to them in place"
         )
+    if written := held.written(harness.block):
+        found = f"parameters {', '.join(written)} changed {IN_A_FORWARD}, so a recomputation finds other values"
+        raise BrokenPromise("statistics", found, LEAVE)
     before = state_of(harness.block)
     harness.peek(0, inputs)
     names = [name for name in moved(before, state_of(harness.block)) if name not in dict(harness.block.named_buffers())]

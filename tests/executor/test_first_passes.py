@@ -191,6 +191,24 @@ def test_a_constant_that_is_made_at_the_first_use_is_no_state():
     step(Lazily())
 
 
+class Tokens(Buffered):
+    def __init__(self):
+        super().__init__((STREAM,), NoOptions())
+        self.table = nn.Embedding(4, 2, max_norm=0.1)
+
+    def forward(self, x):
+        return (self.table(x.long()),)
+
+
+def test_a_parameter_that_a_forward_writes_to():
+    """The message spoke of running statistics."""
+    with pytest.raises(RunFailed) as error:
+        step(Tokens(), Recompute)
+    (problem,) = error.value.problems
+    assert problem.message.startswith('node "mine" changes the parameter "table.weight" in a forward')
+    assert "max_norm" in problem.hint
+
+
 class MakesABuffer(Coupled):
     def residual(self, x):
         if not hasattr(self, "table"):

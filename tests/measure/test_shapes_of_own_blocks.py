@@ -177,3 +177,16 @@ class LooksUp(Buffered):
 def test_an_exception_that_says_one_word_is_named(made, refused):
     (problem,) = refused(made(LooksUp), (8,))
     assert problem.message == 'node "mine": block "mine" cannot be built: KeyError: \'width\''
+
+
+class NoFeatures(Buffered):
+    def forward(self, x, t):
+        return x.sum(1), t
+
+
+def test_a_stream_without_features_is_explained_to_those_who_read_it(made, refused):
+    (problem,) = refused(made(NoFeatures), (8,))
+    assert problem.message == (
+        'node "head": block "pool-linear" cannot be built: input stream 0 has no features: one number a sample, of shape [n]'
+    )
+    assert "it reads mine, which gives one number a sample, without features: let it return [n, 1]" in problem.hint

@@ -134,3 +134,14 @@ def test_laps_begin_anew():
     assert (first.working_bytes, first.left_bytes) == (40, 40)
     assert (second.working_bytes, second.left_bytes) == (40, 0)
     assert (third.working_bytes, third.left_bytes) == (0, -40)
+
+
+def test_a_sparse_gradient_is_its_indices_and_values():
+    """The costs of `nn.Embedding(sparse=True)` could not be measured, since a sparse tensor has no storage."""
+    table = nn.Embedding(1000, 8, sparse=True)
+    with Tally() as tally:
+        for _ in range(2):
+            table(torch.zeros(3, dtype=torch.int64)).sum().backward()
+        lap = tally.lap()
+    assert table.weight.grad.is_sparse
+    assert 0 < lap.working_bytes < table.weight.nbytes

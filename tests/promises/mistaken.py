@@ -84,6 +84,15 @@ class Spectral(Right):
         self.linear = spectral_norm(self.linear)
 
 
+class Renormalises(Right):
+    """As `nn.Embedding(max_norm=1.0)` does."""
+
+    def residual(self, x):
+        with torch.no_grad():
+            self.linear.weight.renorm_(2, 0, 1.0)
+        return super().residual(x)
+
+
 class Averages(Right):
     def __init__(self, inputs, options):
         super().__init__(inputs, options)
@@ -206,6 +215,11 @@ class Whole(Buffered):
 class OneForAll(Buffered):
     def forward(self, *streams):
         return tuple(stream.mean(0) for stream in streams)
+
+
+class NoFeatures(Buffered):
+    def forward(self, *streams):
+        return tuple(stream.mean(1) for stream in streams)
 
 
 class NoBlock(nn.Module):

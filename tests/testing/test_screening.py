@@ -17,7 +17,7 @@ from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 from tests.testing import test_promises_of_streams as streams
 
 REGISTRY = discover().only(["petra-graph"])
-OF_TRAINING = {"Spare", "NoBlock", "Tied", "Misspelt", "NoInverse", "Bare", "QuitsInTraining"}
+OF_TRAINING = {"Spare", "NoBlock", "Tied", "Misspelt", "NoInverse", "Bare", "QuitsInTraining", "NoFeatures"}
 """What is found elsewhere: by shapes, by sharing nodes, or in the first updates."""
 WRONG = [
     *(name for name in mistaken.own(mistaken.Right) if name not in OF_TRAINING),

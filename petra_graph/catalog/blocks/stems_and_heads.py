@@ -77,6 +77,8 @@ class PoolLinear(Head):
 
     def __init__(self, inputs: Sequence[Shape], options: PoolLinearOptions) -> None:
         super().__init__(inputs, options)
+        if bare := [index for index, shape in enumerate(inputs) if not shape]:
+            raise ValueError(f"input stream {bare[0]} has no features: one number a sample, of shape [n]")
         self.linear = nn.Linear(sum(shape[0] for shape in inputs), options.outputs)
 
     def forward(self, *streams: Tensor) -> Streams:
