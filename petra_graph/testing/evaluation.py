@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from petra_graph.blocks import Streams
+from petra_graph.blocks import Block, Streams
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
@@ -71,9 +71,7 @@ def check_evaluation_mode(trial: Trial) -> None:
     inputs = harness.inputs(0)
     state = {key: value.clone() for key, value in block.state_dict().items()}
     generator = torch.get_rng_state()
-    with torch.no_grad():
-        whole = block(*inputs)
-        single = [block(*(stream[row : row + 1] for stream in inputs)) for row in range(trial.batch)]
+    whole, rows = batch_and_rows(block, inputs)
     if not torch.equal(torch.get_rng_state(), generator):
         remedy = "draw only where self.training; nn.Dropout does"
         raise BrokenPromise("evaluation mode", "random numbers were drawn", remedy)
@@ -81,6 +79,13 @@ def check_evaluation_mode(trial: Trial) -> None:
     if changed:
         remedy = "update buffers only where self.training"
         raise BrokenPromise("evaluation mode", f"{', '.join(changed)} changed", remedy)
-    rows = [torch.cat([streams[index] for streams in single]) for index in range(len(whole))]
     remedy = "normalise with running statistics where not self.training; BatchNorm does"
     expect_close("evaluation mode", "a batch's outputs are not those of its samples", rows, whole, remedy=remedy)
+
+
+def batch_and_rows(block: Block, inputs: Streams) -> tuple[Streams, Streams]:
+    """Return the outputs of a batch, and those of its samples one by one, joined."""
+    with torch.no_grad():
+        whole = block(*inputs)
+        single = [block(*(stream[row : row + 1] for stream in inputs)) for row in range(len(inputs[0]))]
+    return whole, tuple(torch.cat([streams[index] for streams in single]) for index in range(len(whole)))

@@ -1,9 +1,10 @@
-"""A block's promises at a glance, for real shapes: some ten evaluations in float32, where the kit does a hundred in float64.
+"""A block's promises at a glance, for real shapes: some fifteen evaluations in float32, where the kit does a hundred in float64.
 
     forward of m = 0, twice      same outputs, nothing moved: no state, no generator, no input
     forward of m = 1             another state of torch's generator, where the block draws; and a second micro-batch in flight
     backward, inverse of m = 0   the inputs
     a plain pass of m = 0        the same outputs, and one update of the running statistics
+    an evaluation                nothing drawn or moved; a batch gives the outputs of its samples one by one
 
 Decision: a glance only passes blocks. What looks wrong here is examined by the kit, which says what it is, and how wrong.
 """
@@ -15,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from petra_graph.blocks import Reversible, Streams
+from petra_graph.blocks import Block, Reversible, Streams
 from petra_graph.testing.broken_promise import all_equal, relative_error, tolerance
 from petra_graph.testing.construction import check_construction
-from petra_graph.testing.evaluation import seeds_itself
+from petra_graph.testing.evaluation import batch_and_rows, seeds_itself
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
 from petra_graph.testing.moving_state import Held, moved, state_of
@@ -69,7 +70,15 @@ def _sound(harness: Harness, plain: Harness) -> bool:
         and all_equal(inputs, copies)
         and _close(list(_buffers(block).values()), list(_buffers(plain.block).values()))
         and not moved_since(generators)
+        and _evaluates(plain.block.eval(), inputs)
     )
+
+
+def _evaluates(block: Block, inputs: Streams) -> bool:
+    """Whether a block in evaluation mode draws nothing, leaves its buffers, and takes each sample by itself."""
+    generators, buffers = states(), _buffers(block)
+    whole, rows = batch_and_rows(block, inputs)
+    return not moved_since(generators) and _equal(buffers, _buffers(block)) and _close(rows, whole)
 
 
 def _is_body(harness: Harness) -> bool:

@@ -1,7 +1,7 @@
 """The self-check at the start of a run: plugins that are not the first party's, tried in this network before it trains.
 
-    blocks       the kit's promises on the real shapes of their streams: inverse, recomputation, statistics, random draws; at a
-                 glance, and one by one where that finds something
+    blocks       the kit's promises on the real shapes of their streams: inverse, recomputation, statistics, random draws, evaluation;
+                 at a glance, and one by one where that finds something
     optimizer    all promises of the kit, on small parameters
     data set     one micro-batch of each split, fetched, compared with what is declared, and finite; some samples again and again
     lr schedule  the learning rates of some updates, over the whole run, twice
@@ -60,6 +60,7 @@ _BLOCK_PROMISES = (
     "recomputation",
     "statistics",
     "randomness",
+    "evaluation mode",
 )
 _CAUSES = (
     "construction",
@@ -70,6 +71,7 @@ _CAUSES = (
     "recomputation",
     "inverse",
     "statistics",
+    "evaluation mode",
 )
 """Where several promises are broken, the first of these explains the others; "state" is that which moves in any forward."""
 _SAMPLES = 2

@@ -37,6 +37,8 @@ OTHERS = [
     streams.OwnGenerator,
     streams.SeedsItself,
     streams.SeedsLater,
+    streams.DropsInEvaluation,
+    streams.Centres,
     streams.OtherMasksInBackward,
     streams.Halves,
     streams.Keeps,
