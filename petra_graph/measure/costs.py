@@ -3,8 +3,8 @@
     compute             device
     float32, float64    the meta device
     bfloat16, attention fake tensors of the CPU, for which autocast works and kernels are chosen as on the CPU
-    a block that        the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
-    reads values        part in proportion to the batch, so these two give any other
+    a block or loss     the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
+    that needs values   part in proportion to the batch, so these two give any other
 
 Nodes with equal blocks, options and inputs cost the same, and one of them runs.
 """
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PetraGraphError, Problem, SpecError, at_path
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.measure.meta_kernels import NotOnMeta
@@ -121,10 +121,16 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
     obstacle = None
     try:
         module, measured = _run_without_memory(node, inputs, conditions)
-    except (KeyboardInterrupt, PetraGraphError):
+    except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  whatever stops a block without memory, the CPU decides
-        obstacle = f"{type(error).__name__}: {error}".partition("\n")[0]
+    except BaseException as error:  # whatever stops a block without memory, the CPU decides
+        cause = error
+        if isinstance(error, PetraGraphError):
+            # A loss may hold tensors of its own, such as the weights of classes, which are on the CPU.
+            if node.kind != "head" or not isinstance(error, PluginError) or error.__cause__ is None:
+                raise
+            cause = error.__cause__
+        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
         module, measured = _run_on_cpu(node, inputs, conditions)
     with at_path("optimizer", "name"):
         state_bytes, update = measure_update(

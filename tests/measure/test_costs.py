@@ -10,9 +10,13 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
+from petra_graph.errors import PluginError
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
+from petra_graph.registry.building import build_plugin
+from petra_graph.registry.contracts import BLOCKS, LOSSES, LossDeclaration
 from petra_graph.registry.local import resolve_local
+from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.support.costs import UINT8, conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
@@ -162,9 +166,6 @@ class Attending(AdditiveCoupling):
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
-    from petra_graph.registry.contracts import BLOCKS
-    from petra_graph.registry.registry import Plugin
-
     plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local(BLOCKS, name, ()))
     changed = attrs.evolve(
         graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
@@ -181,6 +182,49 @@ def test_a_block_that_reads_values_is_scaled_and_says_so(batch):
     assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2
     (text,) = [line for line in table.assumptions if "rev1" in line]
     assert "run on the CPU with 2 and 4 samples, and scaled" in text
+
+
+class Weighted:
+    """Cross-entropy with weights of classes, which are on the CPU."""
+
+    def __init__(self, options):
+        self.weights = torch.ones(CLASSES)
+
+    def __call__(self, output, target):
+        return functional.cross_entropy(output, target, self.weights[torch.arange(output.shape[1])])
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Unwilling(Weighted):
+    def __call__(self, output, target):
+        raise ValueError("not these")
+
+
+def guarded(loss):
+    plugin = Plugin(
+        group=LOSSES,
+        name=loss.__name__,
+        distribution="",
+        declaration=LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"),
+    )
+    return build_plugin(plugin, None)
+
+
+def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():
+    """A run with class weights was not planned, and `plan` refused it."""
+    plain = measure_costs(built_graph(CHAIN), conditions((8,), batch=6)).nodes["head"]
+    table = measure_costs(built_graph(CHAIN), conditions((8,), batch=6, loss=guarded(Weighted)))
+    assert table.nodes["head"].work["forward_backward"].flops == plain.work["forward_backward"].flops
+    (text,) = [line for line in table.assumptions if "head" in line]
+    assert text.startswith("node head needs values (")
+    assert "run on the CPU with 2 and 4 samples, and scaled" in text
+
+
+def test_a_loss_that_fails_on_the_cpu_too_is_named():
+    with pytest.raises(PluginError, match=r"Unwilling.* failed on outputs \[2, \d+\] .*not these"):
+        measure_costs(built_graph(CHAIN), conditions((8,), loss=guarded(Unwilling)))
 
 
 def test_a_function_that_hands_its_input_through():
