@@ -201,4 +201,5 @@ def place(block: Block, numerics: NumericsContext) -> Block:
     block.to(device=numerics.device, dtype=numerics.dtype)
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)
-    return block.train()
+    block.train()  # A block's own `train` may return nothing.
+    return block

@@ -86,7 +86,13 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     except (KeyboardInterrupt, PetraGraphError):
         raise
     except BaseException as error:
-        raise SpecError(_refused(node, inputs, "cannot be built", error)) from error
+        problem = _refused(node, inputs, "cannot be built", error)
+        if isinstance(error, TypeError) and not author_line(error):  # Not one line of its code ran.
+            code = getattr(block_class.__init__, "__code__", None)
+            at = f"; its own is at {code.co_filename}:{code.co_firstlineno}" if code else ""
+            hint = f"write `def __init__(self, inputs, options)` and, in it, `super().__init__(inputs, options)`{at}"
+            problem = evolve(problem, hint=hint)
+        raise SpecError(problem) from error
     if (wrong := tensor_fault(block)) is not None:
         message = f'node "{node.name}": {node.plugin.owned} {wrong.found}'
         raise PluginError(Problem(message=message, hint=wrong.remedy, path=node.path))

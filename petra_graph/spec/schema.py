@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
@@ -96,6 +98,26 @@ def _plural(kind: Any) -> str:
 SIMPLE: dict[Any, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
+class NoTomlType(TypeError):
+    """TOML values cannot be read as the type `kind`, that of the field at `path`."""
+
+    def __init__(self, kind: Any, path: tuple[str, ...] = ()) -> None:
+        is_class = isinstance(kind, type) and get_origin(kind) is None
+        named = f"{kind.__module__}.{kind.__qualname__}" if is_class else repr(kind)
+        instead = next((text for base, text in _INSTEAD.items() if is_class and issubclass(kind, base)), "")
+        field = f"`{'.'.join(path)}` is of type {named}; " if path else f"{named} is not allowed; "
+        super().__init__(f"{field}allowed are {_ALLOWED}{instead}")
+        self.kind, self.path = kind, path
+
+
+_ALLOWED = "bool, int, float, str, Literal, lists, tuples and dicts of these, unions of them, and attrs classes"
+_INSTEAD: Mapping[type, str] = {
+    PurePath: "; write str for a path, with option(..., is_path=True)",
+    Enum: "; write Literal with the values for an enumeration",
+}
+"""What to write for a type that TOML does not have, by its base."""
+
+
 def class_schema(cls: type, *, complete: bool) -> Schema:
     """Return the schema of a table.
 
@@ -103,6 +125,9 @@ def class_schema(cls: type, *, complete: bool) -> Schema:
         cls: an attrs class.
         complete: the table must have all its required keys. A table outside of arrays need not: an extended file may
             hold the rest.
+
+    Raises:
+        NoTomlType: TOML values cannot be read as the type of one of its fields.
     """
     attrs.resolve_types(cls)
     fields = attrs.fields(cls)
@@ -121,7 +146,7 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
     """Return the schema of a value.
 
     Raises:
-        TypeError: TOML values cannot be read as this type.
+        NoTomlType: TOML values cannot be read as this type.
     """
     if kind in SIMPLE:
         return {"type": SIMPLE[kind]}
@@ -138,11 +163,14 @@ def type_schema(kind: Any, *, complete: bool) -> Schema:  # noqa: PLR0911  one c
         return {"type": "object", "additionalProperties": type_schema(get_args(kind)[1], complete=complete)}
     if isinstance(kind, type) and attrs.has(kind):
         return class_schema(kind, complete=complete)
-    raise TypeError(f"{kind!r} cannot be read from TOML")
+    raise NoTomlType(kind)
 
 
 def _field_schema(field: attrs.Attribute[Any], *, complete: bool) -> Schema:
-    schema = type_schema(field.type, complete=complete)
+    try:
+        schema = type_schema(field.type, complete=complete)
+    except NoTomlType as error:
+        raise NoTomlType(error.kind, (field.name, *error.path)) from None
     if isinstance(field.validator, Bound):
         schema = field.validator.narrow(schema)
     text = field.metadata.get("help", "")

@@ -67,7 +67,8 @@ def check_evaluation_mode(trial: Trial) -> None:
     """
     harness = Harness(trial)
     harness.train()
-    block = harness.block.eval()
+    block = harness.block
+    block.eval()
     inputs = harness.inputs(0)
     state = {key: value.clone() for key, value in block.state_dict().items()}
     generator = torch.get_rng_state()

@@ -139,6 +139,11 @@ class MakesParametersLater(Right):
         return super().residual(x) * self.scale
 
 
+class NoOptionsTaken(Right):
+    def __init__(self, inputs):
+        super().__init__(inputs, None)
+
+
 class Spare(Right):
     def __init__(self, inputs, options):
         super().__init__(inputs, options)

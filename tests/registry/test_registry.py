@@ -154,7 +154,10 @@ def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site
         ),
         (
             "BlockDeclaration(summary='x', build='a:b', kind='head', options=Strange)",
-            "has options that cannot be read from TOML: set[int] cannot be read from TOML",
+            (
+                "has options that cannot be read from TOML: `x` is of type set[int]; allowed are bool, int, float, str, "
+                "Literal, lists, tuples and dicts of these, unions of them, and attrs classes"
+            ),
         ),
     ],
 )

@@ -1,6 +1,8 @@
 """Strict reading: nothing is converted, and everything that is wrong is gathered with its path."""
 
 from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import pytest
@@ -164,7 +166,40 @@ class Unreadable:
     things: set[int] = field(factory=set)
 
 
+class Mode(Enum):
+    FAST = "fast"
+
+
+@frozen(kw_only=True)
+class Path:
+    file: PurePosixPath = PurePosixPath("x")
+
+
+@frozen(kw_only=True)
+class Nested:
+    inner: Path = field(factory=Path)
+
+
+@frozen(kw_only=True)
+class Choice:
+    mode: Mode | None = None
+
+
+@pytest.mark.parametrize(
+    ("cls", "named", "instead"),
+    [
+        (Nested, "`inner.file` is of type pathlib.PurePosixPath; allowed are bool, int,", "is_path=True"),
+        (Choice, "Mode; allowed are bool, int,", "write Literal"),
+    ],
+)
+def test_a_type_that_toml_does_not_have_is_named_with_its_option_and_what_to_write(cls, named, instead):
+    with pytest.raises(TypeError) as error:
+        class_schema(cls, complete=True)
+    assert named in str(error.value)
+    assert instead in str(error.value)
+
+
 def test_types_that_toml_cannot_write_are_refused_when_the_class_is_checked():
     class_schema(Outer, complete=True)
-    with pytest.raises(TypeError, match="set\\[int\\] cannot be read from TOML"):
+    with pytest.raises(TypeError, match="`things` is of type set\\[int\\]; allowed are bool"):
         class_schema(Unreadable, complete=True)

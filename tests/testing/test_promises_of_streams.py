@@ -187,6 +187,17 @@ class Centres(Sound):
         return super().residual(x) - x.mean(0)
 
 
+class SwitchesModes(Dropout):
+    """Overrides `train`, and returns nothing."""
+
+    def train(self, mode=True):
+        super().train(mode)
+
+
+def test_a_block_may_have_a_train_of_its_own():
+    check_block(SwitchesModes, [SHAPE, SHAPE])
+
+
 class NumpyNoise(Sound):
     def residual(self, x):
         return super().residual(x) * np.random.rand()  # noqa: NPY002  the global generator is the point

@@ -17,7 +17,17 @@ from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 from tests.testing import test_promises_of_streams as streams
 
 REGISTRY = discover().only(["petra-graph"])
-OF_TRAINING = {"Spare", "NoBlock", "Tied", "Misspelt", "NoInverse", "Bare", "QuitsInTraining", "NoFeatures"}
+OF_TRAINING = {
+    "Spare",
+    "NoBlock",
+    "Tied",
+    "Misspelt",
+    "NoInverse",
+    "Bare",
+    "QuitsInTraining",
+    "NoFeatures",
+    "NoOptionsTaken",
+}
 """What is found elsewhere: by shapes, by sharing nodes, or in the first updates."""
 WRONG = [
     *(name for name in mistaken.own(mistaken.Right) if name not in OF_TRAINING),
@@ -54,7 +64,17 @@ def test_the_first_party_s_blocks_pass(name):
 
 
 @pytest.mark.parametrize(
-    "block", [Sound, Scaled, Stem, streams.Follows, streams.Dropout, streams.DropsSeldom, streams.CachesConstants]
+    "block",
+    [
+        Sound,
+        Scaled,
+        Stem,
+        streams.Follows,
+        streams.Dropout,
+        streams.DropsSeldom,
+        streams.CachesConstants,
+        streams.SwitchesModes,
+    ],
 )
 def test_sound_blocks_pass(block):
     assert looks_sound(Trial.of(block, [SHAPE] * (block.streams or 2)))
