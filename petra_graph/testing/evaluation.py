@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from petra_graph.blocks import Block, Streams
+from petra_graph.registry.author_code import raised_at
 from petra_graph.testing.broken_promise import BrokenPromise, all_equal, expect_close, largest_difference
 from petra_graph.testing.generators import moved_since, states
 from petra_graph.testing.harness import Harness, gradients_for
@@ -72,15 +73,20 @@ def check_evaluation_mode(trial: Trial) -> None:
     inputs = harness.inputs(0)
     state = {key: value.clone() for key, value in block.state_dict().items()}
     generator = torch.get_rng_state()
-    whole, rows = batch_and_rows(block, inputs)
+    remedy = "normalise with running statistics where not self.training; BatchNorm does"
+    try:
+        whole, rows = batch_and_rows(block, inputs)
+    except Exception as error:
+        found = f"a batch, or one of its samples alone, raised {type(error).__name__} at {raised_at(error)}: {error}"
+        raise BrokenPromise("evaluation mode", found, f"{remedy}: the last batch may be one sample") from error
     if not torch.equal(torch.get_rng_state(), generator):
-        remedy = "draw only where self.training; nn.Dropout does"
-        raise BrokenPromise("evaluation mode", "random numbers were drawn", remedy)
+        drawing = "draw only where self.training; nn.Dropout does"
+        raise BrokenPromise("evaluation mode", "random numbers were drawn", drawing)
     changed = [key for key, value in block.state_dict().items() if not torch.equal(value, state[key])]
     if changed:
-        remedy = "update buffers only where self.training"
-        raise BrokenPromise("evaluation mode", f"{', '.join(changed)} changed", remedy)
-    remedy = "normalise with running statistics where not self.training; BatchNorm does"
+        raise BrokenPromise(
+            "evaluation mode", f"{', '.join(changed)} changed", "update buffers only where self.training"
+        )
     expect_close("evaluation mode", "a batch's outputs are not those of its samples", rows, whole, remedy=remedy)
 
 

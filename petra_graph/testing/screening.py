@@ -1,4 +1,4 @@
-"""A block's promises at a glance, for real shapes: some fifteen evaluations in float32, where the kit does a hundred in float64.
+"""A block's promises at a glance, for real shapes: about a dozen evaluations in float32, where the kit does a hundred in float64.
 
     forward of m = 0, twice      same outputs, nothing moved: no state, no generator, no input
     forward of m = 1             another state of torch's generator, where the block draws; and a second micro-batch in flight

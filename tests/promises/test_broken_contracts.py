@@ -198,7 +198,7 @@ def test_a_share_of_more_than_all_samples(write, capsys):
             "optimizer.name=refusing",
             'optimizer "refusing" of my-plugins failed at update 1: ValueError: a step too far',
         ),
-        ("loss.name=raising", 'loss "raising" of my-plugins failed on outputs [4, 3] and targets [4]: RuntimeError'),
+        ("loss.name=raising", 'loss "raising" of my-plugins failed on outputs [2, 3] and targets [2]: RuntimeError'),
     ],
 )
 def test_a_plan_that_measures_it_names_it_too(mistake, said, write, capsys):

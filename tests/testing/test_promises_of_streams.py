@@ -19,6 +19,7 @@ from petra_graph.blocks import (
 from petra_graph.testing import (
     Trial,
     check_block,
+    check_evaluation_mode,
     check_inverse,
     check_randomness,
     check_shapes,
@@ -196,6 +197,27 @@ class SwitchesModes(Dropout):
 
 def test_a_block_may_have_a_train_of_its_own():
     check_block(SwitchesModes, [SHAPE, SHAPE])
+
+
+class NoRunningStatistics(Sound):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.norm = nn.BatchNorm1d(6, track_running_stats=False)
+
+    def residual(self, x):
+        return self.norm(super().residual(x))
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (DropsInEvaluation, "random numbers were drawn"),
+        (Centres, "a batch's outputs are not those of its samples"),
+        (NoRunningStatistics, "a batch, or one of its samples alone, raised ValueError at"),
+    ],
+)
+def test_an_evaluation_that_depends_on_more_than_the_sample(block, message):
+    assert message in caught(check_evaluation_mode, block)
 
 
 class NumpyNoise(Sound):
