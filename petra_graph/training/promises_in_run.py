@@ -32,6 +32,7 @@ _SAMPLES, _LARGE = 8, 2**16
 _RIGHT = 6.0
 """The output of a right class, above all that are drawn."""
 _NEAR = 0.01
+"""Of other outputs to their targets, and of a loss to the sum of its samples' losses."""
 
 
 def broken_by_schedule(plugin: Plugin, rate: Callable[[int], float], asked: Sequence[int]) -> Iterator[Problem]:
@@ -77,13 +78,31 @@ def broken_by_loss(plugin: Plugin, loss: Loss, shape: Shape, targets: Tensor) ->
     output = _outputs(shape, targets)
     checks: Sequence[Callable[[], object]] = (
         partial(expect_untouched, loss, output, targets),
-        partial(expect_mean, loss, output, targets),
+        partial(_expect_no_sum, loss, output, targets),
         partial(expect_sums, loss, output.detach(), targets),
     )
     for broken in _broken(checks):
         yield _problem(plugin, broken, ("loss", "name"))
         if broken.promise == "untouched":  # which explains the others
             return
+
+
+def _expect_no_sum(loss: Loss, output: Tensor, targets: Tensor) -> None:
+    """Check that a batch's loss is no sum over its samples, so that steps would grow with it.
+
+    Losses that are another mean than that of their samples (weights of classes, padding, pairs within a batch) train as their authors
+    mean, if not in the same way in batches of other sizes: `petra-graph check` says it.
+
+    Raises:
+        BrokenPromise: it is a sum.
+    """
+    try:
+        expect_mean(loss, output, targets)
+    except BrokenPromise:
+        with torch.no_grad():
+            alone = [loss(output[row : row + 1], targets[row : row + 1]) for row in range(len(targets))]
+            if torch.isclose(loss(output, targets), torch.stack(alone).sum(), rtol=_NEAR):
+                raise
 
 
 def targets_for_loss(data: CheckedData, shape: Shape) -> Tensor:

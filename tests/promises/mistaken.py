@@ -373,13 +373,6 @@ class NotFinite(Loss):
         return super().__call__(output, target) / 0
 
 
-class Weighted(Loss):
-    """Torch's weights of classes: the mean is divided by their sum."""
-
-    def __call__(self, output, target):
-        return cross_entropy(output, target, weight=output.new_tensor([1.0, 20.0, 0.5]))
-
-
 class SumsSamples(Loss):
     def __call__(self, output, target):
         return cross_entropy(output, target, reduction="sum")

@@ -172,6 +172,16 @@ class Weighted(nn.Module):
         return {"top1": (output.argmax(1) == target).sum(), "loss_of_tests": self(output, target) * len(target)}
 
 
+class ByWeights(Weighted):
+    \"\"\"As torch divides: a mean, if not that of the samples' losses.\"\"\"
+
+    def forward(self, output, target):
+        return cross_entropy(output, target, self.weight)
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum()}
+
+
 class Split:
     def __init__(self, augmented):
         self.augmented, self.kept = augmented, {}
@@ -225,9 +235,10 @@ epochs = 1
 """
 
 
-def test_right_losses_data_sets_and_schedules_pass_and_it_changes_no_bit(write, capsys):
+@pytest.mark.parametrize("loss", ["Weighted", "ByWeights"])
+def test_right_losses_data_sets_and_schedules_pass_and_it_changes_no_bit(write, capsys, loss):
     write("right_plugins.py", RIGHT)
-    spec, weights = str(write("right.toml", PLUGINS)), []
+    spec, weights = str(write("right.toml", PLUGINS.replace(":Weighted", f":{loss}"))), []
     for more in ([], ["--set", "run.self_check=false"]):
         assert main(["run", spec, "--json", *more]) == 0
         weights.append(weights_bytes(json.loads(capsys.readouterr().out)["directory"]))
