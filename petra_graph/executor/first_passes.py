@@ -4,8 +4,8 @@
     a buffer, a parameter or a number of a module that changes            both passes would change it, where running
     in a pass whose statistics are frozen                                 statistics change once a micro-batch
 
-A number may be made or set in the first pass of all, and must then stay: `functools.cached_property` is a constant. Neither raises an error by itself, and both spoil gradients silently, so the first passes look for them. Later passes are not
-observed, and cost nothing.
+Neither raises an error by itself, and both spoil gradients silently, so the first passes look for them. A number may be made or set
+in the first pass of all, and must then stay: `functools.cached_property` is a constant. Later passes are not observed, and cost nothing.
 """
 
 from __future__ import annotations

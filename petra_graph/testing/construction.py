@@ -15,7 +15,7 @@ from petra_graph.testing.trial import NODE, Trial
 
 
 def check_construction(trial: Trial) -> None:
-    """Two blocks built with one key are equal, all their tensors have shapes and are registered, they share none, and have what `undecayed` names.
+    """Two blocks built with one key are equal and share no tensor; all tensors have shapes and are registered; `undecayed` names some.
 
     Optimizers, memory plans and processes see the parameters before the first forward; nodes are trained apart from one another,
     each in a stage that may be in another process.
