@@ -19,11 +19,11 @@ from petra_graph.registry.callback import Callback, Companion
 from petra_graph.registry.contracts import CALLBACKS, LOGGERS, Declaration
 from petra_graph.registry.listener import EpochEnded, Started
 from petra_graph.registry.logger import Logger, RunInfo
+from petra_graph.registry.misnamed import misnamed
 from petra_graph.registry.registry import Plugin
 from petra_graph.testing.any_trial import PluginTrial, as_plugin, read_given
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.generators import moved_since, states
-from petra_graph.testing.misnamed import misnamed
 
 _LINE = {"time": 0.0, "epoch": 1, "step": 2, "name": "train/loss", "value": 2.5}
 _VALUES = {"train/loss": 1.5, "test/top1": 0.25, "stage1/seconds": 1e-9, "odd": math.inf, "none": math.nan}

@@ -24,8 +24,8 @@ from petra_graph.registry.callback import Callback, Companion
 from petra_graph.registry.contracts import CallbackDeclaration, Changes
 from petra_graph.registry.declaration_faults import described
 from petra_graph.registry.listener import EpochEnded, Listener, Started
+from petra_graph.registry.misnamed import misnamed
 from petra_graph.registry.trust import run_plugin_code
-from petra_graph.testing.misnamed import misnamed
 
 T = TypeVar("T")
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
