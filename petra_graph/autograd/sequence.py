@@ -149,7 +149,7 @@ class ReversibleSequence(nn.ModuleList):
             arguments: what each function reads after its stream; tensors among them that require a gradient get it.
             named: the same, by keyword.
         """
-        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        if torch.compiler.is_compiling():
             from petra_graph.autograd.uncompiled import call
 
             return call(self._forward, x, arguments, named)
