@@ -92,6 +92,15 @@ def test_the_loss_itself(built, data):
     assert "it began in the loss of stage 5 (head), where linear.bias" in said
 
 
+def test_a_micro_batch_of_targets_that_are_passed_over(built, data):
+    """It was told to lower the learning rate, and nothing else."""
+    samples, targets = data[2]
+    data[2] = samples, torch.full_like(targets, -100)
+    problem = problem_of(built, data)
+    assert "at micro-batch 2 (epoch 2); it began in the loss of stage 5 (head)" in problem.message
+    assert problem.hint.startswith("if all targets of a micro-batch are passed over (-100), their mean is nan")
+
+
 def test_an_evaluation_names_a_broken_parameter(built):
     key = break_one(built, 4)
     (problem,) = NotFinite(built.executors, NAN, 3).problems
