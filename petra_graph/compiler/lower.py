@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from petra_graph.graph.node_graph import INPUT, NodeGraph, stage_graph
 from petra_graph.program.channels import Channel, ChannelKey, Edge, capacity
-from petra_graph.program.message_layout import MessageLayout, StreamType, stream_layouts
+from petra_graph.program.message_layout import WEIGHT, MessageLayout, StreamType, stream_layouts
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import depths
@@ -101,10 +101,11 @@ class MessageTypes:
         return MessageLayout(tensors=streams, samples=self.evaluation_batch)
 
     def backward(self, producer: str, *, returns_activation: bool) -> MessageLayout:
-        """Return the layout of a backward message: the gradients, and the activation after them."""
+        """Return the layout of a backward message: the gradients, the activation after them, and the weight of the targets."""
         streams = self.forward(producer).tensors
         gradients = tuple(stream.gradient() for stream in streams)
-        return MessageLayout(tensors=gradients + (streams if returns_activation else ()), samples=self.batch)
+        activation = streams if returns_activation else ()
+        return MessageLayout(tensors=(*gradients, *activation, WEIGHT), samples=self.batch)
 
 
 def _stages_of_edges(graph: NodeGraph, partition: Partition) -> Mapping[Edge, tuple[int, int]]:

@@ -19,12 +19,13 @@ from torch.func import functional_call
 
 from petra_graph.blocks import Block, Reversed, Reversible, Streams, backpropagate, frozen_statistics, leaf
 from petra_graph.errors import placed
+from petra_graph.executor.encoded_tensors import total
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
-from petra_graph.registry.contracts import Loss
+from petra_graph.registry.contracts import Loss, mean_loss, target_weight
 from petra_graph.spec.model import Keeps
 
 T = TypeVar("T")
@@ -241,17 +242,25 @@ class HeadResult:
 
     micro_batch: int
     samples: int
+    weight: float
+    """Of the targets, by which means are weighted: the number of samples, where the loss gives none."""
     loss: Tensor
-    """Mean over the samples, a scalar without a graph."""
+    """Mean over the targets, a scalar without a graph."""
     metrics: Mapping[str, Tensor]
     """Sums over the samples, scalars."""
+    output_sum: Tensor | None = None
+    """Of a training micro-batch, for a diagnosis: not finite where the head's output is not."""
     evaluated: Evaluated | None = None
     """Of an evaluation batch."""
 
 
 @define(eq=False, slots=False)
 class HeadRunner(SegmentRunner):
-    """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward."""
+    """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward.
+
+    What is differentiated is the loss times the share of the targets that count, so that windows and replicas average over
+    targets, and not over micro-batches. Targets come on the CPU: their weight is known before any device has worked.
+    """
 
     loss: Loss = field(kw_only=True)
     pending: InFlight[Reversed] = field(factory=InFlight, init=False)
@@ -261,9 +270,10 @@ class HeadRunner(SegmentRunner):
         leaves = self.leaves(inputs)
         (output,) = self.run(micro_batch, leaves)
         loss = self.compare(micro_batch, output, target)
-        gradients = self.differentiate([loss], (torch.ones_like(loss),), leaves)
+        gradients = self.differentiate([loss], (torch.full_like(loss, self.share(target)),), leaves)
         self.pending.put(micro_batch, Reversed(inputs, gradients))
-        return self._result(micro_batch, output.detach(), loss.detach(), target)
+        result = self._result(micro_batch, output.detach(), loss.detach(), target)
+        return evolve(result, output_sum=total(output.detach()))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
         """Return the gradients of the micro-batch's `forward_backward`."""
@@ -273,13 +283,21 @@ class HeadRunner(SegmentRunner):
         """Evaluate the head and the loss, without a graph."""
         (output,) = self.run(None, inputs)
         result = self._result(-1, output, self.compare(None, output, target), target)
-        return evolve(result, evaluated=Evaluated(outputs=output, targets=target))
+        return evolve(result, evaluated=Evaluated(outputs=output, targets=_beside(output, target)))
 
     def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Tensor:
         """Return the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
         name = f"the loss behind {next(iter(self.modules))}"
         with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
-            return self.loss(output, target)
+            return mean_loss(self.loss, output, _beside(output, target), target_weight(self.loss, target))
+
+    def share(self, target: Tensor) -> float:
+        """Return the weight of a micro-batch's targets as a share of its samples: 1, where all count."""
+        return self._weight(target) / len(target)
+
+    def _weight(self, target: Tensor) -> float:
+        with placed(self._behind):
+            return target_weight(self.loss, target)
 
     @property
     def _behind(self) -> str:
@@ -287,8 +305,14 @@ class HeadRunner(SegmentRunner):
 
     def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
         with torch.no_grad(), placed(self._behind):
-            metrics = self.loss.metrics(output, target)
-        return HeadResult(micro_batch=micro_batch, samples=len(target), loss=loss, metrics=metrics)
+            metrics = self.loss.metrics(output, _beside(output, target))
+        weight = self._weight(target)
+        return HeadResult(micro_batch=micro_batch, samples=len(target), weight=weight, loss=loss, metrics=metrics)
+
+
+def _beside(output: Tensor, target: Tensor) -> Tensor:
+    """Return the targets on the output's device."""
+    return target.to(output.device, non_blocking=output.is_cuda)
 
 
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}

@@ -82,6 +82,8 @@ class StageExecutor:
         self.read_interval = read_interval
         self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
         """Sums of what each forward in flight sent, for `sent_finite`."""
+        self._weights: InFlight[float] = InFlight()
+        """Of the head's micro-batches."""
         self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
         """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
         self.runners = [
@@ -104,7 +106,7 @@ class StageExecutor:
         Args:
             micro_batch: counted from the run's start.
             received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
-            target: the targets, for the stage that holds the head.
+            target: the targets on the CPU, for the stage that holds the head.
         """
         sent: dict[Edge, EncodedTensors] = {}
         result: HeadResult | None = None
@@ -121,6 +123,7 @@ class StageExecutor:
                 elif isinstance(runner, HeadRunner):
                     assert target is not None
                     result = runner.forward_backward(micro_batch, inputs, target)
+                    self._weights.put(micro_batch, result.weight / result.samples)
                 del inputs
             self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
             if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
@@ -130,7 +133,7 @@ class StageExecutor:
     def backward(
         self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
     ) -> Mapping[Edge, BackwardMessage]:
-        """Run the backward of a training micro-batch; parameter gradients join the window.
+        """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
 
         Args:
             micro_batch: counted from the run's start.
@@ -143,6 +146,10 @@ class StageExecutor:
         with self.observers.backward(micro_batch):
             self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
             self._fetch()
+            weight = next((one.weight for one in received.values()), None)
+            if weight is None:
+                weight = self._weights.take(micro_batch)
+            self.updater.accumulated(weight)
             for segment, runner in reversed(self.runners):
                 messages = [received.pop(edge) for edge in segment.outputs]
                 gradients = _summed([decode(message.gradients) for message in messages])
@@ -159,9 +166,9 @@ class StageExecutor:
                     inside = entry.edge.producer in self._inside
                     stored = "as-streams" if inside else self.precision.channel_dtype
                     activation = encode(reverse.inputs[own], stored) if entry.returns_activation else None
-                    message = BackwardMessage(gradients=encode(reverse.gradients[own], stored), activation=activation)
+                    returned = encode(reverse.gradients[own], stored)
+                    message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
                     (received if inside else sent)[entry.edge] = message
-            self.updater.accumulated()
             if self.versions is not None:
                 self.versions.end(micro_batch)
         return sent
@@ -218,7 +225,7 @@ class StageExecutor:
                 outputs = runner.run(micro_batch, _take(segment, received), parameters)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
-                    loss = runner.compare(micro_batch, outputs[0], target)
+                    loss = runner.compare(micro_batch, outputs[0], target) * runner.share(target)
                 else:
                     self._hand_on(segment, outputs, received, sent, "as-streams")
         return Replayed(sent=sent, loss=loss)

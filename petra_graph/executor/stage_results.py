@@ -19,6 +19,8 @@ class BackwardMessage:
     gradients: EncodedTensors
     activation: EncodedTensors | None
     """The producer's output, for a producer that reconstructs from it."""
+    weight: float
+    """Of the micro-batch's targets: 1 where each of them counts for one (`HeadResult.weight`), by which the gradients are multiplied."""
 
 
 @frozen(kw_only=True)
@@ -36,4 +38,4 @@ class Replayed:
 
     sent: Mapping[Edge, EncodedTensors]
     loss: Tensor | None
-    """From the stage that holds the head, with its graph."""
+    """From the stage that holds the head, with its graph, times the share of the targets that count."""

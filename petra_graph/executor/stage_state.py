@@ -104,6 +104,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
         "depth": executor.program.depth,
         "updates": updater.updates,
         "window": updater.window,
+        "weight": updater.weight,
     }
     for name, tensor in _network(executor.modules):
         saved.put(name, tensor)
@@ -133,6 +134,7 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
     updater, device = executor.updater, torch.device(executor.program.device)
     restore_nodes(executor, saved)
     updater.updates, updater.window = saved.facts["updates"], saved.facts["window"]
+    updater.weight = saved.facts["weight"]
     for name, parameter in _parameters(executor.modules):
         if f"gradients/{name}" in saved.tensors:
             gradient = saved.get(f"gradients/{name}", device)

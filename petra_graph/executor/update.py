@@ -1,7 +1,8 @@
 """A stage's parameter update: average over the window, clip, set the learning rate, step.
 
-Gradients are summed in each parameter's `grad` by the backwards of a window, and divided once by its length. The learning
-rate is a function of a stage's own update count:
+Gradients are summed in each parameter's `grad` by the backwards of a window, and divided once by its weight: the sum of
+its micro-batches' weights, and so its length where all their targets count. The learning rate is a function of a stage's own
+update count:
 
     lr(u) = base * goyal * warm-up(u) * factor(u),    u = 0, 1, ...
 
@@ -138,17 +139,20 @@ class Updater:
     """The stage's own count of steps, u."""
     window: int = field(default=0, init=False)
     """Micro-batches accumulated since the last step."""
+    weight: float = field(default=0.0, init=False)
+    """The sum of their weights; with replicas, at the step, its mean over them."""
 
-    def accumulated(self) -> None:
-        """Count one more micro-batch in the window."""
+    def accumulated(self, weight: float = 1.0) -> None:
+        """Count one more micro-batch in the window, whose gradients are sums with this weight."""
         self.window += 1
+        self.weight += weight
 
     def average(self) -> None:
-        """Turn the window's sums into means, once; afterwards the window is empty."""
+        """Turn the window's sums into means, once; afterwards the window is empty. Without weight, the gradients are zeros."""
         gradients = self._gradients()
-        if self.window > 1 and gradients:
-            torch._foreach_div_(gradients, float(self.window))
-        self.window = 0
+        if gradients and self.weight not in {0.0, 1.0}:
+            torch._foreach_div_(gradients, self.weight)
+        self.window, self.weight = 0, 0.0
 
     def squared_norm(self) -> Tensor:
         """Return the squared norm of the window's mean gradient, a scalar on the stage's device in float64."""

@@ -14,7 +14,7 @@ from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.registry.contracts import DataSet, Loss
+from petra_graph.registry.contracts import DataSet, Loss, mean_loss, target_weight
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.training.data_loading import Loaders, MicroBatches
 from petra_graph.training.meters import Meters
@@ -68,13 +68,15 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     with on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
+    meters.expect_targets(f"{split} data")
     return Evaluation(samples=meters.samples, means=meters.means(), weights=source, split=split)
 
 
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
-    value = run_plugin_code(lambda: loss(output, target), "the loss cannot be computed")
+    weight = run_plugin_code(lambda: target_weight(loss, target.cpu()), "the loss gives no weight")
+    value = run_plugin_code(lambda: mean_loss(loss, output, target, weight), "the loss cannot be computed")
     metrics = run_plugin_code(lambda: loss.metrics(output, target), "the loss has no metrics")
-    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target))
+    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight)
 
 
 def opened(run: SavedRun) -> DataSet:

@@ -1,7 +1,7 @@
 """The channels of a program: one for each direction of an edge between two stages.
 
     producer's stage --- forward channel: streams -------------------------> consumer's stage
-                     <-- backward channel: gradients (and activations) -----
+                     <-- backward channel: gradients (and activations), weight
 
 Messages leave a channel in the order in which they were sent. The compiler decides everything about a channel: its two
 stages, the layout of its messages and its capacity. A runtime opens a transport for it and decides nothing.
@@ -49,7 +49,8 @@ class Channel:
     receiver: int
     """Index of the stage that receives."""
     streams: int
-    """Streams of the edge. A backward message holds their gradients and, where it has more tensors, the activation."""
+    """Streams of the edge. A backward message holds their gradients, the activation where the producer reconstructs, and the
+    weight of the micro-batch's targets."""
     training: MessageLayout
     evaluation: MessageLayout | None
     """None for a backward channel, which carries nothing in an evaluation."""

@@ -70,8 +70,8 @@ class TensorLayout:
     stored: str
     """The element type in the message."""
     channels_last: bool
-    empty: bool = False
-    """The gradient of an integer stream: an empty tensor, which the receiver does not read."""
+    per_sample: bool = True
+    """Whether the tensor has a batch dimension."""
 
     @property
     def scaled(self) -> bool:
@@ -80,13 +80,17 @@ class TensorLayout:
 
     def full_shape(self, samples: int) -> tuple[int, ...]:
         """Return the shape with the batch dimension."""
-        return (0,) if self.empty else (samples, *self.shape)
+        return (samples, *self.shape) if self.per_sample else self.shape
 
     def gradient(self) -> TensorLayout:
-        """Return the layout of this stream's gradient."""
+        """Return the layout of this stream's gradient: of an integer stream an empty tensor, which the receiver does not read."""
         if self.dtype in FLOATING:
             return self
-        return TensorLayout(shape=(), dtype=self.dtype, stored=self.dtype, channels_last=False, empty=True)
+        return TensorLayout(shape=(0,), dtype=self.dtype, stored=self.dtype, channels_last=False, per_sample=False)
+
+
+WEIGHT = TensorLayout(shape=(1,), dtype="float64", stored="float64", channels_last=False, per_sample=False)
+"""The weight of a micro-batch's targets, the last tensor of every backward message."""
 
 
 class Extent(NamedTuple):
@@ -166,7 +170,7 @@ def _extents(tensors: tuple[TensorLayout, ...], samples: int) -> tuple[tuple[tup
     end = 0
     for tensor in tensors:
         shape = tensor.full_shape(samples)
-        strides = dense_strides(shape, channels_last=tensor.channels_last and not tensor.empty)
+        strides = dense_strides(shape, channels_last=tensor.channels_last)
         payload = Extent(aligned(end), shape, strides, tensor.stored)
         scale_shape, scale_strides = ((), ()) if tensor.scaled else ((0,), (1,))
         scale = Extent(aligned(payload.end), scale_shape, scale_strides, "float32")

@@ -29,7 +29,7 @@ from petra_graph.errors import SpecError, cannot_write
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "checkpoints"
 _DIGITS = 12
 _MANIFEST = "manifest.json"

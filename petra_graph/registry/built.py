@@ -25,6 +25,7 @@ from petra_graph.registry.call_faults import (
     LOGGER,
     LOSS,
     METRICS,
+    TARGET_WEIGHT,
     Call,
     call_faults,
     function_faults,
@@ -144,7 +145,7 @@ def _loss_fault(built: Any) -> str:
     if trained:
         return f"it has parameters that nothing trains: {', '.join(trained)}; let the head have them, or call requires_grad_(False)"
     forward = Call("forward", LOSS.positional) if isinstance(built, torch.nn.Module) else LOSS
-    calls = call_faults(built, [forward, METRICS])
+    calls = call_faults(built, [forward, METRICS, TARGET_WEIGHT])
     return next(function_faults(built, Call("loss", LOSS.positional)) if inspect.isfunction(built) else calls, "")
 
 
@@ -180,13 +181,24 @@ def metrics_fault(values: Any) -> str:
     return ""
 
 
+def weight_fault(value: Any) -> str:
+    """Return why a value is no weight of targets; "" where it is one."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return f"its target_weight is {described(value)}, not a number"
+    if not math.isfinite(number) or number < 0:
+        return f"its target_weight is {number}, not a finite number of at least 0"
+    return ""
+
+
 RESERVED_METRICS = frozenset({"loss"})
 """Names that a run records itself, beside the metrics of its loss."""
 
 
 @frozen(eq=False)
 class _GuardedLoss:
-    """A loss whose every value is a scalar with a graph, and whose metrics are scalars by name."""
+    """A loss whose every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
 
     plugin: Plugin
     loss: Loss
@@ -201,6 +213,13 @@ class _GuardedLoss:
         values = self._called(self.loss.metrics, output, target)
         self._refuse(metrics_fault(values))
         return values
+
+    def target_weight(self, target: Tensor) -> float:
+        """Return the loss's weight of targets."""
+        failed = f"{self.plugin.owned} failed on targets {list(target.shape)}"
+        value = run_in_training(lambda: contracts.target_weight(self.loss, target), failed)
+        self._refuse(weight_fault(value))
+        return value
 
     def _called(self, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
         pair = f"outputs {list(output.shape)} and targets {list(getattr(target, 'shape', ()))}"

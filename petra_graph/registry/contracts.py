@@ -220,7 +220,13 @@ class LossDeclaration(Declaration):
 
 
 class Loss(Protocol):
-    """A loss: the mean over samples in training, and the counts of evaluation."""
+    """A loss: the mean over samples in training, and the counts of evaluation.
+
+    A loss whose samples do not all count alike also has the method `target_weight(target) -> float`: the sum of their weights,
+    on the CPU; a sample counts 1 where there is no reason for another number, and 0 if it is passed over. The loss is then the
+    weighted mean; it is not asked for a batch of weight 0. Windows, replicas, evaluations and metrics divide by the sum of these
+    weights, so that none of their means depends on how the samples are batched.
+    """
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Return the mean loss over the samples, a scalar with a graph."""
@@ -228,8 +234,23 @@ class Loss(Protocol):
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
 
-        Where a sample has several targets, it counts with the share of those that are correct.
+        Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by that of the
+        samples' weights.
         """
+
+
+def target_weight(loss: Loss, target: torch.Tensor) -> float:
+    """Return the weight of a batch's targets, on the CPU: the number of samples, where the loss gives none.
+
+    Targets without values, on the meta device, count in full.
+    """
+    stated: Callable[[torch.Tensor], float] | None = getattr(loss, "target_weight", None)
+    return float(len(target)) if stated is None or target.is_meta else stated(target)
+
+
+def mean_loss(loss: Loss, output: torch.Tensor, target: torch.Tensor, weight: float) -> torch.Tensor:
+    """Return the loss of a batch with this weight: 0 where nothing counts, of which torch's means are not numbers."""
+    return loss(output, target) if weight else (output * 0.0).sum()
 
 
 @frozen(kw_only=True)

@@ -50,6 +50,7 @@ from petra_graph.testing.losses import (
     check_scalar,
     check_shares,
     check_untouched,
+    check_weights,
 )
 from petra_graph.testing.lr_schedules import (
     LrScheduleTrial,
@@ -153,6 +154,7 @@ PROMISES: Mapping[str, Promises] = MappingProxyType(
                 "scalar": check_scalar,
             },
             {
+                "weights": check_weights,
                 "mean over samples": check_mean,
                 "metrics": check_metrics,
                 "shares": check_shares,

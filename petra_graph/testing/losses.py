@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,8 +11,8 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.blocks import Shape
-from petra_graph.registry.built import loss_value_fault, metrics_fault
-from petra_graph.registry.contracts import LOSSES, Declaration, Loss
+from petra_graph.registry.built import loss_value_fault, metrics_fault, weight_fault
+from petra_graph.registry.contracts import LOSSES, Declaration, Loss, mean_loss, target_weight
 from petra_graph.registry.registry import Plugin
 from petra_graph.testing.any_trial import PluginTrial, as_plugin, read_given
 from petra_graph.testing.broken_promise import BrokenPromise, expect_close, name_of, relative_error
@@ -116,7 +117,7 @@ def check_scalar(trial: LossTrial) -> None:
 
 
 def check_mean(trial: LossTrial) -> None:
-    """The loss of a batch is the mean of its samples' losses: windows and replicas average gradients of equal weight."""
+    """The loss of a batch is the mean of its samples' losses, by their `target_weight`: windows and replicas average so."""
     expect_mean(trial.loss(), *trial.batch())
 
 
@@ -127,19 +128,56 @@ def expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
         BrokenPromise: they differ by more than float32 explains.
     """
     samples = len(target)
-    whole = loss(output, target).detach()
-    alone = [loss(output[row : row + 1], target[row : row + 1]).detach() for row in range(samples)]
-    mean = torch.stack(alone).mean()
+    weights = _weights_of_rows(loss, target)
+    whole = mean_loss(loss, output, target, sum(weights)).detach()
+    alone = [
+        mean_loss(loss, output[row : row + 1], target[row : row + 1], weight).detach()
+        for row, weight in enumerate(weights)
+    ]
+    by = whole.new_tensor(weights)
+    mean = (torch.stack(alone) * by).sum() / by.sum().clamp_min(torch.finfo(by.dtype).tiny)
     remedy = (
         "average over the samples, and let no sample's loss depend on the others of its batch; with weights of classes, or "
-        "targets that are passed over, divide by the number of samples and not by the sum of weights: "
-        'reduction="none", and then mean()'
+        "targets that are passed over, give the loss the method target_weight(target), which returns the sum of the weights "
+        "that it divides by"
     )
     found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
     # beside the samples' own losses, so that a mean near zero is no measure of rounding
     one, other = [whole, *alone], [mean, *alone]
     if not relative_error(one, other) <= _ROUNDED * torch.finfo(whole.dtype).eps:  # not a number compares as false
         expect_close("mean over samples", found, one, other, dtype=torch.float32, remedy=remedy)
+
+
+def check_weights(trial: LossTrial) -> None:
+    """Where the loss has `target_weight`, it returns the sum of the samples' weights, numbers of at least 0."""
+    _, target = trial.batch()
+    expect_weights(trial.loss(), target)
+
+
+def expect_weights(loss: Loss, target: Tensor) -> None:
+    """Compare the weight of a batch with the sum of its samples' weights.
+
+    Raises:
+        BrokenPromise: they differ, or are no numbers of at least 0.
+    """
+    weights, whole = _weights_of_rows(loss, target), float(target_weight(loss, target))
+    if not math.isclose(whole, sum(weights), rel_tol=torch.finfo(torch.float32).eps):
+        found = (
+            f"the weight of {len(target)} samples is {whole:.6g}, and the sum of theirs one by one {sum(weights):.6g}"
+        )
+        raise BrokenPromise("weights", found, "return the sum over the samples of this call")
+
+
+def _weights_of_rows(loss: Loss, target: Tensor) -> list[float]:
+    """Return the weight of each sample.
+
+    Raises:
+        BrokenPromise: one is no number of at least 0.
+    """
+    weights = [target_weight(loss, target[row : row + 1]) for row in range(len(target))]
+    if fault := next(filter(None, map(weight_fault, weights)), ""):
+        raise BrokenPromise("weights", fault, "return a number: the sum of the samples' weights")
+    return [float(weight) for weight in weights]
 
 
 def check_metrics(trial: LossTrial) -> None:
@@ -177,11 +215,13 @@ def expect_sums(loss: Loss, output: Tensor, target: Tensor) -> None:
 def check_shares(trial: LossTrial) -> None:
     """What counts samples counts each at most once, so that a share is never above 1 (100 %)."""
     output, target = trial.batch()
-    for name, value in _metrics(trial.loss(), output.detach(), target).items():
-        share = float(value) / trial.samples
+    loss = trial.loss()
+    weight = float(target_weight(loss, target))
+    for name, value in _metrics(loss, output.detach(), target).items():
+        share = float(value) / weight if weight else 0.0
         counts = name.startswith("top") or not value.is_floating_point()
         if counts and not 0 <= share <= 1:
-            found = f'"{name}" counts {float(value):g} of {trial.samples} samples, a share of {100 * share:.2f} %'
+            found = f'"{name}" counts {float(value):g} of {weight:g} samples, a share of {100 * share:.2f} %'
             remedy = "count samples; where a sample has many targets, return the mean over its own as a float"
             raise BrokenPromise("shares", found, remedy)
 

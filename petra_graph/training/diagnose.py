@@ -18,7 +18,10 @@ from petra_graph.executor.stage import StageExecutor
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 
-_NO_TARGETS = "if all targets of a micro-batch are passed over (-100), their mean is nan: leave such samples out, or make data.batch larger"
+_OF_FINITE_OUTPUT = (
+    "the head's output is finite, so the loss makes it nan: where it passes over all targets (-100), let its method target_weight "
+    "say so"
+)
 
 
 @frozen(kw_only=True)
@@ -70,8 +73,9 @@ class NotFinite(RunFailed):
         )
         narrow = [name for name in ("buffer_dtype", "channel_dtype") if getattr(self._precision, name) == "float16"]
         hint = f'{" and ".join(narrow)} = "float16" ends at 65504: try "bfloat16"; or {_HINT}' if narrow else _HINT
-        if stage is states[-1] and not stage.broken and bool(torch.isnan(result.loss).all()):
-            hint = f"{_NO_TARGETS}; else {hint}"
+        output = result.output_sum
+        if stage is states[-1] and output is not None and bool(output.isfinite()) and bool(result.loss.isnan()):
+            hint = _OF_FINITE_OUTPUT
         return Problem(message=f"{message}, where {stage.broken}" if stage.broken else message, hint=hint)
 
 

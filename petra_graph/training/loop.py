@@ -271,6 +271,7 @@ class Trainer:
             self.seconds += time.perf_counter() - self._began
             self._began = None
         self.peers.exchange_meters(epoch, meters)
+        meters.expect_targets("training data")
         return meters.means()
 
     def weights(self) -> Mapping[str, Tensor]:
@@ -307,6 +308,7 @@ class Trainer:
                 meters.read()
             if result.evaluated is not None:
                 self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
+        meters.expect_targets("test data")
         means = meters.means()
         if not math.isfinite(means.get("loss", 0.0)):
             batches = self.prepared.test_batches()

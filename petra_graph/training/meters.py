@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from petra_graph.errors import PluginError
+from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.record.metrics import is_share
@@ -17,7 +17,7 @@ _ROUNDING = 1e-3
 
 
 class Meters:
-    """Sums of the head's results, whose means are over samples; the loss is weighted by each batch's own size.
+    """Sums of the head's results. Their means are over the weight of the targets: the samples, where the loss gives none.
 
     Results wait on their device until they are read.
     """
@@ -26,41 +26,44 @@ class Meters:
         """Begin without a batch; `loss` is the plugin's name in messages."""
         self._loss = loss
         self.samples = 0
+        self.weight = 0.0
         self._sums: dict[str, float] = {}
         self._pending: list[HeadResult] = []
 
     def add(self, result: HeadResult) -> None:
         """Take one batch, without reading it."""
         self.samples += result.samples
+        self.weight += result.weight
         self._pending.append(evolve(result, evaluated=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
         """Add the batches since the last reading to the sums, and return them with their losses.
 
         Raises:
-            PluginError: a metric that is a share of the samples counts more than all of them, or less than none.
+            PluginError: a metric that is a share of the targets counts more than all of them, or less than none.
         """
         pending, self._pending = self._pending, []
         losses = floats([result.loss for result in pending])
         names = dict.fromkeys(name for result in pending for name in result.metrics)
         values = {name: iter(floats([r.metrics[name] for r in pending if name in r.metrics])) for name in names}
         for result, loss in zip(pending, losses, strict=True):
-            self._add("loss", loss * result.samples)
+            self._add("loss", loss * result.weight)
             for name in result.metrics:
                 value = next(values[name])
-                self._expect_share(name, value, result.samples)
+                self._expect_share(name, value, result)
                 self._add(name, value)
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
         """Return the sums as JSON holds them."""
         self.read()
-        return {"samples": self.samples, "sums": dict(self._sums)}
+        return {"samples": self.samples, "weight": self.weight, "sums": dict(self._sums)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
         """Add the sums of another replica's meters."""
         self.read()
         self.samples += other["samples"]
+        self.weight += other["weight"]
         for name, value in other["sums"].items():
             self._add(name, value)
 
@@ -68,20 +71,32 @@ class Meters:
     def of(cls, sums: Mapping[str, Any], loss: str = "the loss") -> Meters:
         """Return meters with these sums."""
         meters = cls(loss)
-        meters.samples, meters._sums = sums["samples"], dict(sums["sums"])
+        meters.samples, meters.weight, meters._sums = sums["samples"], sums["weight"], dict(sums["sums"])
         return meters
 
     def means(self) -> Mapping[str, float]:
-        """Return the mean of the loss, and of each metric as a fraction of the samples."""
+        """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""
         self.read()
-        return {name: total / self.samples for name, total in self._sums.items()} if self.samples else {}
+        return {name: total / self.weight if self.weight else 0.0 for name, total in self._sums.items()}
 
-    def _expect_share(self, name: str, value: float, samples: int) -> None:
-        share = value / samples
-        if is_share(name) and (share < -_ROUNDING or share > 1 + _ROUNDING):
-            message = (
-                f'{self._loss} is broken: its metric "{name}" is {value:g} of {samples} samples, a share of {share:.2%}'
-            )
+    def expect_targets(self, data: str) -> None:
+        """Refuse batches of which no target has counted; `data` names them.
+
+        Raises:
+            RunFailed: there are samples, and the weight of their targets is zero.
+        """
+        if self.samples and not self.weight:
+            message = f"no target of the {data} counts: {self._loss} gives the {self.samples:,} samples a weight of 0"
+            raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
+
+    def _expect_share(self, name: str, value: float, result: HeadResult) -> None:
+        whole = result.weight
+        if is_share(name) and not -_ROUNDING * whole <= value <= (1 + _ROUNDING) * whole:
+            counted = f"{result.samples} samples"
+            if whole != result.samples:
+                counted = f"{counted} with a weight of {whole:g}"
+            share = f", a share of {value / whole:.2%}" if whole else ""
+            message = f'{self._loss} is broken: its metric "{name}" is {value:g} of {counted}{share}'
             hint = (
                 "count each sample at most once; where a sample has many targets, add the share of them that are right"
             )

@@ -21,7 +21,7 @@ from petra_graph.registry.contracts import Loss
 from petra_graph.registry.registry import Plugin
 from petra_graph.testing.broken_promise import BrokenPromise
 from petra_graph.testing.data_sets import expect_rows, expect_same_samples, expect_same_tests, expect_targets_alone
-from petra_graph.testing.losses import expect_mean, expect_sums, expect_untouched
+from petra_graph.testing.losses import expect_mean, expect_sums, expect_untouched, expect_weights
 from petra_graph.testing.lr_schedules import expect_pure
 from petra_graph.training.checked_data import CheckedData, CheckedSplit
 
@@ -78,6 +78,7 @@ def broken_by_loss(plugin: Plugin, loss: Loss, shape: Shape, targets: Tensor) ->
     output = _outputs(shape, targets)
     checks: Sequence[Callable[[], object]] = (
         partial(expect_untouched, loss, output, targets),
+        partial(expect_weights, loss, targets),
         partial(_expect_no_sum, loss, output, targets),
         partial(expect_sums, loss, output.detach(), targets),
     )

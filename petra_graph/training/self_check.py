@@ -33,7 +33,7 @@ from petra_graph.measure.shapes import Memo
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.registry.building import load
 from petra_graph.registry.built import AUTHOR
-from petra_graph.registry.contracts import BlockDeclaration, Loss
+from petra_graph.registry.contracts import BlockDeclaration, Loss, target_weight
 from petra_graph.registry.registry import FIRST_PARTY, Plugin
 from petra_graph.testing.conformance import examine, promises_of
 from petra_graph.testing.optimizers import OptimizerTrial
@@ -278,7 +278,8 @@ def _try_loss(checked: Checked, targets: Tensor | None) -> None:
             raise PluginError(f"{checked.loss.owned} is broken: on {pair} it {found}", AUTHOR)
         meters = Meters(checked.loss.owned)
         metrics = checked.built_loss.metrics(output.detach(), targets)
-        meters.add(HeadResult(micro_batch=0, samples=len(targets), loss=value.detach(), metrics=metrics))
+        weight = target_weight(checked.built_loss, targets)
+        meters.add(HeadResult(micro_batch=0, samples=len(targets), weight=weight, loss=value.detach(), metrics=metrics))
         meters.read()
 
 

@@ -30,7 +30,7 @@ def messages(monkeypatch):
     send = LocalChannel.send
 
     def recording(channel, message):
-        seen.extend(message)
+        seen.extend(value for value in message if value.dim() > 1)  # without the weight of the targets
         send(channel, message)
 
     monkeypatch.setattr(LocalChannel, "send", recording)

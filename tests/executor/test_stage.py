@@ -36,7 +36,9 @@ def test_the_first_stage_reads_samples_and_sends_each_edge():
 def test_the_first_stage_sends_nothing_back():
     executor = stage(SKIP, CUT, 0)
     sent = executor.forward(0, {Edge("input", "stem"): (batches((8,), 1)[0][0],)}, None).sent
-    messages = {edge: BackwardMessage(gradients=streams(), activation=outputs) for edge, outputs in sent.items()}
+    messages = {
+        edge: BackwardMessage(gradients=streams(), activation=outputs, weight=1.0) for edge, outputs in sent.items()
+    }
     assert executor.backward(0, messages) == {}
     assert messages == {}
     assert executor.updater.window == 1
@@ -71,8 +73,8 @@ def test_gradients_of_several_consumers_are_summed():
 
     def back(gradients, more):
         messages = {
-            Edge("rev0", "rev1"): BackwardMessage(gradients=gradients, activation=None),
-            Edge("rev0", "join"): BackwardMessage(gradients=more, activation=outputs),
+            Edge("rev0", "rev1"): BackwardMessage(gradients=gradients, activation=None, weight=1.0),
+            Edge("rev0", "join"): BackwardMessage(gradients=more, activation=outputs, weight=1.0),
         }
         executor.updater.optimizer.zero_grad()
         if not executor.sums_in_flight:

@@ -133,15 +133,46 @@ class CancelsOut(Sound):
         return ((each - each.detach()) + 1e3 * (2 * (output.detach().sum(1) > 0) - 1)).mean() + 1e-3
 
 
+class Unstated(Sound):
+    """Torch's mean: by the weights of classes, of which four are passed over."""
+
+    weights = torch.arange(10.0, dtype=torch.float64) % 3
+
+    def __call__(self, output, target):
+        weights = self.weights[target]
+        each = functional.cross_entropy(output.double(), target, reduction="none")
+        return ((each * weights).sum() / weights.sum()).to(output.dtype)
+
+    def metrics(self, output, target):
+        hits = (output.argmax(1) == target) * self.weights[target]
+        return {"top1": hits.sum()}
+
+
+class Weighted(Unstated):
+    def target_weight(self, target):
+        return self.weights[target].sum()
+
+
+class AverageWeight(Unstated):
+    def target_weight(self, target):
+        return self.weights[target].mean()
+
+
+class NotANumber(Unstated):
+    def target_weight(self, target):
+        return float("nan")
+
+
 def trial(build, **settings):
     return LossTrial.of(declared(LossDeclaration, build), **settings)
 
 
 def test_what_is_sound_passes():
-    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 7 promises")
+    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 8 promises")
     assert check_loss(declared(LossDeclaration, Squares), output=(3, 2), targets=values_like).kept
     assert check_loss(declared(LossDeclaration, InFewDigits)).kept
     assert check_loss(declared(LossDeclaration, CancelsOut)).kept
+    assert check_loss(declared(LossDeclaration, Weighted)).kept
     assert check_loss(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3).kept
 
 
@@ -157,6 +188,9 @@ def test_what_is_sound_passes():
         (Overflows, "scalar", "is not finite (outputs in float64)"),
         (Sums, "mean over samples", "and the mean of theirs one by one"),
         (Contrast, "mean over samples", "and the mean of theirs one by one"),
+        (Unstated, "mean over samples", "and the mean of theirs one by one"),
+        (AverageWeight, "weights", "and the sum of theirs one by one"),
+        (NotANumber, "weights", "its target_weight is nan, not a finite number of at least 0"),
         (MeanMetrics, "metrics", '"margin" of 8 samples is '),
         (MeanOfRight, "metrics", '"top1" of 8 samples is '),
         (NoMetrics, "metrics", "its metrics are None, not a mapping from names to sums"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional
 
 from petra_graph.errors import RunFailed
 from petra_graph.training.diagnose import NotFinite
@@ -92,13 +93,33 @@ def test_the_loss_itself(built, data):
     assert "it began in the loss of stage 5 (head), where linear.bias" in said
 
 
-def test_a_micro_batch_of_targets_that_are_passed_over(built, data):
+class OfAnyTargets:
+    """Torch's mean, which is nan over targets that are all passed over."""
+
+    def __call__(self, output, target):
+        return functional.cross_entropy(output, target)
+
+    def metrics(self, output, target):
+        return {}
+
+
+def test_a_loss_that_is_not_finite_though_the_output_is(built, data):
     """It was told to lower the learning rate, and nothing else."""
+    built.executors[-1].runners[-1][1].loss = OfAnyTargets()
     samples, targets = data[2]
     data[2] = samples, torch.full_like(targets, -100)
     problem = problem_of(built, data)
     assert "at micro-batch 2 (epoch 2); it began in the loss of stage 5 (head)" in problem.message
-    assert problem.hint.startswith("if all targets of a micro-batch are passed over (-100), their mean is nan")
+    assert problem.hint.startswith("the head's output is finite, so the loss makes it nan: where it passes over")
+
+
+def test_a_network_that_blew_up(built, data):
+    """The targets were blamed: a rate of 1e200 makes outputs that are not finite before the parameters are."""
+    with torch.no_grad():
+        built.executors[-1].modules["head"].linear.weight.fill_(1e308)
+    problem = problem_of(built, data)
+    assert "it began in the loss of stage 5 (head)" in problem.message
+    assert problem.hint.startswith("lower the learning rate")
 
 
 def test_an_evaluation_names_a_broken_parameter(built):

@@ -17,6 +17,7 @@ def result(losses: list[float], right: int) -> HeadResult:
     return HeadResult(
         micro_batch=0,
         samples=len(losses),
+        weight=len(losses),
         loss=torch.tensor(sum(losses) / len(losses), dtype=torch.float64),
         metrics={"top1": torch.tensor(right)},
     )

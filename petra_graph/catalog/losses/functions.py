@@ -16,26 +16,23 @@ _PASSED_OVER = -100
 
 @frozen
 class CrossEntropy:
-    """Mean over samples of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
+    """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
 
-    Targets of -100 are passed over. Where samples have several targets, as texts have, a micro-batch may have no others: its loss is 0,
-    and so is its gradient.
+    Targets of -100 are passed over: a sample has the share of its other targets for its weight.
     """
 
     options: CrossEntropyOptions
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return the mean loss over samples and their targets, in float32 or wider."""
-        smoothing = self.options.label_smoothing
-        if target.dim() == 1:
-            return functional.cross_entropy(widened(output), target, label_smoothing=smoothing)
-        # Torch's mean over no target is 0 / 0. A product with 1 changes no bit, and the host waits for no device.
-        some = (target != _PASSED_OVER).any()
-        counted = torch.where(some, target, torch.zeros_like(target))
-        return functional.cross_entropy(widened(output), counted, label_smoothing=smoothing) * some
+        """Return the mean loss over the targets that are not passed over, in float32 or wider."""
+        return functional.cross_entropy(widened(output), target, label_smoothing=self.options.label_smoothing)
+
+    def target_weight(self, target: torch.Tensor) -> float:
+        """Return the sum over the samples of their shares of targets that are not passed over."""
+        return float((target != _PASSED_OVER).sum()) / max(1, target[0].numel())
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the counts "top1" and "top5"."""
+        """Return the counts "top1" and "top5" of the targets that are not passed over."""
         return correct(output, target)
 
 

@@ -140,7 +140,9 @@ class _StatisticsExchange:
 class _GradientSum:
     """The all-reduce of one segment's gradients, in a layout that is the same in every replica.
 
-    gradient of each parameter, zeros where this replica has none | for each, whether it has one | a request to stop
+    gradient of each parameter, zeros where this replica has none | for each, whether it has one | weight | a request to stop
+
+    The weight is that of this replica's window.
     """
 
     parameters: Sequence[nn.Parameter]
@@ -174,7 +176,9 @@ class _StageReducer(StageObserver):
         parts = [gradient.detach().reshape(-1) for gradient in gradients]
         dtype = reduce(torch.promote_types, [part.dtype for part in parts]) if parts else torch.float32
         if parameters:
-            parts.append(parts[0].new_tensor([one.grad is not None for one in parameters]))
+            parts.append(
+                parts[0].new_tensor([*(one.grad is not None for one in parameters), self.executor.updater.weight])
+            )
         carries_request = any(entry.edge.producer == INPUT for entry in segment.inputs)
         if carries_request:
             parts.append(
@@ -207,9 +211,11 @@ class _StageReducer(StageObserver):
                 self.stop_requested = bool(sums.flat[-1] > 0)
             sums.flat.div_(len(self.peers))
             end = sum(parameter.numel() for parameter in sums.parameters)
-            anywhere = (sums.flat[end : end + len(sums.parameters)] > 0).tolist()
+            anywhere = sums.flat[end : end + len(sums.parameters) + 1].tolist()
+            if sums.parameters:
+                self.executor.updater.weight = anywhere.pop()
             end = 0
-            for parameter, has_gradient in zip(sums.parameters, anywhere, strict=True):
+            for parameter, has_gradient in zip(sums.parameters, anywhere, strict=False):
                 begin, end = end, end + parameter.numel()
                 if not has_gradient:  # no replica used it: the optimizer passes over it, as in one pipeline
                     continue

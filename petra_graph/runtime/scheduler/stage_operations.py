@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
@@ -119,17 +120,22 @@ class StageOperations:
         messages: dict[Edge, BackwardMessage] = {}
         leased: set[int] = set()
         for key, receiver in self._ends[cursor.index, "backward"].receivers.items():
-            tensors = moved(self.receive(key), cursor.device)
+            *carried, weight = self.receive(key)
+            assert isinstance(weight, Tensor)
+            tensors = moved(tuple(carried), cursor.device)
             if receiver.leases:
                 tensors = self._messages.hand(cursor.index, "backward", tensors)
-            self.observe_message(cursor.index, key, micro_batch, tensors)
+            self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
             streams = self._channels.channels[key].streams
-            messages[key.edge] = BackwardMessage(gradients=tensors[:streams], activation=tensors[streams:] or None)
+            messages[key.edge] = BackwardMessage(
+                gradients=tensors[:streams], activation=tensors[streams:] or None, weight=float(weight)
+            )
             if receiver.leases:
                 leased |= _memory(tensors)
-            del tensors  # else they would keep their slot
+            del carried, tensors, weight  # else they would keep their slot
         for edge, message in cursor.executor.backward(micro_batch, messages).items():
-            self._send(ChannelKey(edge, "backward"), message.gradients + (message.activation or ()), leased)
+            weight = torch.tensor([message.weight], dtype=torch.float64)
+            self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
 
     def backward_keys(self, stage: int) -> list[ChannelKey]:
         """Return the channels on which a stage receives backward messages."""
@@ -176,9 +182,7 @@ class StageOperations:
         if not self._reads_samples:
             _, targets = next(source)
             self._targets.append(targets)
-        (target,) = moved((self._targets.popleft(),), cursor.device)
-        assert isinstance(target, Tensor)
-        return received, target, leased
+        return received, self._targets.popleft(), leased
 
     def _send(self, key: ChannelKey, message: EncodedTensors, leased: set[int]) -> None:
         """Send a message; what lies in a slot is copied where it would stay in this process."""

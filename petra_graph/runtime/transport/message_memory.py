@@ -11,7 +11,8 @@ from petra_graph.program.message_layout import Extent, MessageLayout, TensorLayo
 
 def write(layout: MessageLayout, memory: Tensor, encoded: EncodedTensors) -> int:
     """Copy a message into `memory`, uint8 [bytes], and return how many bytes it takes."""
-    samples = next((payload(value).shape[0] for value in encoded if payload(value).numel()), 0)
+    pairs = zip(layout.tensors, encoded, strict=True)
+    samples = next((payload(value).shape[0] for tensor, value in pairs if tensor.per_sample), 0)
     extents, size = layout.extents(samples)
     for value, (place, scale) in zip(encoded, extents, strict=True):
         _view(place, memory).copy_(payload(value))

@@ -1,0 +1,159 @@
+"""Targets that a loss passes over weigh nothing: however samples are batched, means are those of one batch of everything."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.nn import functional
+
+from petra_graph.cli.main import main
+from tests.support.pipelines import CHAIN, SHAPES, batches, pipeline, plain_network, relative_error
+from tests.support.runs import events, only_run
+
+TOLERANCE = 1e-12
+WINDOW = 4
+MODULE = """
+import torch
+from petra_graph.plugins import DataFacts, DataSetDeclaration, NoOptions
+
+
+class Split:
+    def __init__(self, count, seed):
+        generator = torch.Generator().manual_seed(seed)
+        self.samples = torch.randn(count, 6, generator=generator, dtype=torch.float64)
+        self.targets = torch.randint(4, (count,), generator=generator)
+        self.targets[torch.rand(count, generator=generator) < 0.4] = -100
+        self.targets[8:16] = -100
+
+    def __len__(self):
+        return len(self.samples)
+
+    def fetch(self, indices, *, seed, epoch):
+        return self.samples[indices], self.targets[indices]
+
+
+class Data:
+    facts = DataFacts(shape=(6,), dtype="float64", classes=4)
+
+    def __init__(self, options):
+        self.train, self.test = Split(96, 0), Split(52, 1)
+
+
+PADDED = DataSetDeclaration(summary="Some targets are passed over.", facts=lambda _: Data.facts, build="padded:Data")
+"""
+SPEC = """
+name = "padded"
+
+[[graph.node]]
+name = "stem"
+block = "linear-stem"
+options = { features = 12 }
+
+[[graph.node]]
+name = "body"
+block = "rev-mlp"
+kind = "reversible"
+repeat = 2
+options = { hidden = 12 }
+
+[[graph.node]]
+name = "head"
+block = "pool-linear"
+options = { outputs = 4 }
+
+[method]
+schedule = "1f1b"
+accumulation = 2
+
+[data]
+name = "padded:PADDED"
+batch = 8
+
+[precision]
+compute = "float64"
+
+[run]
+epochs = 3
+"""
+
+
+@pytest.fixture
+def spec(write):
+    write("padded.py", MODULE)
+    write("padded.toml", SPEC)
+    return "padded.toml"
+
+
+def train(*words: str, directory: str = "runs") -> dict[str, float]:
+    """Train, and return the losses and shares of all epochs."""
+    assert main(["run", *words, "--set", f"run.directory={directory}"]) == 0
+    return {
+        f"{event['name']} of epoch {event['epoch']}": event["value"]
+        for event in events(only_run(directory))
+        if event["name"].endswith(("/loss", "/top1"))
+    }
+
+
+@pytest.mark.parametrize("method", ["petra", "backprop", "reversible-backprop", "gpipe", "delayed-reconstructed"])
+def test_a_window_is_one_batch_of_everything(method):
+    """Of the four micro-batches one has all its targets, two have some, and one has none."""
+    schedule = {} if method in {"backprop", "reversible-backprop", "gpipe"} else {"schedule": "sequential"}
+    built = pipeline(
+        CHAIN,
+        SHAPES["chain"],
+        method=method,
+        accumulation=WINDOW,
+        momentum=0.0,
+        nesterov=False,
+        weight_decay=0.0,
+        **schedule,
+    )
+    parts = batches(SHAPES["chain"], WINDOW)
+    parts[1][1][:1] = parts[2][1][:3] = parts[3][1][:] = -100
+    modules, forward = plain_network(built)
+    samples, targets = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    functional.cross_entropy(forward(samples), targets).backward()
+    expected = {
+        f"{name}/{key}": p.detach() - 0.05 * p.grad
+        for name, one in modules.items()
+        for key, p in one.named_parameters()
+    }
+    results = built.train(parts)
+    assert relative_error(built.parameters(), expected) <= TOLERANCE
+    assert [result.weight for result in results] == [4, 3, 1, 0]
+    assert float(results[3].loss) == 0
+
+
+def test_a_window_without_targets_leaves_the_parameters():
+    built = pipeline(CHAIN, SHAPES["chain"], accumulation=2, schedule="lockstep")
+    before = built.parameters()
+    built.train([(samples, torch.full_like(targets, -100)) for samples, targets in batches(SHAPES["chain"], 4)])
+    assert relative_error(built.parameters(), before) == 0
+    assert {executor.updater.updates for executor in built.executors} == {2}
+
+
+def test_an_evaluation_is_the_same_in_batches_of_any_size(spec, capsys):
+    train(spec)
+    found = []
+    for size in (1, 4, 7, 8, 52):
+        capsys.readouterr()
+        assert main(["evaluate", "latest", "--json", "--set", f"data.evaluation_batch={size}"]) == 0
+        found.append(json.loads(capsys.readouterr().out)["means"])
+    assert all(other == pytest.approx(found[0], rel=TOLERANCE) for other in found[1:])
+
+
+@pytest.mark.processes
+def test_replicas_are_one_pipeline_with_a_larger_micro_batch(spec):
+    replicas = train(spec, "--processes", "2", "--set", "partition.replicas=2")
+    whole = train(spec, "--set", "data.batch=16", directory="whole")
+    assert replicas == pytest.approx(whole, rel=1e-10)
+
+
+def test_data_of_which_no_target_counts(spec, here, capsys):
+    (here / "padded.py").write_text(MODULE.replace("< 0.4", "< 2"))
+    assert main(["run", spec]) == 1
+    said = capsys.readouterr().err
+    assert "no target of the training data counts: " in said
+    assert "gives the 96 samples a weight of 0\n    help: targets of -100 are passed over; " in said
