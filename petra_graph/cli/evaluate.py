@@ -46,4 +46,5 @@ def evaluate(
     if as_json:
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:
-        echo(f"{split} {numbers(found.means)}   {found.samples:,} samples, weights of {found.weights}")
+        count = f"{found.samples:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
+        echo(f"{split} {numbers(found.means)}   {count} samples, weights of {found.weights}")

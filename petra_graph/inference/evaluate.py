@@ -16,7 +16,7 @@ from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.registry.contracts import DataSet, Loss, mean_loss, target_weight
 from petra_graph.registry.trust import run_plugin_code
-from petra_graph.training.data_loading import Loaders, MicroBatches
+from petra_graph.training.data_loading import Loaders, MicroBatches, part_of, spread_rows
 from petra_graph.training.meters import Meters
 
 
@@ -25,6 +25,8 @@ class Evaluation:
     """Means over the samples of a split."""
 
     samples: int
+    of: int
+    """The samples of the whole split."""
     means: Mapping[str, float]
     """The loss, and each metric as a share of the samples."""
     weights: str
@@ -35,8 +37,8 @@ class Evaluation:
 def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
     """Evaluate a run's network on its data, or on that which an override names.
 
-    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit; where the run
-    evaluated a part of the data (`run.evaluation_batches`), these are of all of it.
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Where the run
+    evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key.
 
     Args:
         run: opened, with overrides of `data` where other data is meant.
@@ -52,11 +54,14 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     data = opened(run)
     spec, meters = run.spec, Meters(run.checked.loss.plugin.owned)
     loss = run.checked.loss.build()
-    chosen = data.test if split == "test" else data.train
-    loaders = Loaders(spec.data.workers, (chosen,)) if spec.data.workers else None
+    whole = data.test if split == "test" else data.train
+    loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
+    limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
+    part = part_of(whole, limit, spec.data.test_batch)
+    chosen = whole if part is None else spread_rows(whole, part)
     batches = MicroBatches(
         split=chosen,
-        batch=spec.data.evaluation_batch or spec.data.batch,
+        batch=spec.data.test_batch,
         seed=spec.run.seed,
         epoch=0,
         loaders=loaders,
@@ -69,7 +74,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         for samples, targets in source_of_batches:
             meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
     meters.expect_targets(f"{split} data")
-    return Evaluation(samples=meters.samples, means=meters.means(), weights=source, split=split)
+    return Evaluation(samples=meters.samples, of=len(whole), means=meters.means(), weights=source, split=split)
 
 
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:

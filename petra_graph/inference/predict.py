@@ -81,7 +81,7 @@ def predict(
         RunFailed: the network cannot be run.
     """
     with on(network, device):
-        size = run.spec.data.evaluation_batch or run.spec.data.batch
+        size = run.spec.data.test_batch
         outputs = torch.cat([network(part.to(device)).cpu() for part in batches(samples, size)])
     return list(_predictions(run, samples, outputs, top))
 

@@ -30,6 +30,7 @@ from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
+from petra_graph.spec.overrides import parse_override
 from petra_graph.training.checkpointing import best
 
 BEST = "best"
@@ -43,6 +44,7 @@ class SavedRun:
     checked: CheckedSpec
     network: MeasuredNetwork
     facts: DataFacts
+    overrides: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, run: str | Path, overrides: Iterable[str] = ()) -> SavedRun:
@@ -56,6 +58,7 @@ class SavedRun:
             SpecError: there is no such run, or it or an override is wrong.
             PluginError: a plugin of the run is not here any more, or is at fault.
         """
+        overrides = tuple(overrides)
         directory = find_run(str(run))
         if not directory.is_dir():
             raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
@@ -64,8 +67,16 @@ class SavedRun:
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
         checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory))
         return cls(
-            directory=directory, checked=checked, network=measure(checked), facts=_facts(directory, checked.facts)
+            directory=directory,
+            checked=checked,
+            network=measure(checked),
+            facts=_facts(directory, checked.facts),
+            overrides=overrides,
         )
+
+    def sets(self, *keys: str) -> bool:
+        """Whether an override sets this key."""
+        return any(parse_override(text).keys == keys for text in self.overrides)
 
     @property
     def spec(self) -> Spec:

@@ -144,7 +144,7 @@ def _of_memory(prediction: Prediction, spec: Spec) -> Iterator[str]:
             f"{alone}, as if on a device of its own; a device with several stages has less than their sum, since one of them "
             f"works at a time and what one hands to another is the same tensor: {turns[inputs.policy]}"
         )
-    evaluated = spec.data.evaluation_batch or spec.data.batch
+    evaluated = spec.data.test_batch
     if evaluated > spec.data.batch:
         yield (
             f"memory is of the training; an evaluation in batches of {evaluated} samples, where the training has "

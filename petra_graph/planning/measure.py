@@ -68,7 +68,7 @@ class MeasuredNetwork(CheckedNetwork):
             streams={name: node.streams for name, node in self.shapes.items()},
             precision=self.spec.precision,
             batch=self.spec.data.batch,
-            evaluation_batch=self.spec.data.evaluation_batch or self.spec.data.batch,
+            evaluation_batch=self.spec.data.test_batch,
         )
 
     def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:

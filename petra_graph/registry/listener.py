@@ -24,6 +24,7 @@ class Started:
         stages: their number.
         parameters: number of trained values.
         processes: their number.
+        tested: the samples of an evaluation, where it leaves out others, as in "64 of 360 samples"; "": all.
         resumed_at: the forward behind the checkpoint that the run goes on from; None: it begins.
         notes: of its beginning: a checkpoint, or weights of another run.
         warnings: of its plan, each with the key that changes it; or why there is no plan.
@@ -40,6 +41,7 @@ class Started:
     stages: int
     parameters: int
     processes: int = 1
+    tested: str = ""
     resumed_at: int | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

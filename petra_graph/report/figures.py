@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from petra_graph.errors import SpecError
 from petra_graph.program.plan_document import Document
 from petra_graph.record.recorded_run import read_run
-from petra_graph.report.progress import numbers
+from petra_graph.report.progress import numbers, tested
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -68,7 +68,7 @@ def run_table(summary: Mapping[str, Any]) -> str:
         "parameters": f"{summary['parameters']:,}",
         "epochs": summary["epochs"],
         "train": numbers(summary["train"]) if summary["train"] else "",
-        "test": numbers(summary["test"]) if summary["test"] else "",
+        "test": tested(summary["test"], summary.get("tested", "")) if summary["test"] else "",
         "samples a second": summary["samples_per_second"],
         "directory": summary["directory"],
     }

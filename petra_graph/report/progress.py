@@ -74,7 +74,7 @@ class PlainProgress(Listener):
     def epoch_ended(self, report: EpochEnded) -> None:
         """Write the epoch's line."""
         assert self._pace is not None
-        self._print(epoch_line(report, self._pace.run.epochs))
+        self._print(epoch_line(report, self._pace.run))
         self._pace.epoch_began(self._clock())
 
     def _print(self, text: str) -> None:
@@ -133,7 +133,7 @@ class LiveProgress(Listener):
             self._bar.remove_task(self._epoch)
             self._epoch = None
         assert self._pace is not None
-        self._print(epoch_line(report, self._pace.run.epochs))
+        self._print(epoch_line(report, self._pace.run))
         self._pace.epoch_began(time.monotonic())
 
     def stopped(self) -> None:
@@ -183,13 +183,18 @@ def _resumed(run: Started) -> str:
     return "" if run.resumed_at is None else f"; goes on before micro-batch {run.resumed_at:,}"
 
 
-def epoch_line(report: EpochEnded, epochs: int) -> str:
+def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
-    test = f"   test {numbers(report.test)}" if report.test else ""
+    test = f"   {tested(report.test, run.tested)}" if report.test else ""
     return (
-        f"{_title(report.epoch, epochs)}   train {numbers(report.train)}{test}"
+        f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{test}"
         f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
     )
+
+
+def tested(means: Mapping[str, float], part: str) -> str:
+    """Write the result of an evaluation, which has read a part of the samples, or all."""
+    return f"test {numbers(means)}" + (f" ({part})" if part else "")
 
 
 def _title(epoch: int, epochs: int) -> str:
@@ -215,7 +220,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if "stopped_early" in summary:
         lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
-        lines.append(f"test {numbers(summary['test'])}")
+        lines.append(tested(summary["test"], summary.get("tested", "")))
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:

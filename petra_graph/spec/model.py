@@ -243,6 +243,11 @@ class DataSpec(PluginSpec):
         0, "loader processes; the samples do not depend on their number", validator=[AtLeast(0), MOST_PROCESSES]
     )
 
+    @property
+    def test_batch(self) -> int:
+        """Samples of an evaluation batch."""
+        return self.evaluation_batch or self.batch
+
 
 @documented
 @frozen(kw_only=True)
@@ -268,7 +273,9 @@ class RunSpec:
         validator=[AtLeast(1), MOST_MICRO_BATCHES],
     )
     evaluation_batches: int | None = key(
-        None, "most batches of an evaluation, the first ones; default: all", validator=[AtLeast(1), MOST_MICRO_BATCHES]
+        None,
+        "most batches of an evaluation, of samples that are spread over the data, the same in all runs; default: all",
+        validator=[AtLeast(1), MOST_MICRO_BATCHES],
     )
     overfit: bool = key(
         False,

@@ -116,7 +116,7 @@ def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> N
     for position in positions:
         split: Any = batches.split
         indices = batches.indices(position)
-        if isinstance(split, Rows):
+        while isinstance(split, Rows):
             indices, split = split.rows[indices], split.split
         if not isinstance(split, CheckedSplit) or not {split.facts.dtype, split.facts.target_dtype} & _FLOATS:
             return

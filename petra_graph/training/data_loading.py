@@ -135,6 +135,9 @@ class Loaders:
         self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]]
     ) -> Iterator[MicroBatch | PetraGraphError]:
         """Load parts of a split, each the indices of a micro-batch."""
+        while not any(known is split for known in self._splits):
+            assert isinstance(split, Rows)
+            parts, split = [split.rows[part] for part in parts], split.split
         number = next(number for number, known in enumerate(self._splits) if known is split)
         self._requests[:] = [_Request(number, seed, epoch, part) for part in parts]
         if self._loader is None:
@@ -180,6 +183,16 @@ class Rows:
         """What loads targets alone, where the split has it."""
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: fetch(self.rows[indices])
+
+
+def part_of(split: Split, batches: int | None, batch: int) -> int | None:
+    """Return the samples of so many batches of an evaluation; None where these are all."""
+    return None if batches is None or batches * batch >= len(split) else batches * batch
+
+
+def spread_rows(split: Split, count: int) -> Rows:
+    """Return some rows of a split, in their order: the same in every run, drawn from all of it, whose order may be that of classes."""
+    return Rows(split=split, rows=np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
 
 
 class _Request(NamedTuple):

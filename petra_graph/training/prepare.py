@@ -30,14 +30,14 @@ from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import builder, load_logger, missing_package
-from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
+from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups, Split
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.data_loading import MicroBatches
+from petra_graph.training.data_loading import MicroBatches, part_of, spread_rows
 from petra_graph.training.initial_weights import matched
 from petra_graph.training.opened_data import open_data
 from petra_graph.training.self_check import Checked, self_check
@@ -90,6 +90,21 @@ class Prepared:
         """The order in which a process begins operations."""
         return policy_of(self.spec, "cuda" if _on_cuda(self.programs) else "cpu")
 
+    @property
+    def _tested(self) -> Split:
+        return self.batches.split if self.spec.run.overfit else self.data.test
+
+    @property
+    def tested(self) -> str:
+        """What an evaluation reads, in words, where that is a part; "": all."""
+        part = self.evaluated_part
+        return "" if part is None else f"{part:,} of {len(self._tested):,} samples"
+
+    @property
+    def evaluated_part(self) -> int | None:
+        """How many samples an evaluation reads, where `run.evaluation_batches` leaves out others."""
+        return part_of(self._tested, self.spec.run.evaluation_batches, self.spec.data.test_batch)
+
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
         chosen = self.programs if programs is None else programs
@@ -100,13 +115,18 @@ class Prepared:
         return evolve(self.batches, epoch=epoch)
 
     def test_batches(self) -> MicroBatches:
-        """Return the evaluation batches: every sample, in order; of the training's samples where it repeats them."""
-        data, run = self.spec.data, self.spec.run
+        """Return the evaluation batches: every sample, or some that are spread over all, in order.
+
+        They are the test data's, or the training's where each epoch repeats the same samples.
+        """
+        split = self._tested
+        if (part := self.evaluated_part) is not None:
+            split = spread_rows(split, part)
         return evolve(
             self.batches,
-            split=self.batches.split if run.overfit else self.data.test,
-            limit=run.evaluation_batches,
-            batch=data.evaluation_batch or data.batch,
+            split=split,
+            limit=None,
+            batch=self.spec.data.test_batch,
             shuffle=False,
             drop_last=False,
             replica=0,

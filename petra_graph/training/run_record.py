@@ -79,6 +79,7 @@ class RunRecord:
             stages=len(prepared.programs),
             parameters=prepared.network.parameters,
             processes=processes,
+            tested=prepared.tested,
         )
         return cls(run=run, spec=spec)
 
@@ -181,6 +182,7 @@ class RunRecord:
             "updates": progress.updates,
             "train": dict(progress.train) if progress.train else None,
             "test": dict(progress.test) if progress.test else None,
+            **({"tested": run.tested} if run.tested else {}),
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
             "resumed_from": self.trainer.resumed_from if self.trainer else [],

@@ -10,6 +10,7 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.inference.evaluate import evaluate
 from petra_graph.inference.saved_run import SavedRun
+from petra_graph.training.data_loading import spread_rows
 from tests.support.runs import SPEC, only_run, summary_of
 
 
@@ -51,3 +52,26 @@ def test_the_command(trained, capsys):
     assert "   40 samples, weights of " in capsys.readouterr().out
     assert main(["evaluate", str(trained), "--set", "data.batchh=3"]) == 2
     assert "did you mean 'batch'?" in capsys.readouterr().err
+
+
+def test_a_part_that_is_asked_for(trained, capsys):
+    """The first batches of a folder sorted by class were one class; and the key was passed over."""
+    settings = ["run.evaluation_batches=2", "data.evaluation_batch=8"]
+    found = evaluate(SavedRun.open(trained, settings))
+    assert (found.samples, found.of) == (16, 40)
+    assert evaluate(SavedRun.open(trained, [*settings, "run.seed=5"])).means == found.means, "the same for every run"
+    assert main(["evaluate", str(trained), *(word for each in settings for word in ("--set", each))]) == 0
+    assert "16 of 40 samples" in capsys.readouterr().out
+
+
+def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
+    sets = ("--set", "run.evaluation_batches=2", "--set", "data.evaluation_batch=8")
+    assert main(["run", write("small.toml", SPEC), *sets, "--set", "data.workers=1"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("(16 of 359 samples)") == 2
+    assert " (16 of 359 samples)\n" in said.out
+    assert evaluate(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
+    rows = spread_rows(range(359), 16).rows
+    assert rows.tolist() == sorted(rows.tolist())
+    assert rows.min() < 60
+    assert rows.max() >= 300

@@ -51,12 +51,12 @@ def test_the_heading():
 
 
 def test_an_epochs_line():
-    assert epoch_line(REPORT, 10) == LINE
+    assert epoch_line(REPORT, STARTED) == LINE
 
 
 def test_an_epochs_line_without_evaluation():
     untested = EpochEnded(epoch=1, train={"loss": 2.0}, test=None, samples_per_second=10.0, learning_rate=1e-5)
-    assert epoch_line(untested, 5) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"
+    assert epoch_line(untested, evolve(STARTED, epochs=5)) == "epoch 1/5   train loss 2.0000   lr 1e-05   10 samples/s"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The head's outputs for fixed test samples, taken from the evaluation that the run does anyway.
 
-A line has the epoch, the sample's position in the test data, its target and its outputs. The lines of an evaluation are written
+A line has the epoch, the sample's position in the evaluation (the test data, or its part), its target and its outputs. The lines of an evaluation are written
 when its epoch is over; a run that goes on forgets those behind the checkpoint.
 """
 
