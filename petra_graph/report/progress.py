@@ -185,7 +185,7 @@ def _resumed(run: Started) -> str:
 
 def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
-    test = f"   {tested(report.test, run.tested)}" if report.test else ""
+    test = f"   test {tested(report.test, run.tested)}" if report.test else ""
     return (
         f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{test}"
         f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
@@ -194,7 +194,7 @@ def epoch_line(report: EpochEnded, run: Started) -> str:
 
 def tested(means: Mapping[str, float], part: str) -> str:
     """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return f"test {numbers(means)}" + (f" ({part})" if part else "")
+    return numbers(means) + (f" ({part})" if part else "")
 
 
 def _title(epoch: int, epochs: int) -> str:
@@ -220,7 +220,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if "stopped_early" in summary:
         lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
-        lines.append(tested(summary["test"], summary.get("tested", "")))
+        lines.append(f"test {tested(summary['test'], summary.get('tested', ''))}")
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:
