@@ -1,26 +1,26 @@
-"""The state of a block in its forward, and leaves that stand for its parameters while its backward runs.
+"""The state of a block in its forward, in which its backward evaluates it again.
 
-Autograd accumulates into `grad` of the leaves that it reaches. In the backward of a node these must not be the
-parameters themselves: their gradients are outputs of the node, which autograd accumulates where and when it should.
-
-`torch.func.functional_call` does the same for one call of `forward`; here any method of a block may be called, and the walk
-over its modules is done once a forward, since it takes longer than small functions do. What that gives for a forward is gone
-in the backward: so a block's frozen parameters and buffers are remembered, too.
+The tensors that its modules hold are theirs as a rule, and are read as they are. Where a forward read others, the backward puts
+them back for as long as it takes: `torch.func.functional_call` gives a module weights for one call alone, and code may set
+a buffer anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from attrs import frozen
+from attrs import define
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
+from petra_graph.autograd.parameter_gradients import ParameterGradients, call_hooks_once
+from petra_graph.blocks.base import differentiated_by
 
-@frozen(eq=False)
+
+@define(eq=False)
 class BlockState:
     """Where a block's modules hold their tensors in a forward."""
 
@@ -98,19 +98,39 @@ class BlockState:
         return ""
 
     @contextmanager
-    def replaced(self) -> Iterator[list[nn.Parameter]]:
-        """Let leaves with the same values stand in the modules, and what else they held in the forward; yield the leaves."""
-        leaves = [nn.Parameter(value.detach()) for value in self.values]
-        other = [(table, name, value) for table, name, value in self.fixed if table.get(name) is not value]
-        wanted = [*((table, name, leaves[place]) for table, name, place in self.slots), *other]
-        held = [table.get(name) for table, name, _ in wanted]
-        try:
-            for table, name, value in wanted:
-                table[name] = value
-            yield leaves
-        finally:
-            for (table, name, _), before in zip(wanted, held, strict=True):
-                table[name] = before
+    def evaluated_again(self, *, adds_to_grad: bool) -> Iterator[list[Tensor | None]]:
+        """Let the modules hold what they held in the forward; the list has the gradients of `values` afterwards.
+
+        Args:
+            adds_to_grad: the block differentiates by itself, and so adds to `grad` of what it finds in its modules.
+        """
+        gradients: list[Tensor | None] = [None] * len(self.values)
+        changed = [(table, name, value) for table, name, value in self.fixed if table.get(name) is not value]
+        given = any(table.get(name) is not self.values[place] for table, name, place in self.slots)
+        if given or adds_to_grad or any(not value.is_leaf for value in self.values):
+            leaves = [nn.Parameter(value.detach()) for value in self.values]
+            stand_ins = ((table, name, leaves[place]) for table, name, place in self.slots)
+            with _held([*stand_ins, *changed]), differentiated_by(None):
+                yield gradients
+            gradients[:] = [leaf.grad for leaf in leaves]
+            return
+        call_hooks_once(self.values)
+        known = frozenset(map(id, (*self.values, *(value for _, _, value in self.fixed))))
+        with _held(changed), differentiated_by(ParameterGradients(self.values, known, gradients)):
+            yield gradients
+
+
+@contextmanager
+def _held(wanted: Sequence[tuple[dict[str, Any], str, Tensor]]) -> Iterator[None]:
+    """Let tables of modules hold these tensors."""
+    held = [table.get(name) for table, name, _ in wanted]
+    try:
+        for table, name, value in wanted:
+            table[name] = value
+        yield
+    finally:
+        for (table, name, _), before in zip(wanted, held, strict=True):
+            table[name] = before
 
 
 _LAZY = "call the function once before, so that LazyLinear and its like know their inputs"

@@ -3,6 +3,9 @@
 Decision: random numbers follow from one key that is drawn for each forward, as in a stage (`petra_graph.blocks.randomness`), and
 no generator's state is stored: the memory does not grow with depth, and a coupling that evaluates its functions in the
 opposite order still gives each its own masks.
+
+Decision: blocks that train are evaluated one at a time in a process. Torch has one generator of the host, and one switch of
+running statistics a module: threads that seed the one and turn the other would train on each other's masks.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from threading import RLock
 from typing import Any
 
 import torch
-from attrs import define, frozen
+from attrs import define, field, frozen
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -68,8 +72,8 @@ class Call:
     """Of the random numbers; None: functions draw from the generators as they are."""
     autocast_dtype: torch.dtype | None
     """Autocast in force; None: it is off."""
-    streams: Streams | None = None
-    """In a backward, the outputs of the next block to be undone."""
+    left: dict[int, Streams] = field(factory=dict)
+    """For each backward, as autograd counts them, the outputs of the next block to be undone."""
     last: int = -1
     """The last block that is undone."""
     versions: tuple[tuple[Tensor, int], ...] = ()
@@ -87,8 +91,8 @@ class Call:
 
     @contextmanager
     def block(self, index: int) -> Iterator[None]:
-        """Set random numbers, autocast and arguments for an evaluation of block `index`."""
-        with ExitStack() as stack:
+        """Set random numbers, autocast and arguments for an evaluation of block `index`, which no other thread's overlaps."""
+        with alone, ExitStack() as stack:
             if self.key is not None:
                 stack.enter_context(fork_rng(random_key(self.key, index), self.device))
             stack.enter_context(self.functions())
@@ -108,6 +112,9 @@ class Call:
         finally:
             _current.reset(token)
 
+
+alone = RLock()
+"""Held by the thread that evaluates a block."""
 
 _current: ContextVar[Call | None] = ContextVar("petra_graph_reversible_call", default=None)
 
@@ -135,4 +142,5 @@ def autocast_in_force(device: torch.device) -> torch.dtype | None:
 
 def draw_key() -> int:
     """Draw a key from torch's generator of the host: `torch.manual_seed` fixes it, and no accelerator is waited for."""
-    return int(torch.randint(2**62, (), device="cpu"))
+    with alone:  # from no key of another thread's
+        return int(torch.randint(2**62, (), device="cpu"))

@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.autograd.block_state import BlockState
-from petra_graph.autograd.call import Call
+from petra_graph.autograd.call import Call, alone
 from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
 
 
@@ -43,9 +43,10 @@ class Step:
         block: Reversible, index: int, call: Call, streams: Streams, differentiated: Streams, *, anchor: bool
     ) -> Streams:
         """Run a block; the outputs have a graph that keeps no activation."""
-        state = BlockState.of(block)
-        step = Step(block, index, call, anchor, len(streams), len(differentiated), state)
-        outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.values)
+        with alone:
+            state = BlockState.of(block)
+            step = Step(block, index, call, anchor, len(streams), len(differentiated), state)
+            outputs: Streams = _Node.apply(step, *streams, *differentiated, *state.values)
         return outputs
 
     def expect_unchanged(self) -> None:
@@ -74,9 +75,10 @@ class Step:
         """Undo the block; return its inputs, and the gradients with respect to all that it read."""
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
         frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
-        with self.call.block(self.index), frozen_where_any, self.state.replaced() as leaves:
+        own = not type(self.block).reverse_vjp.__module__.startswith("petra_graph.")
+        with self.call.block(self.index), frozen_where_any, self.state.evaluated_again(adds_to_grad=own) as found:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
-        return reverse, [leaf.grad for leaf in leaves]
+        return reverse, found
 
 
 class _Node(torch.autograd.Function):
@@ -101,15 +103,23 @@ class _Node(torch.autograd.Function):
         step.expect_unchanged()
         saved = ctx.saved_tensors
         differentiated = saved[: step.differentiated]
-        outputs, step.call.streams = saved[step.differentiated :] if step.anchor else step.call.streams, None
+        backward = torch._C._current_graph_task_id()  # noqa: SLF001  as torch's own checkpoints tell backwards apart
+        left = step.call.left.pop(backward, None)
+        outputs = saved[step.differentiated :] if step.anchor else left
         if outputs is None:
             raise RuntimeError(
                 f"petra_graph.reversible: the backward has reached block {step.index} without the block after it; "
                 "differentiate the outputs of the sequence, not values from within"
             )
+        if step.index == step.call.last:
+
+            def forget() -> None:  # where it stops before the first block
+                step.call.left.pop(backward, None)
+
+            torch.autograd.Variable._execution_engine.queue_callback(forget)  # noqa: SLF001  nothing public runs at its end
         reverse, of_parameters = step.reverse(outputs, gradients, differentiated)
         if step.index and any(ctx.needs_input_grad[1 : 1 + step.streams]):  # else no block before it has a backward
-            step.call.streams = reverse.inputs[: step.streams]
+            step.call.left[backward] = reverse.inputs[: step.streams]
         found = [
             gradient if stream.is_floating_point() else None
             for stream, gradient in zip(reverse.inputs, reverse.gradients, strict=True)

@@ -13,8 +13,9 @@ itself, which keeps the first of a window without a copy and adds the others in 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -44,8 +45,29 @@ def backpropagate(
     if reached:
         # Autocast belongs to the evaluation: float32 computations of a block are differentiated in float32.
         with without_autocast(reached[0][0].device.type):
-            torch.autograd.backward([output for output, _ in reached], [gradient for _, gradient in reached])
-    return tuple(_gradient(stream) for stream in inputs)
+            differentiated = [output for output, _ in reached], [gradient for _, gradient in reached]
+            differentiate = _differentiate.get()
+            if differentiate is not None:
+                found = iter(differentiate(*differentiated, [stream for stream in inputs if stream.requires_grad]))
+                return tuple(_gradient(one, next(found) if one.requires_grad else None) for one in inputs)
+            torch.autograd.backward(*differentiated)
+    return tuple(_gradient(stream, stream.grad) for stream in inputs)
+
+
+Differentiate = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor | None]]
+"""Outputs, their gradients, inputs -> the gradient of each input; None where nothing depends on it."""
+
+_differentiate: ContextVar[Differentiate | None] = ContextVar("petra_graph_differentiate", default=None)
+
+
+@contextmanager
+def differentiated_by(differentiate: Differentiate | None) -> Iterator[None]:
+    """Let `backpropagate` call `differentiate`, which does with the gradients of parameters what it will; None: it adds to `grad`."""
+    token = _differentiate.set(differentiate)
+    try:
+        yield
+    finally:
+        _differentiate.reset(token)
 
 
 def without_autocast(device_type: str) -> AbstractContextManager[object]:
@@ -55,10 +77,9 @@ def without_autocast(device_type: str) -> AbstractContextManager[object]:
     return torch.autocast(device_type, enabled=False)
 
 
-def _gradient(stream: Tensor) -> Tensor:
+def _gradient(stream: Tensor, gradient: Tensor | None) -> Tensor:
     if not stream.requires_grad:
         return stream.new_empty(0)
-    gradient = stream.grad
     return torch.zeros_like(stream) if gradient is None else gradient
 
 

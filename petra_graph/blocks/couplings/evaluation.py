@@ -36,7 +36,7 @@ class Evaluation:
             gradients: of each output, of the streams' type.
         """
         typed = [gradient.to(output.dtype) for gradient, output in zip(gradients, self.outputs, strict=True)]
-        return _owned(backpropagate(self.outputs, typed, self.leaves), gradients)
+        return owned(backpropagate(self.outputs, typed, self.leaves), gradients)
 
 
 def evaluate(function: Callable[..., Tensor | Streams], *inputs: Tensor) -> Evaluation:
@@ -47,7 +47,7 @@ def evaluate(function: Callable[..., Tensor | Streams], *inputs: Tensor) -> Eval
     return Evaluation((outputs,) if isinstance(outputs, Tensor) else outputs, leaves)
 
 
-def _owned(results: Streams, gradients: Sequence[Tensor]) -> Streams:
+def owned(results: Streams, gradients: Sequence[Tensor]) -> Streams:
     """Copy a result that shares its memory: a function that only views its input passes on the gradient itself.
 
     On the meta device addresses are all equal, so storages are compared as objects.
