@@ -76,7 +76,7 @@ class Step:
         nothing = tuple(torch.zeros((), dtype=one.dtype, device=one.device).expand_as(one) for one in differentiated)
         frozen_where_any = frozen_statistics(self.block) if self.state.tracks_statistics else nullcontext()
         own = not type(self.block).reverse_vjp.__module__.startswith("petra_graph.")
-        with self.call.block(self.index), frozen_where_any, self.state.evaluated_again(adds_to_grad=own) as found:
+        with self.call.block(self.index), self.state.evaluated_again(adds_to_grad=own) as found, frozen_where_any:
             reverse = self.block.reverse_vjp((*outputs, *differentiated), (*gradients, *nothing))
         return reverse, found
 

@@ -185,3 +185,9 @@ class ByHand(AdditiveCoupling):
 def test_a_block_may_add_to_grad_itself(nested):
     made = reversible([branch(), ByHand(), branch()])
     expect_plain((reversible([Outer(*made), branch()]) if nested else made).double(), inputs())
+
+
+def test_instance_normalisation_counts_each_forward_once():
+    """Its buffers, which the recomputation hides, were put back before it ran."""
+    functions = [nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True), nn.Conv1d(4, 4, 1)) for _ in range(2)]
+    expect_plain(reversible(functions).double(), torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True))
