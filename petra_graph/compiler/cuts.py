@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import NamedTuple
 
 from attrs import define
@@ -20,6 +20,10 @@ CHOICES = 256
 """Choices of devices that are considered, at most."""
 _MOST_NODES = 300
 """Of a graph whose cuts are enumerated."""
+_STEPS = 30_000
+"""Of an enumeration."""
+_CUTS = 4_000
+"""That are sorted, at most."""
 Stages = tuple[int, ...]
 Hosts = tuple[int, ...]
 
@@ -103,6 +107,14 @@ class CutSpace:
         """Whether each node reads the one before it."""
         return all(node - 1 in self.producers[node] for node in range(1, self.count))
 
+    @property
+    def terms(self) -> str:
+        """Which placements are considered, for people."""
+        order = ", devices in their listed order" if len(set(self.kinds)) > 1 else ""
+        if self.stages > len(self.kinds) > 1:
+            return f", every device hosting neighbouring stages{order}"
+        return order
+
     def neighbours(self, cut: Cut) -> Iterator[Cut]:
         """Yield the cuts that differ by one node's stage or one stage's device."""
         yield from self._other_hosts(cut)
@@ -133,14 +145,20 @@ class CutSpace:
             for other in others:
                 yield cut._replace(hosts=(*hosts[:stage], other, *hosts[stage + 1 :]))
 
-    def below(self, hosts: Hosts, accounts: Sequence[Account], seconds: float, steps: Iterator[int]) -> Iterator[Cut]:
-        """Yield the cuts on these devices whose every device works less than `seconds`; of given stages, the cut as it is.
+    def all_below(self, accounts: Sequence[Account], seconds: float) -> list[Cut] | None:
+        """Return all cuts whose every device works less than `seconds`, None where they are too many to look at."""
+        choices = list(islice(device_choices(self.kinds, self.stages), CHOICES + 1))
+        steps = iter(range(_STEPS))
+        if len(choices) > CHOICES:
+            return None
+        try:
+            cuts = [cut for one in choices for cut in self.below(one, accounts, seconds, steps)]
+        except OutOfSteps:
+            return None
+        return cuts if len(cuts) <= _CUTS else None
 
-        Args:
-            hosts: the device of every stage.
-            accounts: the seconds of nodes and stages on every device.
-            seconds: the limit.
-            steps: yields a number for each step that may be taken.
+    def below(self, hosts: Hosts, accounts: Sequence[Account], seconds: float, steps: Iterator[int]) -> Iterator[Cut]:
+        """Yield those on these devices, as far as `steps` go; of given stages, the cut as it is.
 
         Raises:
             OutOfSteps: there are no more steps, or too many nodes for any number of them.

@@ -3,29 +3,31 @@
     inputs --items--> solver --stages, devices--> memory model --> candidates that keep the limits --> the fastest
                          ^------ corrected limits ------'                       time model, and their neighbours
 
+Where none of the solver's best keeps the limits, `memory_search` looks for a cut that does, and decides alone whether there is one.
+
 Decision: a device without a stage is spare only where devices outnumber stages; then which are used is part of the search.
 Their order is the specification's.
-
-Where none of the cuts that were compared fits, stages move between neighbouring devices of the nearest one (`boundary_moves`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 
 from attrs import evolve
 
-from petra_graph.compiler.boundary_moves import Stages, moved_until_fits
 from petra_graph.compiler.cuts import CutSpace, cut_of
 from petra_graph.compiler.device_selection import has_unlike_devices, select
 from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.memory_search import MemorySearch
 from petra_graph.compiler.node_seconds import NodeTable, device_kind, node_table
 from petra_graph.compiler.partition_problem import partition_problem
 from petra_graph.compiler.partitioner.known_stages import find_place, find_with_last_stage
 from petra_graph.compiler.partitioner.problem import Objective
 from petra_graph.compiler.partitioner.search import Solution, find, own_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.compiler.proposals import Candidate, Limits, Proposals, held_bytes, keeps, shares
+from petra_graph.compiler.proposals import Candidate, Limits, Proposals, fits, held_bytes, keeps, shares
 from petra_graph.compiler.simulator.least_depths import least_depths
 from petra_graph.compiler.spec_checks import check_depths
 from petra_graph.compiler.time_search import TimeSearch
@@ -93,7 +95,7 @@ def within_memory(inputs: PlannerInputs, stages: Partition) -> Placement:
     if any(limit is not None for limit in inputs.limits):
         held = held_bytes(inputs, placement)
         if not keeps(held, inputs.limits):
-            raise _refused(Candidate(inputs=inputs, placement=placement, held_bytes=held), 1)
+            raise _refused(Candidate(inputs=inputs, placement=placement, held_bytes=held))
     return placement
 
 
@@ -113,14 +115,9 @@ def _best(
 ) -> Placement:
     """Return the best placement of a number of stages, which may be given: by the time model, or by the memory model."""
     inputs = evolve(inputs, overlap=False)  # A run does not overlap.
+    limited = any(limit is not None for limit in inputs.limits)
     table = node_table(inputs)
     selection = select(inputs, table, stages, given)
-    candidates = [candidate for used in selection.tried for candidate in proposals(used, table).candidates()]
-    fitting = [candidate for candidate in candidates if candidate.fits]
-    if objective == "memory" and fitting:
-        best = min(fitting, key=lambda one: (max(one.held_bytes), one.tick_seconds)).placement
-        guarantee = f"least memory on the fullest device, of {len(candidates)} cuts, by the memory model"
-        return evolve(best, devices=inputs.devices, guarantee=guarantee)
     order = inputs.graph.order
     position = {name: place for place, name in enumerate(order)}
     space = CutSpace(
@@ -130,34 +127,33 @@ def _best(
         kinds=[device_kind(inputs, device) for device in inputs.devices],
         fixed=None if given is None else cut_of(given, (), order).stages,
     )
+    placed = partial(_placement, inputs)
+    solvers = [proposals(used, table) for used in selection.tried]
+    unlimited = [list(solver.unlimited()) for solver in solvers]
+    candidates = list(chain.from_iterable(unlimited))
+    if not any(candidate.fits for candidate in candidates):
+        memory = MemorySearch(inputs=inputs, space=space, accounts=selection.cut_bound.accounts, placed=placed)
+        nearest = memory.nearest((solver, one) for solver, own in zip(solvers, unlimited, strict=True) for one in own)
+        if not nearest.fits:
+            raise _refused(nearest, f"{memory.in_vain()}; in the nearest, ")
+        candidates.append(nearest)
+    for solver, own in zip(solvers, unlimited, strict=True):
+        if len(own) > 1 and limited:
+            candidates += solver.within_limits(own[-1])
+    fitting = [candidate for candidate in candidates if candidate.fits]
+    if objective == "memory":
+        best = min(fitting, key=lambda one: (max(one.held_bytes), one.tick_seconds)).placement
+        guarantee = f"least memory on the fullest device, of {len(candidates)} cuts, by the memory model"
+        return evolve(best, devices=inputs.devices, guarantee=guarantee)
     search = TimeSearch(
         inputs=inputs,
         space=space,
         cut_bound=selection.cut_bound,
         bound=selection.bound,
-        placed=lambda hosted: _placement(inputs, hosted),
-        fits=lambda placement: (
-            all(limit is None for limit in inputs.limits) or keeps(held_bytes(inputs, placement), inputs.limits)
-        ),
+        placed=placed,
+        fits=partial(fits, inputs),
     )
-    found = search.fastest([candidate.placement for candidate in fitting])
-    if found is None:
-        nearest = min(candidates, key=lambda one: max(shares(one.held_bytes, one.inputs.limits)))
-        if (moved := _moved(nearest)) is not None:
-            return evolve(moved, devices=inputs.devices)
-        raise _refused(nearest, len(candidates) + search.compared)
-    return found
-
-
-def _moved(nearest: Candidate) -> Placement | None:
-    """Return a placement that fits after stages have moved between neighbouring devices, None where none was found."""
-
-    def fullest(stages: Stages) -> float:
-        return max(shares(held_bytes(nearest.inputs, evolve(nearest.placement, stages=stages)), nearest.inputs.limits))
-
-    stages = moved_until_fits(nearest.placement.stages, fullest)
-    guarantee = "stages moved between devices until each kept its limit; another placement may be faster"
-    return None if stages is None else evolve(nearest.placement, stages=stages, guarantee=guarantee)
+    return search.fastest([candidate.placement for candidate in fitting])
 
 
 def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:
@@ -171,8 +167,8 @@ def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
     return Placement(stages=stages.stages, devices=inputs.devices, schedule=schedule)
 
 
-def _refused(candidate: Candidate, tried: int) -> NoFeasiblePlan:
-    """Return the error: the device that lacks most, its bytes, and the node that needs most of them."""
+def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
+    """Return the error: the device that lacks most, its bytes, and the node that needs most of them; `cuts` were tried in vain."""
     inputs, placement, held = candidate.inputs, candidate.placement, candidate.held_bytes
     limits = inputs.limits
     parts = shares(held, limits)
@@ -181,7 +177,6 @@ def _refused(candidate: Candidate, tried: int) -> NoFeasiblePlan:
     problem = partition_problem(inputs, node_table(inputs), None, "memory", [None] * len(limits))
     nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
     heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
-    cuts = f"of {tried} cuts tried, none fits; in the nearest, " if tried > 1 else ""
     message = (
         f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
         f"{size_text(limits[worst] or 0)}; its largest node is {shown(heaviest.name)}, with "

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import evolve, frozen
 
+from petra_graph.compiler.cuts import Cut, cut_of, named
 from petra_graph.compiler.durations import OperationSeconds, estimated, profiled, stage_seconds
+from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
@@ -72,9 +74,22 @@ class PlannerInputs:
             last_stage_keeps_graph=self.last_stage_keeps_graph,
         )
 
-    def device_memory(self, programs: Sequence[StageProgram]) -> Mapping[str, StageBytes]:
-        """Return the memory of every device that hosts a stage, at the device's largest moment."""
-        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport)
+    def device_memory(
+        self, programs: Sequence[StageProgram], most: Mapping[str, float] | None = None
+    ) -> Mapping[str, StageBytes]:
+        """Return the memory of every device that hosts a stage, at the device's largest moment, or until one has more than `most`."""
+        return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
+
+    def hosted(self, cut: Cut) -> Partition:
+        """Return a cut's stages on their devices."""
+        names = [self.devices[host].name for host in cut.hosts]
+        return partition(self.graph, named(cut, self.graph.order), names)
+
+    def cut(self, stages: Partition) -> Cut:
+        """Return the cut of stages on devices."""
+        device = {one.name: place for place, one in enumerate(self.devices)}
+        hosts = [device[stage.device] for stage in stages.stages]
+        return cut_of([stage.nodes for stage in stages.stages], hosts, self.graph.order)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
         """Return the seconds of a stage's operations on its device."""

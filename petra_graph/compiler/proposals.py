@@ -1,13 +1,13 @@
 """The solver's proposals: stages on devices within memory limits, as the memory model has found them.
 
 The solver adds bytes up node by node; the memory model goes through the operations of each device, and is right. So the
-solver gets limits in its own measure: the limit times the solver's bytes over the memory model's. No placement is
-refused that the memory model has not refused.
+solver gets limits in its own measure: the limit times the solver's bytes over the memory model's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 
 from attrs import frozen
 
@@ -16,7 +16,7 @@ from petra_graph.compiler.partitioner.search import Solution
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.placement import Placement
 
-_CORRECTIONS = 6
+CORRECTIONS = 6
 """Runs of the solver with corrected limits, at most."""
 Limits = Sequence[float | None]
 """Of every device, in bytes as the solver counts them."""
@@ -39,11 +39,11 @@ class Candidate:
         """Whether the devices' memory suffices."""
         return keeps(self.held_bytes, self.inputs.limits)
 
-    def corrected(self) -> Limits:
-        """Return the limits in the solver's measure."""
+    def corrected(self, limits: Limits) -> Limits:
+        """Return limits in the solver's measure."""
         return [
             None if limit is None else limit * (counted / held if held else 1.0)
-            for limit, counted, held in zip(self.inputs.limits, self.solver_bytes, self.held_bytes, strict=True)
+            for limit, counted, held in zip(limits, self.solver_bytes, self.held_bytes, strict=True)
         ]
 
 
@@ -56,27 +56,32 @@ class Proposals:
     placed: Callable[[Solution], Placement]
     objective: Objective
 
-    def candidates(self) -> Iterator[Candidate]:
-        """Yield the solver's best without limits, for time and for memory, then its best under corrected limits."""
-        latest = None
-        limits = self.inputs.limits
+    def unlimited(self) -> Iterator[Candidate]:
+        """Yield the solver's best without limits: for time, and for memory where that is the objective or the first does not fit."""
         for goal in ("balanced", "memory"):
-            solution = self.solve(goal, [None] * len(limits))
+            solution = self.solve(goal, [None] * len(self.inputs.devices))
             assert solution is not None, "there are no limits"
-            latest = self._candidate(solution)
+            candidate = self._candidate(solution)
+            yield candidate
+            if goal == self.objective == "balanced" and candidate.fits:
+                return
+
+    def within_limits(self, latest: Candidate) -> Iterator[Candidate]:
+        """Yield the solver's best under limits that are corrected by the candidate before, `latest` at first."""
+        for _ in range(CORRECTIONS):
+            found = self.corrected(self.objective, latest, self.inputs.limits)
+            if found is None:
+                return
+            latest = found
             yield latest
-            if goal == self.objective == "balanced" and latest.fits:
-                return
-        for _ in range(_CORRECTIONS):
-            if latest is None or all(limit is None for limit in limits):
-                return
-            solution = self.solve(self.objective, latest.corrected())
-            if solution is None:
-                return
-            before, latest = latest, self._candidate(solution)
-            if latest.placement.stages == before.placement.stages:
-                return
-            yield latest
+
+    def corrected(self, goal: Objective, latest: Candidate, limits: Limits) -> Candidate | None:
+        """Return the solver's best under corrected limits, None where it finds none or the latest again."""
+        solution = self.solve(goal, latest.corrected(limits))
+        if solution is None:
+            return None
+        found = self._candidate(solution)
+        return None if found.placement.stages == latest.placement.stages else found
 
     def _candidate(self, solution: Solution) -> Candidate:
         placement = self.placed(solution)
@@ -90,10 +95,25 @@ class Proposals:
         )
 
 
-def held_bytes(inputs: PlannerInputs, placement: Placement) -> list[int]:
-    """Return the most bytes that every device would hold, by the memory model."""
-    held = inputs.device_memory(inputs.programs(placement, placement.schedule))
+def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float] = ()) -> list[int]:
+    """Return the most bytes that every device would hold, by the memory model.
+
+    Args:
+        inputs: network, method and devices.
+        placement: the stages on their devices.
+        most: bytes of every device; where one would hold more, the result says no more than that.
+    """
+    names = [device.name for device in inputs.devices]
+    enough = dict(zip(names, most or [inf] * len(names), strict=True))
+    held = inputs.device_memory(inputs.programs(placement, placement.schedule), enough)
     return [held[device.name].total if device.name in held else 0 for device in inputs.devices]
+
+
+def fits(inputs: PlannerInputs, placement: Placement) -> bool:
+    """Whether the devices' memory suffices for a placement."""
+    limits = inputs.limits
+    most = [inf if limit is None else limit for limit in limits]
+    return all(limit is None for limit in limits) or keeps(held_bytes(inputs, placement, most), limits)
 
 
 def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:

@@ -13,14 +13,12 @@ stages on any machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from math import ceil, inf
 
 from attrs import define, evolve, field, frozen
 
 from petra_graph.compiler.cut_bound import CutBound
-from petra_graph.compiler.cuts import CHOICES, Cut, CutSpace, OutOfSteps, cut_of, device_choices, named
-from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.cuts import Cut, CutSpace
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.steady_state import Tick, tick
 from petra_graph.errors import SpecError
@@ -36,10 +34,6 @@ _TOO_MUCH = 10_000
 _UNTIMED = "by work and messages alone; so many stages on shared devices are too many to time other cuts"
 _MEMORY = 3
 """The effort of the memory model for each node."""
-_STEPS = 30_000
-"""Steps of the search for cuts whose devices work less than the best tick."""
-_CUTS = 4_000
-"""Of them, as many as can be sorted by their lower bounds."""
 _EQUAL = 1e-9
 """Seconds are sums of rounded numbers: ticks this close count as equal."""
 
@@ -80,11 +74,11 @@ class TimeSearch:
     _left: float = field(init=False, default=_EFFORT)
     _next_bound: float = field(init=False, default=0.0)
 
-    def fastest(self, starts: Sequence[Placement]) -> Placement | None:
-        """Return the fastest placement that was found, with its guarantee; None where none fits.
+    def fastest(self, starts: Sequence[Placement]) -> Placement:
+        """Return the fastest placement that was found, with its guarantee.
 
         Args:
-            starts: placements that keep the memory limits; without any, all cuts are tried, if they are few.
+            starts: placements that keep the memory limits, one at least.
 
         Raises:
             Deadlock: a start would wait for ever.
@@ -93,22 +87,13 @@ class TimeSearch:
             programs = self.inputs.programs(start, start.schedule)
             if self._effort(len(programs), max(program.depth for program in programs), resolved=True) > _TOO_MUCH:
                 return evolve(start, guarantee=_UNTIMED)
-            self._time(self._cut(start), start, programs, fits=True)
+            self._time(self.inputs.cut(start), start, programs, fits=True)
         self._climb(_EFFORT * (1 - _CLIMB))
         if not self._at_bound():
             self.proven = self._compare_others() and not self._inexact
             self._climb(0)
-        return None if self.best is None else evolve(self.best.placement, guarantee=self._guarantee())
-
-    @property
-    def compared(self) -> int:
-        """Number of cuts that the time model has seen."""
-        return len(self._seen)
-
-    def _cut(self, stages: Partition) -> Cut:
-        device = {one.name: place for place, one in enumerate(self.inputs.devices)}
-        hosts = [device[stage.device] for stage in stages.stages]
-        return cut_of([stage.nodes for stage in stages.stages], hosts, self.inputs.graph.order)
+        assert self.best is not None, "there is a start"
+        return evolve(self.best.placement, guarantee=self._guarantee())
 
     @property
     def _limited(self) -> bool:
@@ -126,13 +111,8 @@ class TimeSearch:
         """Time a cut, and return whether it is the best so far."""
         if cut in self._seen:
             return False
-        stages = partition(self.inputs.graph, named(cut, self.inputs.graph.order), [""])
-        names = [self.inputs.devices[host].name for host in cut.hosts]
-        hosted = Partition(
-            stages=tuple(evolve(stage, device=name) for stage, name in zip(stages.stages, names, strict=True))
-        )
         try:
-            placement = self.placed(hosted)
+            placement = self.placed(self.inputs.hosted(cut))
             return self._time(cut, placement, self.inputs.programs(placement, placement.schedule))
         except SpecError:  # The listed depths do not fit this cut.
             return False
@@ -189,15 +169,8 @@ class TimeSearch:
 
     def _compare_others(self) -> bool:
         """Time the cuts that may be faster, as far as the effort reaches; return whether there are no others."""
-        choices = list(islice(device_choices(self.space.kinds, self.space.stages), CHOICES + 1))
-        accounts, steps = self.cut_bound.accounts, iter(range(_STEPS))
-        if len(choices) > CHOICES:
-            return False
-        try:
-            cuts = [cut for one in choices for cut in self.space.below(one, accounts, self._limit(), steps)]
-        except OutOfSteps:
-            return False
-        if len(cuts) > _CUTS:
+        cuts = self.space.all_below(self.cut_bound.accounts, self._limit())
+        if cuts is None:
             return False
         for cut in self._by_bound(cuts):
             if self._left <= 0:
@@ -212,16 +185,10 @@ class TimeSearch:
         what = "cut" if self.space.fixed is None else "placement"
         kept = " that keeps the memory limits" if self._limited else ""
         if self.proven:
-            return f"optimal: no {what}{kept} has a smaller tick{self._terms()}"
-        compared = f"the smallest tick found, with {self.compared} {what}{'s' if self.compared > 1 else ''} timed"
+            return f"optimal: no {what}{kept} has a smaller tick{self.space.terms}"
+        timed = len(self._seen)
+        compared = f"the smallest tick found, with {timed} {what}{'s' if timed > 1 else ''} timed"
         if not self.bound:
             return compared
         gap = ceil(1e3 * (self.best.seconds / self.bound - 1)) / 1e3
-        return f"{compared}{self._terms()}, within {gap:.1%} of a lower bound of all"
-
-    def _terms(self) -> str:
-        """Return which cuts are compared."""
-        order = ", devices in their listed order" if len(set(self.space.kinds)) > 1 else ""
-        if self.space.stages > len(self.inputs.devices) > 1:
-            return f", every device hosting neighbouring stages{order}"
-        return order
+        return f"{compared}{self.space.terms}, within {gap:.1%} of a lower bound of all"

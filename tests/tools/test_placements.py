@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.bench.placements import compared, is_true, summary
+from petra_graph.errors import NoFeasiblePlan
+from tools.bench.placements import Table, compared, is_true, refusals, refusals_summary, summary
 
 
 def test_the_planner_is_the_best_and_what_it_says_is_true():
@@ -14,6 +15,22 @@ def test_the_planner_is_the_best_and_what_it_says_is_true():
     assert found["refused though a placement fits"] == 0
     assert found["best"] >= 19
     assert found["said to be optimal"] >= 10
+
+
+def test_no_memory_limits_are_refused_that_a_placement_keeps():
+    rows = [refusals(seed, most_placements=25) for seed in range(6)]
+    found = refusals_summary(rows)
+    assert found["refused"] > 10
+    assert not any(row["wrong"] for row in rows)
+    assert found["false refusals"] == found["refusals that a larger limit brings"] == found["optimal untrue"] == 0
+
+
+def test_a_planner_that_refuses_everything_is_found_out(monkeypatch):
+    def refuse(_):
+        raise NoFeasiblePlan("device d0 would hold too much")
+
+    monkeypatch.setattr(Table, "planned", refuse)
+    assert refusals(0, most_placements=60)["false refusals"] > 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ stages, spare ones or fewer; replicas, windows, schedules, methods, memory limit
 each, every cut and every choice of devices is timed by the plan's own time model. What the plan says of its cut must be true.
 
 any order    the best of all orders of unlike devices too, where these are few; a plan keeps the specification's order
+--limits     tables of up to 8 nodes and 4 devices, each under a dozen of memory limits: what may the planner refuse, and does it
+             refuse under a limit what it finds under a smaller one
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule
 from petra_graph.compiler.planner_inputs import PlannerInputs
+from petra_graph.compiler.proposals import keeps
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
@@ -42,6 +45,8 @@ from petra_graph.spec.model import RequestedSchedule
 
 _MOST_PLACEMENTS = 1_000
 """Tables with more are not drawn."""
+_MOST_LIMITED = 600
+"""The same under memory limits, which are tried on all placements at once."""
 _SHARED = 10
 _SHARED_AUTO = 100
 """One placement counts as so many where devices host several stages, whose time model is a simulation."""
@@ -82,18 +87,28 @@ class Table:
                 hosted = (evolve(stage, device=name) for stage, name in zip(stages, devices, strict=True))
                 yield Partition(stages=tuple(hosted))
 
+    def prediction(self, stages: Partition) -> Prediction:
+        """Return both models' prediction."""
+        schedule = resolved_schedule(self.inputs, stages)
+        placement = Placement(stages=stages.stages, devices=self.inputs.devices, schedule=schedule)
+        return Prediction(inputs=self.inputs, placement=placement)
+
+    def held(self, stages: Partition) -> tuple[int, ...]:
+        """Return the bytes of every device by the memory model."""
+        held = self.prediction(stages).device_memory
+        return tuple(held[device.name].total if device.name in held else 0 for device in self.inputs.devices)
+
     def seconds(self, stages: Partition) -> float:
         """Return the tick by the time model, infinite where a memory limit is broken."""
-        placement = Placement(
-            stages=stages.stages, devices=self.inputs.devices, schedule=resolved_schedule(self.inputs, stages)
-        )
-        prediction = Prediction(inputs=self.inputs, placement=placement)
-        limits = {device.name: device.memory_bytes for device in self.inputs.devices}
-        if any(limits.values()):
-            held = {name: memory.total for name, memory in prediction.device_memory.items()}
-            if any(size > (limits[name] or inf) for name, size in held.items()):
-                return inf
-        return tick(prediction.pipeline).seconds
+        limits = self.inputs.limits
+        if any(limits) and not keeps(self.held(stages), limits):
+            return inf
+        return tick(self.prediction(stages).pipeline).seconds
+
+    def under(self, limits: Sequence[int | None]) -> Table:
+        """Return the table with other memory limits."""
+        devices = (evolve(one, memory_bytes=limit) for one, limit in zip(self.inputs.devices, limits, strict=True))
+        return evolve(self, inputs=evolve(self.inputs, devices=tuple(devices)))
 
     def planned(self) -> Placement:
         """Return the planner's placement."""
@@ -136,24 +151,24 @@ def _next_stages(graph: NodeGraph, done: frozenset[str]) -> Iterator[frozenset[s
                 yield larger
 
 
-def drawn(seed: int, most_placements: int = _MOST_PLACEMENTS) -> Table:
-    """Draw a table with few enough placements to try them all."""
+def drawn(seed: int, most_placements: int = _MOST_PLACEMENTS, *, small: bool = False) -> Table:
+    """Draw a table with few enough placements to try them all; a small one has up to 8 nodes on up to 4 devices."""
     draw = random.Random(seed)
     while True:
-        table = _drawn(draw)
+        table = _drawn(draw, small=small)
         shared = table.stages > len(table.inputs.devices) > 1
         weight = (_SHARED_AUTO if table.inputs.schedule == "auto" else _SHARED) if shared else 1
-        most = most_placements // weight
+        most = most_placements // (1 if small else weight)
         if sum(1 for _ in islice(table.placements(), most + 1)) <= most:
             return table
 
 
-def _drawn(draw: random.Random) -> Table:
+def _drawn(draw: random.Random, *, small: bool) -> Table:
     chain = draw.random() < 0.5
-    size = draw.randint(3, 12)
+    size = draw.randint(2, 8) if small else draw.randint(3, 12)
     graph = _graph(draw, size, chain=chain)
-    stages = draw.randint(2, min(5, size))
-    count = max(1, stages + draw.choice([0, 0, 0, 1, 2, -1]))
+    stages = draw.randint(1, size) if small else draw.randint(2, min(5, size))
+    count = draw.randint(1, 4) if small else max(1, stages + draw.choice([0, 0, 0, 1, 2, -1]))
     given = draw.random() < 0.15 and count != stages
     unlike = draw.random() < 0.5 or (given and count > stages)
     method = METHODS[draw.choice(["petra"] * 5 + list(METHODS))]
@@ -189,7 +204,7 @@ def _drawn(draw: random.Random) -> Table:
         "keep-graph": inputs.last_stage_keeps_graph,
     }  # fmt: skip
     table = Table(inputs=inputs, stages=stages, given=stages_given, facts=facts)
-    if draw.random() < 0.2:
+    if not small and draw.random() < 0.2:
         table = _limited(draw, table)
     return evolve(table, facts={**table.facts, "memory limit": any(table.inputs.limits)})
 
@@ -283,11 +298,78 @@ def _limited(draw: random.Random, table: Table) -> Table:
     placement = table.planned()
     prediction = Prediction(inputs=table.inputs, placement=placement)
     fullest = max(memory.total for memory in prediction.device_memory.values())
-    limits = [int(fullest * draw.choice([0.85, 0.95, 1.0, 1.2])) for _ in table.inputs.devices]
-    devices = tuple(
-        evolve(device, memory_bytes=limit) for device, limit in zip(table.inputs.devices, limits, strict=True)
-    )
-    return evolve(table, inputs=evolve(table.inputs, devices=devices))
+    return table.under([int(fullest * draw.choice([0.85, 0.95, 1.0, 1.2])) for _ in table.inputs.devices])
+
+
+def refusals(seed: int, *, most_placements: int = _MOST_LIMITED) -> dict[str, Any]:
+    """Place a small table under many memory limits, and compare what is refused with all placements."""
+    table = drawn(seed, most_placements, small=True)
+    placements = list(table.placements())
+    held = [table.held(stages) for stages in placements]
+    ticks = [table.seconds(stages) for stages in placements]
+    counts = Counter[str]()
+    found: dict[tuple[int | None, ...], bool] = {}
+    wrong: list[Any] = []
+    began = time.perf_counter()
+    for limits in dict.fromkeys(_limits(random.Random(seed), held)):
+        allowed = [one if keeps(own, limits) else inf for one, own in zip(ticks, held, strict=True)]
+        best, under = min(allowed), table.under(limits)
+        try:
+            placement = under.planned()
+        except NoFeasiblePlan as error:
+            found[limits], says = False, error.problems[0].message
+            unproven = "found none" in says
+            faults = {"false refusals": best < inf}
+            counts["unproven refusals"] += unproven
+        else:
+            found[limits], says = True, placement.guarantee
+            tick_found = under.seconds(placement)
+            optimal = says.startswith("optimal")
+            faults = {
+                "over a limit": tick_found == inf,
+                "optimal untrue": optimal and tick_found > best * (1 + _EQUAL),
+                "said what is not true": not optimal and says != "" and not is_true(says, tick_found, best, allowed),
+            }
+            counts["said to be optimal"] += optimal
+        counts.update({"limits": 1, "refused": not found[limits]} | faults)
+        wrong += [{"limits": limits, "fault": fault, "says": says} for fault, there in faults.items() if there]
+    for limits, fits in found.items():
+        if not fits and any(fits_there and _within(less, limits) for less, fits_there in found.items()):
+            counts["refusals that a larger limit brings"] += 1
+            wrong.append({"limits": limits, "fault": "refused what a smaller limit allows"})
+    seconds = round(time.perf_counter() - began, 2)
+    return {"table": seed, **table.facts, "placements": len(placements), **counts, "seconds": seconds, "wrong": wrong}
+
+
+def _limits(draw: random.Random, held: Sequence[tuple[int, ...]]) -> Iterator[tuple[int | None, ...]]:
+    """Yield limits for alike and for unlike memories, about those at which the first placements fit."""
+    count = len(held[0])
+    fullest = sorted({max(own) for own in held})
+    yield from ((size,) * count for size in (fullest[0] - 1, fullest[0], *draw.sample(fullest, min(4, len(fullest)))))
+    for _ in range(3):
+        parts = [draw.choice([1.0, 1.0, 0.8, 0.5, 0.3, inf]) for _ in range(count)]
+        if min(parts) < inf:
+            least = min(max(size / part for size, part in zip(own, parts, strict=True)) for own in held)
+            for times in (0.99, 1.0, draw.uniform(1.0, 1.5)):
+                limits = tuple(None if part == inf else int(least * times * part) + 1 for part in parts)
+                yield limits
+            larger = draw.randrange(count)
+            yield tuple(limit and int(limit * (1.3 if place == larger else 1.0)) for place, limit in enumerate(limits))
+
+
+def _within(limits: Sequence[int | None], others: Sequence[int | None]) -> bool:
+    """Whether no device may hold more than with other limits."""
+    return all(b is None or (a is not None and a <= b) for a, b in zip(limits, others, strict=True))
+
+
+def refusals_summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums over tables."""
+    keys = (
+        "placements", "limits", "refused", "unproven refusals", "said to be optimal", "false refusals", "refusals that a larger limit brings",
+        "over a limit", "optimal untrue", "said what is not true",
+    )  # fmt: skip
+    most = {key: max(row[key] for row in rows) for key in ("nodes", "stages", "devices")}
+    return {"tables": len(rows), "most": most} | {key: sum(row.get(key, 0) for row in rows) for key in keys}
 
 
 def compared(seed: int, *, any_order: bool = True, most_placements: int = _MOST_PLACEMENTS) -> dict[str, Any]:
@@ -365,20 +447,27 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @click.option(
     "--any-order/--listed-order", default=True, show_default=True, help="Try all orders of unlike devices too."
 )
+@click.option("--limits", is_flag=True, help="Small tables under many memory limits.")
 @click.option("--write/--no-write", default=False, help="Keep the result in tools/bench/results.")
-def main(tables: int, first: int, any_order: bool, write: bool) -> None:
+def main(tables: int, first: int, any_order: bool, limits: bool, write: bool) -> None:
     rows = []
     for seed in range(first, first + tables):
-        rows.append(compared(seed, any_order=any_order))
+        rows.append(refusals(seed) if limits else compared(seed, any_order=any_order))
         if len(rows) % 20 == 0:
             click.echo(f"{len(rows)} tables", err=True)
-        if rows[-1]["excess"] is None or rows[-1]["excess"] > _EQUAL or not rows[-1]["true"]:
+        if (
+            rows[-1]["wrong"]
+            if limits
+            else rows[-1]["excess"] is None or rows[-1]["excess"] > _EQUAL or not rows[-1]["true"]
+        ):
             click.echo(json.dumps(rows[-1]))
-    click.echo(json.dumps(summary(rows), indent=2))
+    found = refusals_summary(rows) if limits else summary(rows)
+    click.echo(json.dumps(found, indent=2))
     if write:
         from network import save
 
-        click.echo(f"written: {save('placements', {'summary': summary(rows), 'tables': rows})}", err=True)
+        name = "memory_limits" if limits else "placements"
+        click.echo(f"written: {save(name, {'summary': found, 'tables': rows})}", err=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Literal, get_args
 
 from petra_graph.program.memory import Part, StageBytes
@@ -30,14 +31,25 @@ class LiveTensor:
 Streams = list[LiveTensor]
 
 
+class TooFull(Exception):
+    """A device holds more than it may, so how much more need not be counted."""
+
+
 class LiveTensors:
     """Bytes alive on one device, tensor by tensor; several stages may hold the same tensors there."""
 
-    def __init__(self, parameters: int = 0) -> None:
+    def __init__(self, parameters: int = 0, most: float = inf) -> None:
+        """Begin with parameters alone.
+
+        Args:
+            parameters: their bytes.
+            most: bytes beyond which `TooFull` is raised.
+        """
         self._fixed: dict[Part, int] = {"parameters": parameters, "gradients": 0, "optimizer": 0}
         self._held = [0] * (_FREE + 1)
         """Bytes of tensors by rank; the last entry, of tensors that nothing holds, means nothing."""
         self._total = parameters
+        self._limit = most
         self._most = -1
         self._at_most: tuple[dict[Part, int], list[int], int] = ({}, [0] * _FREE, 0)
 
@@ -92,6 +104,8 @@ class LiveTensors:
         if self._total + working > self._most:
             self._most = self._total + working
             self._at_most = self._fixed.copy(), self._held.copy(), working
+            if self._most > self._limit:
+                raise TooFull
 
     def now(self, working: int = 0) -> StageBytes:
         """Return the bytes that are alive, with `working` bytes of the running operation's own."""

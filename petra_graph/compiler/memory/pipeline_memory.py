@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil
+from contextlib import suppress
+from math import ceil, inf
 
-from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams
+from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams, TooFull
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
@@ -67,6 +68,7 @@ def device_memory(
     policy: Policy = "arrival",
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
+    most: Mapping[str, float] | None = None,
 ) -> Mapping[str, StageBytes]:
     """Return the memory of every device that hosts a stage, at the device's largest moment.
 
@@ -76,19 +78,24 @@ def device_memory(
         policy: the order in which the stages of a device take turns; nothing else depends on it.
         micro_batches: as in `stage_memory`.
         transport: as in `stage_memory`.
+        most: bytes of each device beyond which nothing more is counted: then some device has more than that in the result,
+            and others less than they would hold.
     """
     count = micro_batches or _enough(programs)
     hosted = Counter(program.device for program in programs)
-    found: dict[str, StageBytes] = {}
-    if policy == "static" and 1 in hosted.values():
-        stages = stage_memory(programs, costs, micro_batches=count, transport=transport)
-        found = {program.device: held for program, held in zip(programs, stages, strict=True)}
-        if max(hosted.values()) == 1:
-            return found
-    live = {device: LiveTensors() for device in hosted}
-    of_stage = {program.index: live[program.device] for program in programs}
-    _execute(_Pipeline(programs, costs, transport, of_stage), policy, count)
-    return found | {device: one.peak for device, one in live.items() if hosted[device] > 1 or device not in found}
+    limit = dict.fromkeys(hosted, inf) | dict(most or {})
+    live = {device: LiveTensors(most=limit[device]) for device in hosted}
+    alone = {device for device, stages in hosted.items() if policy == "static" and stages == 1}
+    turns: tuple[tuple[Policy, set[str]], ...] = (("arrival", alone), (policy, hosted.keys() - alone))
+    with suppress(TooFull):
+        for one, counted in turns:
+            if counted:
+                of_stage = {
+                    program.index: live[program.device] if program.device in counted else LiveTensors()
+                    for program in programs
+                }
+                _execute(_Pipeline(programs, costs, transport, of_stage), one, count)
+    return {device: one.peak for device, one in live.items()}
 
 
 def _execute(pipeline: _Pipeline, policy: Policy, micro_batches: int) -> None:
