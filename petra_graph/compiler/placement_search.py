@@ -174,12 +174,14 @@ def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
     parts = shares(held, limits)
     worst = max(range(len(parts)), key=lambda index: parts[index])
     device = inputs.devices[worst]
-    problem = partition_problem(inputs, node_table(inputs), None, "memory", [None] * len(limits))
+    alone = evolve(inputs, devices=(device,))  # there may be more devices than nodes
+    problem = partition_problem(alone, node_table(alone), None, "memory", [None])
     nodes = [name for stage in placement.stages if stage.device == device.name for name in stage.nodes]
     heaviest = max((problem.items[problem.index[name]] for name in nodes), key=lambda item: own_bytes(problem, item))
+    all_of_it = f", all that a {device.type.name} has" if limits[worst] == device.type.memory_bytes else ""
     message = (
         f"{cuts}device {shown(device.name)} would hold {size_text(held[worst])} and may hold "
-        f"{size_text(limits[worst] or 0)}; its largest node is {shown(heaviest.name)}, with "
+        f"{size_text(limits[worst] or 0)}{all_of_it}; its largest node is {shown(heaviest.name)}, with "
         f"{size_text(own_bytes(problem, heaviest))} by itself"
     )
     return NoFeasiblePlan(Problem(message=message, path=("partition", "memory")))

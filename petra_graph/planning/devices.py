@@ -46,7 +46,7 @@ def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, 
 
 
 def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
-    """Return the devices with their types, limits and links.
+    """Return the devices with their types, limits and links; no limit is above what a device has.
 
     Args:
         partition: the specification's `partition` table.
@@ -71,7 +71,7 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
         Device(
             name=name,
             type=device,
-            memory_bytes=limit,
+            memory_bytes=None if limit is None else min(limit, device.memory_bytes or limit),
             link=stated_link(partition, device.link),
             machine=machine_of(index, device) if names is None else 0,
             network=stated_link(partition, device.link.slower(NETWORK)),

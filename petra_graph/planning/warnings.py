@@ -23,7 +23,7 @@ from petra_graph.program.memory import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec
-from petra_graph.spec.sizes import size_text
+from petra_graph.spec.sizes import byte_count, size_text
 
 _STATE = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
 _IDLE = 0.7
@@ -51,6 +51,7 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     spec = network.spec
     yield from (f"{guess}: {_STATE}" for guess in device_guesses(prediction.inputs))
     yield from warnings_without_prediction(network, prediction.programs)
+    yield from _above_the_device(prediction, spec)
     yield from _nearly_full(prediction)
     yield from _unused(prediction)
     yield from _merging(prediction)
@@ -146,6 +147,22 @@ def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) 
 def _stores(segment: Segment) -> bool:
     """Whether a segment's input waits for its backward; the head's follows at once."""
     return segment.keeps == "input" and segment.kind != "head"
+
+
+def _above_the_device(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    """Say where a stated limit is more than a device has, which then is the limit."""
+    stated = spec.partition.memory
+    sizes = [byte_count(size) for size in ((stated,) if isinstance(stated, str) else stated or ())]
+    devices = prediction.inputs.devices
+    for kind in dict.fromkeys(
+        device.type
+        for device, size in zip(devices, sizes * len(devices), strict=False)
+        if device.memory_bytes == device.type.memory_bytes and (device.memory_bytes or size) < size
+    ):
+        yield (
+            f"partition.memory = {shown(stated)} is more than a {kind.name} has: the limit is {size_text(kind.memory_bytes or 0)}, "
+            "and the memory of the kernels themselves comes out of it too: set it lower"
+        )
 
 
 def _nearly_full(prediction: Prediction) -> Iterator[str]:

@@ -146,7 +146,9 @@ class PartitionSpec:
         None, "device type that plans assume, one for all devices or one each; default: this machine's"
     )
     memory: str | tuple[str, ...] | None = key(
-        None, 'memory limit of a device, as in "40GiB", one for all or one each; default: no limit', validator=sizes
+        None,
+        'memory limit of a device, as in "40GiB", one for all or one each, at most what it has; default: no limit',
+        validator=sizes,
     )
     link_latency: float | None = key(
         None,

@@ -88,6 +88,13 @@ def test_what_fits_nowhere_names_the_node_and_what_would_help():
     assert 'its largest node is "' in problem.message
 
 
+def test_a_limit_that_is_all_of_the_device_is_said_to_be():
+    used = setting(2, memory=100)
+    small = [evolve(one, type=evolve(one.type, name="small", memory_bytes=100)) for one in used.devices]
+    with pytest.raises(NoFeasiblePlan, match="may hold 100 bytes, all that a small has"):
+        cut_and_place(evolve(used, devices=tuple(small)), 2, "balanced")
+
+
 @pytest.mark.parametrize("schedule", ["lockstep", "1f1b", "auto"])
 @pytest.mark.parametrize(("devices", "stages"), [(1, 1), (2, 2), (3, 3), (2, 4), (5, 5)])
 def test_a_limit_of_what_the_memory_model_finds_is_enough(devices, stages, schedule):

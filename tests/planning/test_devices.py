@@ -28,6 +28,14 @@ def test_each_its_own():
     assert [device.link.bytes_per_second for device in devices] == [450e9, 16e9]
 
 
+def test_no_limit_is_above_what_a_device_has():
+    """24GiB for a card of 24 GB planned 103.8 % of it."""
+    devices = planned_devices(
+        PartitionSpec(devices=3, device_type=("rtx4090", "rtx4090", "cpu"), memory=("24GiB", "22GiB", "240GiB"))
+    )
+    assert [device.memory_bytes for device in devices] == [24 * 10**9, 22 * 2**30, 240 * 2**30]
+
+
 def test_one_that_is_listed_for_several_stages_is_one():
     assert [device.name for device in planned_devices(PartitionSpec(devices=("cpu", "cpu", "cpu")))] == ["cpu"]
 

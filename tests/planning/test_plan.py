@@ -323,6 +323,16 @@ def test_devices_without_a_stage(spec):
     assert any(text.startswith("2 of 6 devices get no stage") for text in document["warnings"])
 
 
+def test_a_limit_above_what_the_device_has_is_what_it_has(spec):
+    document = planned(spec, "partition.device_type=rtx4090", "partition.memory=240GiB")
+    assert document["devices"][0]["memory_bytes"] == document["devices"][0]["capacity_bytes"] == 24 * 10**9
+    (warning,) = [text for text in document["warnings"] if "more than a rtx4090 has" in text]
+    assert warning.startswith('partition.memory = "240GiB"')
+    assert "the limit is 22.35 GiB" in warning
+    document = planned(spec, "partition.device_type=rtx4090", "partition.memory=22GiB")
+    assert not any("partition.memory" in text for text in document["warnings"])
+
+
 def test_a_warning_under_lockstep_names_auto(spec):
     document = planned(
         spec, "partition.devices=4", "partition.device_type=cpu", "method.schedule=lockstep", "partition.link_latency=0"
