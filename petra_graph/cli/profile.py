@@ -32,6 +32,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     """
     import attrs
 
+    from petra_graph.compiler.profile_check import taken_under_load
     from petra_graph.record.profile import write_profile
     from petra_graph.record.run_directory import make_folder_of
     from petra_graph.training.profile import profile as measure
@@ -41,6 +42,8 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     times = measure(spec, overrides, micro_batches)
     path = output or Path(f"{times.name}.profile.json")
     write_profile(path, times)
+    if loaded := taken_under_load(times):
+        echo(f"warning: {loaded}", err=True)
     if as_json:
         print_json(attrs.asdict(times))
         return

@@ -18,6 +18,8 @@ from petra_graph.spec.model import Spec
 
 _PATH = ("partition", "profile")
 _HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
+_SHARE = 0.8
+"""The part of the seconds by the clock that the processor's own must reach; an idle one reaches nearly all."""
 _ANY_VALUE = "optimizer.options.lr"
 """A factor that every update multiplies by, 0 or not."""
 
@@ -42,6 +44,17 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in given.items() if key != _ANY_VALUE
     }
+
+
+def taken_under_load(profile: Profile) -> str:
+    """Return a sentence for people where other programs used the processor while the profile was taken, else ""."""
+    wall, cpu = profile.wall_seconds, profile.cpu_seconds
+    if wall is None or cpu is None or cpu >= _SHARE * wall:
+        return ""
+    return (
+        f"the profile's operations took {1e3 * wall:.3g} ms, of which the processor worked on them for {1e3 * cpu:.3g} ms: other programs "
+        "used it too, and a quiet machine is faster; take the profile again on one"
+    )
 
 
 def checked_profile(

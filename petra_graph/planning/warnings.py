@@ -13,6 +13,7 @@ from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.placement_search import resolved_schedule
+from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import shown
@@ -50,6 +51,8 @@ def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
     """Yield the warnings, most important first."""
     spec = network.spec
     yield from (f"{guess}: {_STATE}" for guess in device_guesses(prediction.inputs))
+    if (profile := prediction.inputs.profile) is not None and (loaded := taken_under_load(profile)):
+        yield loaded
     yield from warnings_without_prediction(network, prediction.programs)
     yield from _above_the_device(prediction, spec)
     yield from _nearly_full(prediction)

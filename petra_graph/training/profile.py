@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -107,6 +108,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
             operations["copy"] = max(0.0, updates[name] - operations["update"])
     devices = [torch.device(program.device) for program in ready.programs]
     on_gpu = devices[0].type == "cuda"
+    wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
     network, spec = ready.network, ready.spec
     costs = network.costs(network.graph, spec)
     return Profile(
@@ -121,6 +123,8 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),
         link=timed_link(devices),
+        wall_seconds=wall,
+        cpu_seconds=None if on_gpu else cpu,
     )
 
 
@@ -151,6 +155,8 @@ class _Stopwatch(StageObserver):
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.times: dict[Verb, list[float]] = defaultdict(list)
+        self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
+        """Of the thread, which works all the time unless something else has its core."""
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
         """Time a forward."""
@@ -167,14 +173,20 @@ class _Stopwatch(StageObserver):
     @contextmanager
     def _timed(self, verb: Verb) -> Iterator[None]:
         wait_for(self.device)
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.thread_time()
         yield
         wait_for(self.device)
         self.times[verb].append(time.perf_counter() - began)
+        self.cpu_times[verb].append(time.thread_time() - cpu_began)
 
     def median(self, verb: Verb) -> float:
         """Seconds of an operation."""
         return statistics.median(self.times[verb])
+
+    def forget(self) -> None:
+        """Forget everything that was timed so far."""
+        self.times.clear()
+        self.cpu_times.clear()
 
 
 class TimedTraining:
@@ -207,7 +219,7 @@ class TimedTraining:
         """Forget everything that was timed so far."""
         self._outside.clear()
         for watch in self._watches.values():
-            watch.times.clear()
+            watch.forget()
 
     def outside(self) -> float:
         """Seconds of a micro-batch that no operation takes."""
@@ -224,6 +236,14 @@ class TimedTraining:
                 if backward is not None:
                     found[name][backward] = watch.median("backward")
         return found
+
+    def wall_and_cpu(self) -> tuple[float, float]:
+        """Return the sums of all operations' medians, by the clock and of the processor."""
+        wall, cpu = (
+            sum(statistics.median(found) for watch in self._watches.values() for found in times(watch).values())
+            for times in (attrgetter("times"), attrgetter("cpu_times"))
+        )
+        return wall, cpu
 
     def _inside(self) -> float:
         return sum(sum(map(sum, watch.times.values())) for watch in self._watches.values())
