@@ -1,4 +1,4 @@
-"""Faults at random moments: signals, kills, resumed or not, stops, joins, lost launchers and readers, full disks, strangers.
+"""Faults at random moments: signals, kills, resumed or not, stops, suspensions, joins, lost launchers and readers, full disks, strangers.
 
     python tools/faults.py --count 10 --processes 1 --processes 4
 
@@ -351,6 +351,33 @@ def a_stop(dice: random.Random, processes: int) -> Outcome:
         return judged(run, "SIGSTOP to a rank", codes={1}, statuses={"failed"}, lines=1)
 
 
+def a_suspension(dice: random.Random, processes: int) -> Outcome:
+    """Suspend the whole job, at any moment from the start on, for longer than any limit; wake its processes in any order."""
+    after, seconds = 0.3 + dice.random() * 2 * _START_SECONDS, 31 + dice.random() * 5
+    with run_in_a_folder() as run:
+        launcher = run.start("--processes", str(processes), "--set", "run.watchdog=20")
+        time.sleep(after)
+        began = run.trains
+        job = [launcher.pid, *run.ranks()]
+        dice.shuffle(job)
+        for process in job:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(seconds)
+        dice.shuffle(job)
+        for process in job:
+            os.kill(process, signal.SIGCONT)
+            time.sleep(dice.random() * 2)
+        run.until_it_trains()
+        before, end = run.lines_written, time.monotonic() + 40
+        while run.lines_written < before + 20 and launcher.poll() is None and time.monotonic() < end:
+            time.sleep(0.1)
+        stalled = [] if run.lines_written >= before + 20 else ["the run has stopped"]
+        launcher.send_signal(signal.SIGINT)
+        what = f"suspended {'in training' if began else 'at the start'} after {after:.2f} s for {seconds:.1f} s"
+        outcome = judged(run, what, codes={130}, statuses={"interrupted"})
+        return Outcome(what=what, faults=(*stalled, *outcome.faults))
+
+
 def a_lost_launcher(dice: random.Random, processes: int) -> Outcome:
     """Kill the launcher, at any moment from the start on; its ranks must not live on."""
     after = 0.3 + dice.random() * 1.5 * _START_SECONDS
@@ -495,6 +522,7 @@ TOGETHER: Mapping[str, Kind] = {
     "signal to a rank": a_signal_to_a_rank,
     "kill": a_kill,
     "stop": a_stop,
+    "suspension": a_suspension,
     "lost launcher": a_lost_launcher,
     "join": a_join,
     "client": a_client,

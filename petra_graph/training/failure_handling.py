@@ -30,6 +30,7 @@ from petra_graph.errors import (
 )
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.run_directory import run_directory
+from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.failure import Failure
 from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
@@ -164,7 +165,7 @@ class FailureHandling:
 
 
 def _wait_for_report(store: RunStore) -> None:
-    end = time.monotonic() + _REPORT_SECONDS
+    waits = AwakeTime()
     with suppress(RuntimeError):
-        while store.get("reported") is None and time.monotonic() < end:
+        while store.get("reported") is None and waits.seconds < _REPORT_SECONDS:
             time.sleep(_LOOK_SECONDS)

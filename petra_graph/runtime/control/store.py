@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hmac
 import json
-from datetime import timedelta
+import time
 from typing import Any
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from petra_graph.errors import RunFailed
+from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.rank_info import SECRET
+
+_LOOK_SECONDS = 0.005
+STORE_ENDED = "its launcher, or where there is none rank 0, has ended"
 
 
 class RunStore:
@@ -55,13 +58,18 @@ class RunStore:
         """Wait for a value.
 
         Raises:
-            RunFailed: `otherwise`, since no process has set the value in time; or the value has another secret.
+            RunFailed: `otherwise`, since no process has set the value in time, or the store has gone; or the value has another secret.
         """
+        waits = AwakeTime()
         try:
-            self._torch_store.wait([name], timedelta(seconds=seconds))
-        except (dist.DistStoreError, dist.DistNetworkError) as error:
-            message = f"{otherwise} within {seconds:g} s"
-            raise RunFailed(message, hint="see whether all processes were started, and what they say") from error
+            while not self._torch_store.check([name]):
+                if waits.seconds > seconds:
+                    message = f"{otherwise} within {seconds:g} s"
+                    raise RunFailed(message, hint="see whether all processes were started, and what they say")
+                time.sleep(_LOOK_SECONDS)
+        except RuntimeError as error:
+            message = f"{otherwise}, and the run's store has gone"
+            raise RunFailed(message, hint=STORE_ENDED) from error
         found = self._opened(name, self._torch_store.get(name))
         if found is None:
             raise RunFailed(

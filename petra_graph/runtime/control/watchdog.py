@@ -27,7 +27,9 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
+from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus, stages_text
+from petra_graph.runtime.control.store import STORE_ENDED
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
 
@@ -83,6 +85,8 @@ class Watchdog:
         self._failed_at: float | None = None
         self._suspect: tuple[float, Failure] | None = None
         self._heartbeats: tuple[float, Any] = (time.monotonic(), None)
+        self._awake = AwakeTime()
+        """Looked at in every heartbeat: what lasts too long does so while this process is awake."""
         self._watched = {descriptor: rank for rank in range(world.size) if (descriptor := self._descriptor(rank))}
         self._closing = Event()
         self._thread = Thread(target=self._run, name="watchdog", daemon=True)
@@ -148,8 +152,7 @@ class Watchdog:
             return self._dead(0)
         line = str(error).partition("\n")[0]
         message = f"rank {self._world.rank}: the run's store at {self._world.rank_info.address} has gone: {line}"
-        hint = "its launcher, or where there is none rank 0, has ended"
-        return Failure(rank=self._world.rank, problems=((message, hint),), exit_code=self._code_of_an_end)
+        return Failure(rank=self._world.rank, problems=((message, STORE_ENDED),), exit_code=self._code_of_an_end)
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -170,9 +173,10 @@ class Watchdog:
             self._enforce()
 
     def _heartbeat(self, gone: list[int]) -> None:
+        self._awake.look()
         store, status, rank = self.store, self.status or self.start, self._world.rank
         self._latest = latest = status or self._latest
-        seconds = 0.0 if status is None else time.monotonic() - status.since
+        seconds = 0.0 if status is None else self._awake.since(status.since)
         store.set(
             f"status/{rank}",
             {
@@ -197,7 +201,7 @@ class Watchdog:
         limit = status.limit_seconds if isinstance(status, StartStatus) else self.limit_seconds
         if status is not None and seconds > limit:
             self._judge_duration(status, seconds, limit)
-        if self._suspect is not None and time.monotonic() - self._suspect[0] > _GRACE_SECONDS:
+        if self._suspect is not None and self._awake.since(self._suspect[0]) > _GRACE_SECONDS:
             self._fail(self._suspect[1])
 
     def _exchange_requests(self) -> None:
@@ -251,11 +255,10 @@ class Watchdog:
         """Watch the next rank's heartbeats; every rank is the next one of some rank."""
         other = (self._world.rank + 1) % self._world.size
         peer_status = self.store.get(f"status/{other}")
-        now = time.monotonic()
         beat = None if peer_status is None else peer_status["at"]
         if beat != self._heartbeats[1]:
-            self._heartbeats = (now, beat)
-        elif now - self._heartbeats[0] > _SILENCE_SECONDS:
+            self._heartbeats = (time.monotonic(), beat)
+        elif self._awake.since(self._heartbeats[0]) > _SILENCE_SECONDS:
             self._fail(self._lost(other, f"has been silent for {_SILENCE_SECONDS:g} s", _SILENT))
 
     def _dead(self, rank: int) -> Failure:
@@ -275,7 +278,7 @@ class Watchdog:
         return Failure(rank=rank, lost=True, problems=((message, hint),), where=did)
 
     def _enforce(self) -> None:
-        if self._failed_at is not None and time.monotonic() - self._failed_at > _GRACE_SECONDS:
+        if self._failed_at is not None and self._awake.since(self._failed_at) > _GRACE_SECONDS:
             assert self.failure is not None
             self.on_stuck(self.failure)
 

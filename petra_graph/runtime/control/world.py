@@ -18,6 +18,7 @@ from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.store import RunStore
 
@@ -30,6 +31,9 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
 NEVER = timedelta(days=365)
 """Waits on channels have no limit of their own: the watchdog decides."""
+
+_STORE_ANSWERS = timedelta(days=20)
+"""Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
 
 
 @frozen(kw_only=True)
@@ -91,11 +95,11 @@ class World:
                 f"{own['host']}",
                 hint="give every process a RANK of its own, and every run a store of its own",
             )
-        end = time.monotonic() + self.rank_info.join_seconds
+        waits = AwakeTime()
         where = f"at {self.rank_info.address}:{self.rank_info.port}"
         found = []
         for rank in range(self.size):
-            left = max(_LOOK_SECONDS, end - time.monotonic())
+            left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
             otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
             found.append(self.store.wait(f"process/{rank}", left, otherwise))
         self.neighbours = tuple(ProcessInfo(rank=rank, **known) for rank, known in enumerate(found))
@@ -120,10 +124,10 @@ class World:
         Raises:
             RunFailed: the value has not come in time.
         """
-        end = time.monotonic() + seconds
+        waits = AwakeTime()
         while (value := self.store.get(name)) is None:
             self.check()
-            if time.monotonic() > end:
+            if waits.seconds > seconds:
                 raise RunFailed(f"{name} has not come within {seconds:g} s")
             time.sleep(_LOOK_SECONDS)
         return value
@@ -152,9 +156,9 @@ class World:
             if self.rank != 0:
                 store.set(f"left/{self.rank}", True)
                 return
-            end = time.monotonic() + seconds
+            waits = AwakeTime()
             staying = set(range(1, self.size))
-            while len(staying) > missing and time.monotonic() < end:
+            while len(staying) > missing and waits.seconds < seconds:
                 staying = {rank for rank in staying if store.get(f"left/{rank}") is None}
                 time.sleep(_LOOK_SECONDS)
 
@@ -164,7 +168,7 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
         if not serves:
             _wait_for_port(rank_info)
         listening = listen_here(rank_info.port) if serves and rank_info.address in HERE else None
-        return TCPStore(
+        store = TCPStore(
             rank_info.address,
             rank_info.port,
             is_master=serves,
@@ -172,6 +176,7 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
             wait_for_workers=False,
             master_listen_fd=None if listening is None else listening.detach(),
         )
+        store.set_timeout(_STORE_ANSWERS)
     except (OSError, dist.DistNetworkError, RuntimeError, ValueError) as error:
         where = f"{rank_info.address}:{rank_info.port}"
         if serves:
@@ -185,6 +190,7 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
                 hint="MASTER_ADDR must be rank 0's host as seen from here, and MASTER_PORT open",
             )
         raise SpecError(problem) from error
+    return store
 
 
 def _wait_for_port(rank_info: RankInfo) -> None:
@@ -193,13 +199,13 @@ def _wait_for_port(rank_info: RankInfo) -> None:
     Raises:
         OSError: nobody does within the time to join.
     """
-    end = time.monotonic() + rank_info.join_seconds
+    waits = AwakeTime()
     while True:
-        left = end - time.monotonic()
+        left = rank_info.join_seconds - waits.seconds
         try:
             socket.create_connection((rank_info.address, rank_info.port), timeout=max(_LOOK_SECONDS, left)).close()
         except OSError:
-            if time.monotonic() + _RETRY_SECONDS > end:
+            if waits.seconds + _RETRY_SECONDS > rank_info.join_seconds:
                 raise
             time.sleep(_RETRY_SECONDS)
         else:

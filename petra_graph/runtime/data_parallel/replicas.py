@@ -37,6 +37,7 @@ from petra_graph.executor.observer import StageObserver
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
+from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import NEVER
 from petra_graph.runtime.data_parallel.batch_norm import synchronise
@@ -237,10 +238,10 @@ def _peers_answer(peers: Sequence[int], watchdog: Watchdog, awaited: str) -> Ite
     try:
         yield
     except RuntimeError as error:
-        others, end = _other_ranks(peers), time.monotonic() + _PATIENCE_SECONDS
+        others, waits = _other_ranks(peers), AwakeTime()
         if len(others) == 1:
             watchdog.lost(awaited, others[0], error)
-        while time.monotonic() < end:
+        while waits.seconds < _PATIENCE_SECONDS:
             watchdog.check()
             time.sleep(_LOOK_SECONDS)
         raise

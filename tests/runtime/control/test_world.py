@@ -11,15 +11,13 @@ import pytest
 from petra_graph.errors import RunFailed
 from petra_graph.runtime.control.world import World
 
-HOUR = 3600.0
-
 
 @pytest.fixture
 def slow(monkeypatch):
-    """A world in which an hour passes between two looks at the store, and the value comes at the fifth."""
-    monkeypatch.setattr(time, "monotonic", (HOUR * hour for hour in count()).__next__)
+    """A world in which a second passes between two looks at the store, and the value comes at the hundredth."""
+    monkeypatch.setattr(time, "monotonic", map(float, count()).__next__)
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    values = iter([None] * 4 + ["done"])
+    values = iter([None] * 99 + ["done"])
     looks = []
     return SimpleNamespace(
         store=SimpleNamespace(get=lambda _: next(values)), check=lambda: looks.append(1), looks=looks
@@ -32,7 +30,7 @@ def test_processes_wait_for_an_evaluation_as_long_as_it_takes(slow):
     The watchdog finds processes that have died, or that hang: no wait for a live one has a limit of its own.
     """
     assert World.wait(slow, "arrived/run/0") == "done"
-    assert len(slow.looks) == 4
+    assert len(slow.looks) == 99
 
 
 def test_a_wait_that_has_a_limit(slow):
