@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -25,9 +26,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from attrs import define, field, frozen
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
 
 ROOT = Path(__file__).parents[1]
 SPEC = """\
@@ -414,7 +419,7 @@ def a_join(dice: random.Random, processes: int) -> Outcome:
 
 def a_client(dice: random.Random, processes: int) -> Outcome:
     """Connect without the run's secret: at the machine's outer address, or at the store with forged keys."""
-    from torch._C._distributed_c10d import PrefixStore, TCPStore
+    from torch._C._distributed_c10d import TCPStore
 
     port = 20_000 + dice.randrange(10_000)
     forged = dice.random() < 0.5
@@ -434,8 +439,9 @@ def a_client(dice: random.Random, processes: int) -> Outcome:
         reached = []
         if forged:
             client = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-            for name, value in {**_FORGED, **{f"left/{rank}": True for rank in range(processes)}}.items():
-                PrefixStore("petra-graph//", client).set(name, f"{dice.randbytes(32).hex()} {json.dumps(value)}")
+            forge(
+                client, "petra-graph//", processes, {**_FORGED, **{f"left/{rank}": True for rank in range(processes)}}
+            )
         else:
             ports = listening([process.pid for process in run.processes] + run.ranks())
             for address, number in itertools.product(outer_addresses(), ports):
@@ -460,6 +466,18 @@ _FORGED = {
     "directory": "/tmp/of-its-choice",
     "reported": True,
 }
+
+
+def forge(client: TCPStore, attempt: str, processes: int, values: Mapping[str, object]) -> None:
+    """Write values without the run's secret, wherever its processes may look for them; what they have drawn can be read."""
+    from torch._C._distributed_c10d import PrefixStore
+
+    met = [PrefixStore(attempt, client).get(f"process/{rank}").partition(b" ")[2] for rank in range(processes)]
+    session = hashlib.sha256("".join(json.loads(text)["drawn"] for text in met).encode()).hexdigest()
+    launch = f"{attempt.rpartition('/')[0]}/launch "
+    for part, (name, value) in itertools.product((attempt, f"{attempt}/{session}", launch), values.items()):
+        for text in (json.dumps(value), f"{'0' * 64} {json.dumps(value)}"):
+            PrefixStore(part, client).set(name, text)
 
 
 def listening(processes: Sequence[int]) -> list[int]:

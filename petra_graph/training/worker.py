@@ -110,10 +110,10 @@ class Worker(Peers):
             Interrupted: a launcher starts the run again, although it has stopped at a request.
         """
         world = self.world
-        if world.rank_info.restarts and world.all_attempts.get("interrupted"):
+        if world.rank_info.restarts and world.launch.get("interrupted"):
             raise Interrupted
         if directory is None and world.rank_info.restarts:
-            name, spec = world.all_attempts.get("directory"), load(given, overrides).spec
+            name, spec = world.launch.get("directory"), load(given, overrides).spec
             directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
             there = directory is not None and checkpoint.numbers(directory)
@@ -139,11 +139,13 @@ class Worker(Peers):
         if self._records:
             record = self.failures.record = open_record(prepared, resumption, self.size)
             self.world.store.set("directory", record.directory.name)
-            self.world.all_attempts.set("directory", record.directory.name)
+            self.world.launch.set("directory", record.directory.name)
             self.failures.directory = record.directory
             self._says_whether_it_sees(record.directory)
             return record
-        found = run_directory(prepared.spec.run.directory, self.world.wait("directory"))
+        name = self.world.wait("directory")
+        self.world.launch.set("directory", name)
+        found = run_directory(prepared.spec.run.directory, name)
         directory = self.failures.directory = found if resumption is None else resumption.directory
         self._says_whether_it_sees(directory)
         spec = prepared.spec.checkpoint
@@ -260,7 +262,7 @@ class Worker(Peers):
     def leave(self, *, interrupted: bool) -> None:
         """End together with the other processes."""
         if interrupted:
-            self.world.all_attempts.set("interrupted", True)
+            self.world.launch.set("interrupted", True)
         self.world.wait_for_all("run")
         self.watchdog.close()
         self.world.wait_for_all("process", _END_SECONDS)

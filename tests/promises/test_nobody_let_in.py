@@ -21,6 +21,7 @@ from petra_graph.runtime.control.store import RunStore
 from tests.support.forks import ENDLESS, PATIENCE_SECONDS, RUN, alone, children, ended, ranks, under_way, until
 from tests.support.processes import environment, torchrun
 from tests.support.runs import only_run, summary_of
+from tools.faults import forge
 
 LISTEN = "0A"
 SOME_EVENTS = 2_000
@@ -90,10 +91,8 @@ def test_forged_values_stop_nothing(shared_folder):
     served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with ranks(RUN, RUN, port=served.port, hosted=False, TORCHELASTIC_USE_AGENT_STORE="True", **KNOWN) as running:
         until(under_way)
-        stranger = PrefixStore(ATTEMPT, TCPStore("127.0.0.1", served.port, is_master=False, wait_for_workers=False))
-        for name, value in FORGED.items():
-            for text in (json.dumps(value), f"{'0' * 64} {json.dumps(value)}"):
-                stranger.set(name, text)
+        stranger = TCPStore("127.0.0.1", served.port, is_master=False, wait_for_workers=False)
+        forge(stranger, ATTEMPT, 2, FORGED)
         progress = (only_run() / "metrics.jsonl").stat().st_size
         until(lambda: (only_run() / "metrics.jsonl").stat().st_size > progress + SOME_EVENTS)
         assert [rank.code for rank in running] == [None, None]
@@ -105,12 +104,10 @@ def test_forged_values_stop_nothing(shared_folder):
 
 STRANGER = """\
 import json, sys
-from torch._C._distributed_c10d import PrefixStore, TCPStore
-store = PrefixStore("petra-graph/none/0", TCPStore("10.77.0.1", 29501, is_master=False, wait_for_workers=False))
-assert store.check(["process/0"])  # reading is open
-for name, value in json.loads(sys.argv[1]).items():
-    for text in (json.dumps(value), f"{'0' * 64} {json.dumps(value)}"):
-        store.set(name, text)
+from torch._C._distributed_c10d import TCPStore
+from tools.faults import forge
+client = TCPStore("10.77.0.1", 29501, is_master=False, wait_for_workers=False)
+forge(client, "petra-graph/none/0", 2, json.loads(sys.argv[1]))
 """
 
 

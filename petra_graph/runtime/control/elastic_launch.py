@@ -27,7 +27,7 @@ from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.control.rank_info import SECRET, attempt_name
+from petra_graph.runtime.control.rank_info import SECRET, launch_name
 from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import LAUNCHER, REQUESTS
 from petra_graph.runtime.control.store import RunStore
@@ -80,7 +80,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
         logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
     )
     secret = os.environ.get(SECRET) or token_hex()
-    store = RunStore(server, attempt_name(name, "0"), secret)
+    store = RunStore(server, launch_name(name), secret)
     asked: list[str] = []
 
     def ask(signal_name: str) -> None:

@@ -27,8 +27,10 @@ class RankInfo:
     port: int
     hosted: bool
     """A launcher keeps the store; otherwise rank 0 does."""
+    launch: str
+    """Names what a launcher and all attempts that it starts have in the store."""
     attempt: str
-    """Sets this run's store apart from another's in the same store."""
+    """Names where the processes of one attempt meet in the store."""
     restarts: int
     """How often a launcher has started the run again."""
     join_seconds: float
@@ -68,20 +70,27 @@ def rank_info_from(environment: Mapping[str, str]) -> RankInfo | None:
         raise SpecError(f"{JOIN_SECONDS} must be a number of seconds (got {environment[JOIN_SECONDS]!r})")
     if size == 1:
         return None
-    run, restart = (environment.get(f"TORCHELASTIC_{name}", "") for name in ("RUN_ID", "RESTART_COUNT"))
+    names = ("RUN_ID", "RESTART_COUNT", "ERROR_FILE")
+    run, restart, error_file = (environment.get(f"TORCHELASTIC_{name}", "") for name in names)
     return RankInfo(
         rank=rank,
         size=size,
         address=environment["MASTER_ADDR"],
         port=port,
         hosted=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-        attempt=attempt_name(run, restart),
+        launch=launch_name(run, error_file),
+        attempt=f"petra-graph/{run}/{restart}",
         restarts=int(restart) if restart.isdecimal() else 0,
         join_seconds=join_seconds,
         secret=environment.get(SECRET, ""),
     )
 
 
-def attempt_name(run: str, restart: str) -> str:
-    """Name a run's store in its store."""
-    return f"petra-graph/{run}/{restart}"
+def launch_name(run: str, error_file: str = "") -> str:
+    """Name what a launcher and its attempts have in the store.
+
+    Args:
+        run: as the launcher calls it; torchrun calls all runs alike, unless it is given a name.
+        error_file: torchrun's, in a folder that each of its launches creates anew.
+    """
+    return f"petra-graph/{run}/launch {error_file.rpartition('/attempt_')[0]}"

@@ -2,7 +2,8 @@
 
 Decision: every value carries an HMAC over the run, the name and the value, keyed with the run's secret. Torch's store asks
 nobody for a password, so whoever reaches its port can write to it; a value without the secret is as if it were not
-there. Reading is open to everybody who reaches the port, and so is filling or breaking the store.
+there. A run has a part of the store to which each of its ranks has given a random number, so that what was signed in an
+earlier run counts for nothing. Reading is open to everybody who reaches the port, and so is filling or breaking the store.
 """
 
 from __future__ import annotations
@@ -33,13 +34,18 @@ class RunStore:
             run: its name, which sets its values apart from another run's in the same store.
             secret: known to the run's processes alone; "" signs with nothing.
         """
+        self._store = store
         self._torch_store = PrefixStore(run, store)
         self._run = run
         self._secret = secret
 
     def within(self, name: str) -> RunStore:
         """Return a part of the store whose names are apart from all others."""
-        return RunStore(self._torch_store, f"{self._run}/{name}", self._secret)
+        return self.beside(f"{self._run}/{name}")
+
+    def beside(self, run: str) -> RunStore:
+        """Return what another run has in the same store."""
+        return RunStore(self._store, run, self._secret)
 
     def set(self, name: str, value: Any) -> None:
         """Set a value."""

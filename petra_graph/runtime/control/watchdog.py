@@ -78,6 +78,7 @@ class Watchdog:
         self._world = world
         self.store = world.another_connection()
         """A connection for the watchdog's thread alone."""
+        self._launch = self.store.beside(world.rank_info.launch)
         self._parent = os.getppid()
         self._latest: OperationStatus | StartStatus | None = None
         """The latest status, kept while the process runs no stage."""
@@ -208,7 +209,7 @@ class Watchdog:
         if self.stop_signal is not None and not self._published_request:
             self.store.set("asked", self.stop_signal)
             self._published_request = True
-        elif self.stop_signal is None and (asked := self.store.get("asked")) is not None:
+        elif self.stop_signal is None and (asked := self.store.get("asked") or self._launch.get("asked")) is not None:
             self.stop_signal, self._published_request = asked, True
             self.waker.wake()
         if self.stop_at is None and self.stop_signal is not None and (stop := self.store.get("stop")) is not None:

@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from hashlib import sha256
 from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -45,6 +47,8 @@ class ProcessInfo:
     host: str
     machine: str
     """Equal for two processes that can share memory: the same boot, and the same numbering of processes."""
+    drawn: str
+    """Its random number."""
 
 
 class World:
@@ -54,8 +58,11 @@ class World:
         self.rank_info = rank_info
         self._server = _store(rank_info, serves=rank_info.rank == 0 and not rank_info.hosted)
         self.store = RunStore(self._server, rank_info.attempt, rank_info.secret)
-        self.all_attempts = RunStore(self._server, f"{rank_info.attempt.rpartition('/')[0]}/all", rank_info.secret)
-        """What a run that a launcher starts again finds there."""
+        """Of this run alone, once its processes have met."""
+        self.launch = self.store.beside(rank_info.launch)
+        """What the launcher finds there, and a run that it starts again."""
+        self._session = ""
+        """Drawn by all processes."""
         self.neighbours: tuple[ProcessInfo, ...] = ()
         self.check: Callable[[], object] = lambda: None
         """Called while this process waits for others; raises where one of them has failed."""
@@ -78,16 +85,21 @@ class World:
     def another_connection(self) -> RunStore:
         """Return another connection to the store, for a thread whose waits must not hold up this one."""
         server = _store(self.rank_info, serves=False)
-        return RunStore(server, self.rank_info.attempt, self.rank_info.secret)
+        return RunStore(server, self.rank_info.attempt, self.rank_info.secret).within(self._session)
 
     def rendezvous(self) -> None:
-        """Wait for all processes, and read where each one runs.
+        """Wait for all processes, read where each one runs, and take the part of the store that is of this run alone.
 
         Raises:
             RunFailed: some have not come in time.
             SpecError: another process has this one's rank.
         """
-        own = {"process": os.getpid(), "host": socket.gethostname(), "machine": _machine()}
+        own = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "machine": _machine(),
+            "drawn": token_hex(),
+        }
         first = self.store.set_default(f"process/{self.rank}", own)
         if first != own:
             raise SpecError(
@@ -101,8 +113,11 @@ class World:
         for rank in range(self.size):
             left = max(_LOOK_SECONDS, self.rank_info.join_seconds - waits.seconds)
             otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
-            found.append(self.store.wait(f"process/{rank}", left, otherwise))
-        self.neighbours = tuple(ProcessInfo(rank=rank, **known) for rank, known in enumerate(found))
+            known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
+            found.append(ProcessInfo(rank=rank, **known))
+        self.neighbours = tuple(found)
+        self._session = sha256("".join(process.drawn for process in found).encode()).hexdigest()
+        self.store = self.store.within(self._session)
 
     def share_machine(self, rank: int) -> bool:
         """Whether this process can share memory with another one."""

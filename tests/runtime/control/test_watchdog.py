@@ -21,6 +21,9 @@ class Values(dict):
     set = dict.__setitem__
     set_default = dict.setdefault
 
+    def beside(self, _):
+        return Values()
+
 
 class Watched:
     """Rank 0's watchdog, whose beats a test calls; rank 1 beats where the test says so."""
@@ -30,11 +33,12 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Thread", lambda **_: SimpleNamespace(start=lambda: None))
         neighbours = tuple(
-            ProcessInfo(rank=rank, process=os.getpid(), host="here", machine=str(rank)) for rank in (0, 1)
+            ProcessInfo(rank=rank, process=os.getpid(), host="here", machine=str(rank), drawn="") for rank in (0, 1)
         )
         world = SimpleNamespace(
             rank=0,
             size=2,
+            rank_info=SimpleNamespace(launch=""),
             store=self.store,
             neighbours=neighbours,
             share_machine=lambda _: False,
