@@ -47,6 +47,8 @@ class ProcessInfo:
     host: str
     machine: str
     """Equal for two processes that can share memory: the same boot, and the same numbering of processes."""
+    size: int
+    """Processes of the run, as it was told."""
     drawn: str
     """Its random number."""
 
@@ -92,12 +94,13 @@ class World:
 
         Raises:
             RunFailed: some have not come in time.
-            SpecError: another process has this one's rank.
+            SpecError: another process has this one's rank, or was told of another number of processes.
         """
         own = {
             "process": os.getpid(),
             "host": socket.gethostname(),
             "machine": _machine(),
+            "size": self.size,
             "drawn": token_hex(),
         }
         first = self.store.set_default(f"process/{self.rank}", own)
@@ -115,6 +118,11 @@ class World:
             otherwise = f"rank {self.rank} waits {where}, and rank {rank} has not come"
             known = own if rank == self.rank else self.store.wait(f"process/{rank}", left, otherwise)
             found.append(ProcessInfo(rank=rank, **known))
+            if found[-1].size != self.size:
+                raise SpecError(
+                    f"rank {self.rank} was started with WORLD_SIZE = {self.size}, and rank {rank} with {found[-1].size}",
+                    hint="start all processes with the same WORLD_SIZE",
+                )
         self.neighbours = tuple(found)
         self._session = sha256("".join(process.drawn for process in found).encode()).hexdigest()
         self.store = self.store.within(self._session)

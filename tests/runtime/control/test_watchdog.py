@@ -33,7 +33,8 @@ class Watched:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Thread", lambda **_: SimpleNamespace(start=lambda: None))
         neighbours = tuple(
-            ProcessInfo(rank=rank, process=os.getpid(), host="here", machine=str(rank), drawn="") for rank in (0, 1)
+            ProcessInfo(rank=rank, process=os.getpid(), host="here", machine=str(rank), size=2, drawn="")
+            for rank in (0, 1)
         )
         world = SimpleNamespace(
             rank=0,

@@ -119,3 +119,12 @@ def test_what_a_launcher_restarts_finds_what_it_started_before(server):
     assert info("a", "0").launch == info("a", "1").launch
     assert info("a", "0").launch != info("b", "0").launch
     assert info("a", "0").attempt != info("a", "1").attempt
+
+
+def test_processes_that_were_told_of_other_numbers_of_processes(server):
+    """They waited for the third one for a minute, or ended after it as one that was silent."""
+    errors = met(2, 3, port=server.port)
+    assert str(errors[0]) == (
+        "rank 0 was started with WORLD_SIZE = 2, and rank 1 with 3\n    help: start all processes with the same WORLD_SIZE"
+    )
+    assert "rank 1 was started with WORLD_SIZE = 3, and rank 0 with 2" in str(errors[1])
