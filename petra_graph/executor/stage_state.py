@@ -185,6 +185,21 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
         optimizer.state[parameter] = state
 
 
+def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
+    """Let a stage go on with the window that is open in all of the stages that its nodes come from.
+
+    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one count divides all.
+    """
+    device, window = torch.device(executor.program.device), min(part.facts["window"] for part in parts)
+    for part in parts:
+        for name, parameter in _parameters(executor.modules):
+            if f"gradients/{name}" in part.tensors:
+                gradient = part.get(f"gradients/{name}", device)
+                assert isinstance(gradient, Tensor)
+                parameter.grad = (gradient * (window / part.facts["window"])).to(parameter.dtype)
+    executor.updater.window = window
+
+
 def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:
     device = torch.device(executor.program.device)
     for callback, companion in executor.companions.items():

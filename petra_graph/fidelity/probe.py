@@ -98,21 +98,23 @@ class Probe:
         for index, executor in enumerate(executors):
             executor.observe(_ProbeObserver(self, index))
 
-    def begin(self, micro_batches: range, chosen: Collection[int], at: int | None = None) -> None:
+    def begin(self, micro_batches: range, chosen: Collection[int], at: int | None = None, filled: int = 0) -> None:
         """Begin to probe, at a drain or at a cut between two probed micro-batches.
 
         Args:
             micro_batches: between two drains, counted from the run's start.
             chosen: the micro-batches to probe.
             at: the cut before this forward; None: the drain.
+            filled: as in `program.schedule.order`.
         """
         programs = [executor.program for executor in self.executors]
-        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at)
+        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
         clock = Clock(
             depths=[program.depth for program in programs],
             micro_batches=len(micro_batches),
             accumulation=programs[0].accumulation,
             flush=programs[0].flush,
+            filled=filled - micro_batches.start,
         )
         self.snapshots = Snapshots(self.executors, [cut.updates(program) for program in programs])
         self.probed = {}

@@ -46,6 +46,8 @@ class Clock:
     """Until the next drain."""
     accumulation: int
     flush: Flush
+    filled: int = 0
+    """The micro-batch with which the pipeline filled anew."""
 
     def at_forward(self, m: int) -> Versions:
         """Return each stage's updates before its own forward of micro-batch m."""
@@ -59,6 +61,6 @@ class Clock:
         """Return the updates of a stage that has done `done` backwards at its part of micro-batch m."""
         if self.flush == "window":
             return m // self.accumulation
-        done = min(max(done, 0), self.micro_batches)
+        done = min(max(done, self.filled, 0), self.micro_batches)
         # The window before a drain may be shorter.
         return -(-done // self.accumulation) if done == self.micro_batches else done // self.accumulation

@@ -47,34 +47,38 @@ class Cut:
     """Those between the drains around the cut, counted from the run's start."""
     at: int
     """One of them, or the first one behind them: the pipeline has drained."""
+    filled: int = 0
+    """The pipeline filled anew before this forward, if it is one of them: what was in flight there was discarded."""
 
-    def backwards(self, program: StageProgram) -> int:
+    def backwards(self, depth: int, flush: Flush) -> int:
         """Return how many backwards a stage has done since the drain before."""
         forwards = self.at - self.micro_batches.start
-        if program.flush == "window" or self.at == self.micro_batches.stop:
+        if flush == "window" or self.at == self.micro_batches.stop:
             return forwards
-        return max(0, forwards - program.depth + 1)
+        return max(0, self.filled - self.micro_batches.start, forwards - depth + 1)
 
     def updates(self, program: StageProgram) -> int:
         """Return how many updates a stage has done since the drain before."""
-        done, length = self.backwards(program), len(self.micro_batches)
+        done, length = self.backwards(program.depth, program.flush), len(self.micro_batches)
         return -(-done // program.accumulation) if done == length else done // program.accumulation
 
     def precedes(self, program: StageProgram, action: Action) -> bool:
         """Whether a stage does an operation before the cut."""
         if action.verb == "forward":
             return action.micro_batch < self.at
-        return action.micro_batch < self.micro_batches.start + self.backwards(program)
+        return action.micro_batch < self.micro_batches.start + self.backwards(program.depth, program.flush)
 
     def sent(self, program: StageProgram, channel: Channel) -> int:
         """Return how many messages a stage has sent on a channel since the drain before."""
         forward = channel.key.direction == "forward"
-        return self.at - self.micro_batches.start if forward else self.backwards(program)
+        return self.at - self.micro_batches.start if forward else self.backwards(program.depth, program.flush)
 
     def in_flight(self, sender: StageProgram, receiver: StageProgram) -> range:
         """Return the micro-batches whose backward messages the sender has sent, and the receiver has not used."""
         start = self.micro_batches.start
-        return range(start + self.backwards(receiver), start + self.backwards(sender))
+        return range(
+            start + self.backwards(receiver.depth, receiver.flush), start + self.backwards(sender.depth, sender.flush)
+        )
 
 
 def aligned(at: int, per_epoch: int, accumulation: int, flush: Flush) -> int:

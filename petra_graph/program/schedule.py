@@ -8,7 +8,8 @@ Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 
 A stage does `depth` forwards, then alternates backward and forward in micro-batch order, and finishes its backwards
 when the data ends, at a drain. An update follows the backward that completes a window of k micro-batches, or the
-drain's last backward. No operation is ever reordered, so timing has no effect.
+drain's last backward. No operation is ever reordered, so timing has no effect. Windows are counted from the drain before,
+also where the pipeline fills anew in between, as a run goes on under other stages.
 
     schedule     depth(j)       staleness   source
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)
@@ -83,7 +84,9 @@ def schedule_text(schedule: RequestedSchedule) -> str:
     return f"depths {', '.join(map(str, schedule))}"
 
 
-def order(depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain") -> Iterator[Action]:
+def order(
+    depth: int, micro_batches: range, accumulation: int, flush: Flush = "drain", filled: int = 0
+) -> Iterator[Action]:
     """Yield a stage's operations between two drains.
 
     Args:
@@ -91,30 +94,36 @@ def order(depth: int, micro_batches: range, accumulation: int, flush: Flush = "d
         micro_batches: their numbers, consecutive, counted from the run's start.
         accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
+        filled: the pipeline filled anew before this forward; the operations on the micro-batches before it are left out.
     """
     if flush == "window":
         for start in range(0, len(micro_batches), accumulation):
-            yield from order(depth, micro_batches[start : start + accumulation], accumulation)
+            window = micro_batches[start : start + accumulation]
+            yield from order(depth, window, accumulation, filled=filled)
         return
-    for m in micro_batches[:depth]:
+    left = micro_batches[max(0, filled - micro_batches.start) :]
+    for m in left[:depth]:
         yield Action("forward", m)
-    for done, m in enumerate(micro_batches, start=1):
+    for m in left:
         yield Action("backward", m)
-        if done % accumulation == 0 or done == len(micro_batches):
+        if (m - micro_batches.start + 1) % accumulation == 0 or m == micro_batches[-1]:
             yield Action("update", m)
         if m + depth in micro_batches:
             yield Action("forward", m + depth)
 
 
-def static_order(programs: Sequence[StageProgram], micro_batches: range) -> Iterator[tuple[int, Action]]:
+def static_order(
+    programs: Sequence[StageProgram], micro_batches: range, filled: int = 0
+) -> Iterator[tuple[int, Action]]:
     """Yield all operations between two drains, each with its stage's index.
 
     Args:
         programs: of all stages.
         micro_batches: their numbers, consecutive, counted from the run's start.
+        filled: as in `order`.
     """
     counts = _Counts(programs)
-    orders = [order(program.depth, micro_batches, program.accumulation, program.flush) for program in programs]
+    orders = [order(program.depth, micro_batches, program.accumulation, program.flush, filled) for program in programs]
     following = [next(actions, None) for actions in orders]
     # A stage that can begin its operation can do so until it does, since counts only grow.
     able = [False] * len(programs)

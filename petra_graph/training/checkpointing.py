@@ -72,7 +72,7 @@ class Checkpoints:
     _writer: CheckpointWriter = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.plan = evolve(CutPlan.of(self.prepared), since=self.trainer.since)
+        self.plan = CutPlan.of(self.prepared)
         self._latest = time.monotonic(), self.resumed_at or 0
         stages, waits = len(self.trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)

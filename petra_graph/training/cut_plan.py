@@ -28,8 +28,6 @@ class CutPlan:
     """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
     depth: int
     """Of the first stage, which is the deepest."""
-    since: int = 0
-    """The pipeline filled anew before this forward: the windows of its epoch are counted from there."""
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
@@ -49,16 +47,10 @@ class CutPlan:
         """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds fix none."""
         return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
 
-    def around(self, at: int) -> tuple[int, int]:
-        """Return the drains around a forward: the start of its epoch, or where the pipeline filled anew, and the end."""
-        start = at // self.per_epoch * self.per_epoch
-        return (self.since if start < self.since <= at else start), start + self.per_epoch
-
     def allowed(self, at: int) -> int:
         """Return the first forward from `at` on before which there may be a cut."""
-        start, stop = self.around(at)
         if self.flush == "window":  # nothing is in flight there, probed or not
-            return start + aligned(at - start, stop - start, self.accumulation, self.flush)
+            return aligned(at, self.per_epoch, self.accumulation, self.flush)
         epoch, done = divmod(at, self.per_epoch)
         while any(probed < done < probed + self.depth for probed in self.probed) and done < self.per_epoch:
             done += 1
@@ -76,9 +68,8 @@ def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
         found.add(start + plan.per_epoch)
     if every is not None and every.unit == "updates":
         updates = -(-plan.per_epoch // plan.accumulation)
-        filled = max(start, plan.since) if plan.since < start + plan.per_epoch else start
         for done in range(1, updates + 1):
-            at = min(filled + done * plan.accumulation, start + plan.per_epoch)
+            at = min(start + done * plan.accumulation, start + plan.per_epoch)
             if (epoch * updates + done) % every.count == 0:
                 found.add(min(plan.allowed(at), start + plan.per_epoch))
     return frozenset(found)

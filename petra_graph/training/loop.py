@@ -256,17 +256,15 @@ class Trainer:
             self.listener.trained(epoch, done, means)
 
         micro_batches = range(first, first + len(batches))
-        if self.since > first:
-            micro_batches = range(self.since, micro_batches.stop)
         if at is not None:
             batches = evolve(batches, first=at - first)
         if self.probe is not None and self.prepared.spec.probe is not None:
             chosen = spread(range(first, first + len(batches)), self.prepared.spec.probe.per_epoch)
-            self.probe.begin(micro_batches, chosen, at)
+            self.probe.begin(micro_batches, chosen, at, self.since)
         self._began = time.perf_counter()
         try:
             with closing(iter(batches)) as source:
-                self.scheduler.train(source, micro_batches, observe, at)
+                self.scheduler.train(source, micro_batches, observe, at, self.since)
         finally:
             self.seconds += time.perf_counter() - self._began
             self._began = None

@@ -2,7 +2,9 @@
 
 Where the method, the precision and the stages are those of the checkpoint, it goes on to the bit, on whatever number of
 processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
-anew: the micro-batches that were in flight are discarded, and counted in a message.
+anew: the micro-batches that were in flight are discarded, and counted in a message. The gradients of the open window stay where
+all stages stand in it, and the window ends where it would have ended. Where some stages had stepped and others had not, or
+`accumulation` is another one, no stage can go on with its window: the finished micro-batches in it are discarded and counted, too.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes
+from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes, restore_window
+from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
@@ -176,10 +179,9 @@ class Resumption:
         Raises:
             SpecError: a file is not what the manifest says.
         """
-        replica = prepared.batches.replica
         exact = self.same_pipeline(prepared)
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
-        files = {file.stage: file for file in self.manifest.files if file.replica == (replica if exact else 0)}
+        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.batches.replica}
         meters = None
         try:
             if exact:
@@ -188,8 +190,9 @@ class Resumption:
                     restore_at_cut(saved, executor, scheduler, other_options=others)
                     meters = saved.facts.get("meters", meters)
             else:
-                meters = self._restore_by_node(scheduler.executors, files, other_options=others)
-                self.notes.append(self._discarded(prepared))
+                stays, note = self._open_window(prepared)
+                meters = self._restore_by_node(scheduler.executors, files, other_options=others, window=stays)
+                self.notes.append(note)
         except (Damaged, KeyError) as error:
             raise SpecError(f"the checkpoint before forward {self.at} cannot be used: {error}") from error
         trainer.go_on(self.manifest.position, meters, discards=not exact)
@@ -199,9 +202,16 @@ class Resumption:
         return SavedTensors(tensors=tensors, facts=facts)
 
     def _restore_by_node(
-        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool, window: bool
     ) -> Mapping[str, Any] | None:
-        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates."""
+        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates.
+
+        Args:
+            executors: of this process.
+            files: by stage.
+            other_options: as in `restore`.
+            window: whether the gradients of the open window are restored.
+        """
         stage_of = {
             node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
         }
@@ -209,9 +219,10 @@ class Resumption:
         for executor in executors:
             merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
             groups: Sequence[Facts] = ()
-            updates = 0
+            updates, parts = 0, []
             for index in sorted({stage_of[node] for node in executor.program.nodes}):
                 saved = self._read(files[index])
+                parts.append(saved)
                 merged.tensors |= saved.tensors
                 for fact in ("optimizer", "strides"):
                     merged.facts[fact] |= saved.facts.get(fact, {})
@@ -222,15 +233,25 @@ class Resumption:
             restore_nodes(executor, merged)
             restore_groups(executor, groups, other_options=other_options)
             executor.updater.updates = updates
+            if window:
+                restore_window(executor, parts)
         return meters
 
-    def _discarded(self, prepared: Prepared) -> str:
-        done = self.at - (self.manifest.position["epoch"] - 1) * len(prepared.batches)
-        deepest = max(stage["depth"] for stage in self.manifest.pipeline["stages"])
-        drained = self.manifest.position["evaluates"] or not done
-        lost = 0 if drained or self.manifest.pipeline["method"]["flush"] == "window" else min(done, deepest - 1)
-        return (
-            f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were in flight are "
+    def _open_window(self, prepared: Prepared) -> tuple[bool, str]:
+        """Return whether the gradients of the window that is open at the cut stay, and what the user should know."""
+        pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.batches)
+        method, now = pipeline["method"], prepared.spec.method.accumulation
+        first = (position["epoch"] - 1) * per_epoch
+        cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])
+        forwards, drained = self.at - first, self.at == first + per_epoch
+        finished = [cut.backwards(stage["depth"], method["flush"]) for stage in pipeline["stages"]]
+        begun = [done if drained else done - done % method["accumulation"] for done in finished]
+        stays = all(map(int.__gt__, finished, begun)) and set(begun) == {forwards - forwards % now}
+        in_flight = forwards - min(finished)
+        lost = in_flight if stays else forwards - min(begun)
+        which = "in flight or waited for an update" if lost > in_flight else "in flight"
+        return stays, (
+            f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were {which} are "
             "discarded, and the pipeline fills anew; with those of the checkpoint the run would go on to the bit"
         )
 

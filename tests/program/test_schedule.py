@@ -56,6 +56,15 @@ def test_the_docstring_draws_the_same_table():
     assert THREE_STAGES_OF_1F1B.strip("\n") in schedule.__doc__
 
 
+@pytest.mark.parametrize(
+    ("flush", "expected"),
+    [("drain", "F3 F4 B3 U F5 B4 F6 B5 U B6 U"), ("window", "F3 B3 U F4 F5 B4 B5 U F6 B6 U")],
+)
+def test_a_pipeline_that_fills_anew_goes_on_with_its_windows(flush, expected):
+    assert " ".join(map(str, order(2, range(7), 2, flush, filled=3))) == expected
+    assert list(order(2, range(3, 7), 2, flush, filled=2)) == list(order(2, range(3, 7), 2, flush))
+
+
 def test_fill_and_drain_by_windows():
     """GPipe: all forwards of a window, then all its backwards, then the step; the last window is shorter."""
     (ahead,) = depths("fill-drain", [2], 3)

@@ -202,7 +202,7 @@ def test_other_options_of_the_optimizer_hold(spec):
 
 
 def test_interrupted_again_after_other_stages(spec):
-    """The windows of that epoch are counted from where the pipeline filled anew."""
+    """The operations of that epoch are counted from where the pipeline filled anew, its windows from the epoch's start."""
     run(spec, ["run.epochs=2"], At("trained 1/5"))
     others = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
     for name in ("whole", "again"):
@@ -304,11 +304,48 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
     said = capsys.readouterr().err
     assert f"goes on before micro-batch {at}" in said
-    assert "3 micro-batches that were in flight are discarded" in said
+    assert "micro-batches that were in flight or waited for an update are discarded" in said
     after = summary_of(directory)
     assert (after["stages"], after["micro_batches"], after["status"]) == (2, EPOCHS * MICRO_BATCHES, "done")
     assert load_file(directory / "weights.safetensors").keys() == before.keys()
     assert after["test"]["top1"] > 0.3
+
+
+OTHERS = ("--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]')
+
+
+@pytest.mark.parametrize("stop", [6, 7, 8, 10])
+def test_under_other_stages_an_open_window_stays(spec, uninterrupted, capsys, stop):
+    """Seven finished gradients of eight were dropped without a word, and the epoch made one update."""
+    settings = ("method.schedule=sequential", "method.accumulation=8", "run.epochs=1")
+    whole = uninterrupted(*settings)
+    run(spec, settings, At(f"trained 1/{stop}"))
+    assert resume("latest", *OTHERS) == 0
+    assert ": 0 micro-batches that were in flight are discarded" in capsys.readouterr().err
+    assert summary_of(only_run())["updates"] == summary_of(whole)["updates"] == 2
+    assert weights_bytes(only_run()) == weights_bytes(whole), "stages do not matter where nothing is late"
+
+
+@pytest.mark.parametrize(
+    ("at", "settings", "discarded"),
+    [
+        # The four stages have finished 3 to 6 of the window's eight micro-batches; with five it would have ended before.
+        (6, [], "3 micro-batches that were in flight are"),
+        (6, ["--set", "method.accumulation=5"], "6 micro-batches that were in flight or waited for an update are"),
+        # They have finished 6 to 9: two have stepped, the last of which has begun the next window.
+        (9, [], "9 micro-batches that were in flight or waited for an update are"),
+        # The first has finished none, so that its window is none that others could go on with.
+        (3, [], "3 micro-batches that were in flight are"),
+        (11, ["--set", "run.epochs=2"], "0 micro-batches that were in flight are"),
+    ],
+)
+def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
+    with pytest.MonkeyPatch.context() as there:
+        there.setattr(CutPlan, "due", lambda _, cut: cut == at)
+        run(spec, ["method.accumulation=8", "run.epochs=1", "checkpoint.every=1 epoch"], Listener())
+    checkpoint.keep_only(only_run(), [at])
+    assert resume("latest", *OTHERS, *settings) == 0
+    assert f": {discarded} discarded" in capsys.readouterr().err
 
 
 COUNTING = """\

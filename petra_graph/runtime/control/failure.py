@@ -27,6 +27,8 @@ class OperationStatus:
     """Counted from the run's start; of an evaluation, its batches."""
     micro_batches: range
     """Of the epoch."""
+    filled: int = 0
+    """The forward before which the pipeline filled anew."""
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
@@ -61,7 +63,7 @@ class OperationStatus:
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} batches"
         program = self.program
-        actions = order(program.depth, self.micro_batches, program.accumulation, program.flush)
+        actions = order(program.depth, self.micro_batches, program.accumulation, program.flush, self.filled)
         written: list[str] = []
         at = None
         for action in actions:

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from attrs import evolve
+
 from petra_graph.errors import Interrupted
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -98,15 +100,23 @@ class Scheduler:
     def _programs(self) -> Sequence[StageProgram]:
         return self._channels.programs
 
-    def train(self, data: Iterable[MicroBatch], micro_batches: range, observe: Observer, at: int | None = None) -> None:
+    def train(
+        self,
+        data: Iterable[MicroBatch],
+        micro_batches: range,
+        observe: Observer,
+        at: int | None = None,
+        filled: int = 0,
+    ) -> None:
         """Train on `micro_batches`, and drain.
 
         Args:
             data: what the stages of this process read: samples for the first, targets for the last.
             micro_batches: their numbers, counted from the run's start.
-            at: go on from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
             observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
                 backward; what it raises ends the training between two operations.
+            at: go on from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
+            filled: the pipeline fills anew before this forward, or did so before the cut.
 
         Raises:
             Interrupted: a request to stop came; all stages have stopped before the same forward.
@@ -114,8 +124,8 @@ class Scheduler:
             RunFailed: it fails here.
         """
         source, replicas = iter(data), self._context.replicas
-        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at)
-        self._status.begin(micro_batches)
+        cut = Cut(micro_batches=micro_batches, at=micro_batches.start if at is None else at, filled=filled)
+        self._status.begin(micro_batches, filled)
         self._channels.begin_training(cut)
         self._operations.observe_message = _nobody if self.cuts is None else self.cuts.received
         if replicas is not None:
@@ -125,7 +135,7 @@ class Scheduler:
         def perform(cursor: StageCursor, action: Action) -> None:
             match action.verb:
                 case "forward":
-                    self._forward(cursor, Cut(micro_batches=micro_batches, at=action.micro_batch), source, observe)
+                    self._forward(cursor, evolve(cut, at=action.micro_batch), source, observe)
                 case "backward":
                     self._backward(cursor, action.micro_batch)
                 case "update":
@@ -138,7 +148,7 @@ class Scheduler:
                 pass
         except Interrupted:
             stopped = next(cursor.next for cursor in cursors if cursor.next is not None)
-            self.halted = Cut(micro_batches=micro_batches, at=stopped.micro_batch)
+            self.halted = evolve(cut, at=stopped.micro_batch)
             self._status.ends()
             raise
         self._drained(cursors[-1], Action("update", micro_batches.stop - 1))
@@ -170,7 +180,7 @@ class Scheduler:
     def _behind(self, cut: Cut) -> Iterator[tuple[int, Action]]:
         """Yield the operations of all stages behind a cut in their one order."""
         programs = {program.index: program for program in self._programs}
-        for stage, action in static_order(self._programs, cut.micro_batches):
+        for stage, action in static_order(self._programs, cut.micro_batches, cut.filled):
             if not cut.precedes(programs[stage], action):
                 yield stage, action
 

@@ -37,7 +37,7 @@ class StageCursor:
 def training_cursor(executor: StageExecutor, cut: Cut) -> StageCursor:
     """Return a stage before its first operation behind a cut."""
     program = executor.program
-    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush)
+    actions = order(program.depth, cut.micro_batches, program.accumulation, program.flush, cut.filled)
     return _cursor(executor, (action for action in actions if not cut.precedes(program, action)))
 
 

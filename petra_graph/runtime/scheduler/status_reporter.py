@@ -25,11 +25,13 @@ class StatusReporter:
     rank: int
     micro_batches: range = range(0)
     """Between two drains, or an evaluation's batches."""
+    filled: int = 0
+    """The forward before which the pipeline filled anew."""
     evaluates: bool = False
 
-    def begin(self, micro_batches: range, *, evaluates: bool = False) -> None:
+    def begin(self, micro_batches: range, filled: int = 0, *, evaluates: bool = False) -> None:
         """Report what follows as training on these micro-batches, or as an evaluation of these batches."""
-        self.micro_batches, self.evaluates = micro_batches, evaluates
+        self.micro_batches, self.filled, self.evaluates = micro_batches, filled, evaluates
 
     def works(self, cursor: StageCursor, action: Action) -> str:
         """Report that a stage begins an operation; return the operation's name."""
@@ -73,5 +75,6 @@ class StatusReporter:
             operation="evaluation" if self.evaluates else action.verb,
             micro_batch=action.micro_batch,
             micro_batches=self.micro_batches,
+            filled=self.filled,
             since=time.monotonic(),
         )
