@@ -1,5 +1,6 @@
 """Checkpoints as folders of a run's directory: whole, or not there.
 
+    RUN/metrics.jsonl, resolved.toml         without which no run goes on; synced before a manifest refers to them
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
         stage-003.safetensors                what stage 3 holds (`executor.stage_state`), and its messages in flight
         stage-003.replica-1.safetensors      the same of another replica
@@ -25,6 +26,7 @@ from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
 from petra_graph.errors import SpecError, cannot_write
+from petra_graph.record.metrics import METRICS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +120,7 @@ def write_stage(
 
 
 def finish(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, and give the checkpoint its name.
+    """Write the manifest, and give the checkpoint its name; the files of the run that it needs are on the disk before.
 
     Raises:
         RunFailed: the disk refuses, or a file is not there.
@@ -126,6 +128,10 @@ def finish(directory: Path, manifest: Manifest) -> None:
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
     path = folder / _MANIFEST
     try:
+        for needed in (directory / METRICS, directory / "resolved.toml"):
+            if needed.exists():
+                _sync(needed)
+        _sync(directory)
         values = asdict(manifest)
         path.write_text(json.dumps({**values, _DIGEST: _digest_of(values)}, indent=2) + "\n", encoding="utf-8")
         _sync(path)
@@ -215,6 +221,20 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
+
+
+def verify_events(directory: Path, manifest: Manifest) -> None:
+    """Check that the run's events reach as far as they did at the checkpoint.
+
+    Raises:
+        Damaged: some are lost.
+    """
+    try:
+        size, needed = (directory / METRICS).stat().st_size, manifest.position["metrics_bytes"]
+    except OSError as error:
+        raise Damaged(f"{METRICS} cannot be read: {error.strerror or error}") from None
+    if size < needed:
+        raise Damaged(f"{METRICS} has {size} bytes, and {needed} were there at the checkpoint")
 
 
 def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Tensor], dict[str, Any]]:

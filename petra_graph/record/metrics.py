@@ -36,6 +36,8 @@ from petra_graph.errors import PluginError, RunFailed, SpecError, cannot_write
 from petra_graph.registry.logger import Logger
 from petra_graph.registry.trust import run_plugin_code
 
+METRICS = "metrics.jsonl"
+"""The file in a run's directory."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN = 60
 """Characters of a line that is no event."""
@@ -106,7 +108,7 @@ class Metrics:
             RunFailed: the disk refuses.
         """
         self.directory = directory
-        path = directory / "metrics.jsonl"
+        path = directory / METRICS
         if since is not None:
             _cut_back(path, since)
         self._lines = JsonLines(path)
@@ -174,7 +176,7 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
     Raises:
         SpecError: a line is no event.
     """
-    path = directory / "metrics.jsonl"
+    path = directory / METRICS
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):  # written at this moment

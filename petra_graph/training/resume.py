@@ -86,6 +86,7 @@ class Resumption:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:
                     checkpoint.verify(directory, manifest)
+                    checkpoint.verify_events(directory, manifest)
             except Damaged as damage:
                 refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
                 continue

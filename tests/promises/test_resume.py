@@ -456,6 +456,22 @@ def test_a_damaged_checkpoint_is_passed_over(spec, uninterrupted, capsys):
     same_run(whole, directory)
 
 
+def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupted, capsys):
+    """The run stopped with "has lost events", and the older checkpoint was not tried."""
+    whole = uninterrupted()
+    run(spec, ["checkpoint.every=1 epoch"], At("trained 3/9"))
+    directory = only_run()
+    latest, before = checkpoint.numbers(directory)[:2]
+    kept = checkpoint.read_manifest(directory, latest).position["metrics_bytes"] - 1
+    with (directory / "metrics.jsonl").open("r+b") as file:
+        file.truncate(kept)
+    assert resume() == 0
+    said = capsys.readouterr().err
+    assert f"{latest} is not used: metrics.jsonl has {kept} bytes, and {kept + 1} were there at the checkpoint" in said
+    assert f"goes on before micro-batch {before}" in said
+    same_run(whole, directory)
+
+
 def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
     run(spec, (), At("trained 2/9"))
     directory = only_run()

@@ -160,6 +160,17 @@ def test_what_is_damaged_is_refused_with_its_reason(tmp_path, damage, reason):
     assert len(read(tmp_path, 8)) == 2
 
 
+def test_what_a_checkpoint_needs_is_on_the_disk_before_its_manifest(tmp_path, monkeypatch):
+    """The events were never synced: after a loss of power, a whole checkpoint referred to events that were gone."""
+    for name in ("metrics.jsonl", "resolved.toml"):
+        (tmp_path / name).touch()
+    synced = []
+    monkeypatch.setattr(checkpoint, "_sync", lambda path: synced.append(path.name))
+    write(tmp_path, 7)
+    of_the_run = ["metrics.jsonl", "resolved.toml", tmp_path.name]
+    assert synced[2:] == [*of_the_run, "manifest.json", ".000000000007.writing", "checkpoints"]
+
+
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
     write(tmp_path, 7)
     with small_files(64), pytest.raises(RunFailed, match="cannot write"):
