@@ -17,16 +17,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
-from petra_graph.errors import SpecError, cannot_write
+from petra_graph.errors import RunFailed, cannot_write
 from petra_graph.record.metrics import METRICS
+from petra_graph.record.run_directory import locked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,7 +138,7 @@ def finish(directory: Path, manifest: Manifest) -> None:
         _sync(path)
         _sync(folder)
         old = named.with_name(f".{named.name}{_REMOVING}")
-        if named.exists():  # A run that went back to an earlier checkpoint comes here again.
+        if named.exists():  # A kill between the two renames leaves the new one for `repaired`.
             shutil.rmtree(old, ignore_errors=True)
             named.rename(old)
         folder.rename(named)
@@ -166,14 +167,31 @@ def keep_only(directory: Path, kept: Sequence[int]) -> None:
                 _remove(folder_of(directory, at))
 
 
-def remove_unfinished(directory: Path) -> None:
-    """Remove what a run that was killed has left half-written."""
+def repaired(directory: Path) -> list[int]:
+    """Return the cuts of a run's complete checkpoints, the latest first, once those have their names that a kill kept from them.
+
+    A folder whose manifest is whole is complete. Nothing is repaired while a process writes the run.
+    """
+    unfinished = [
+        (folder, folder.name[1:].removesuffix(_WRITING)) for folder in (directory / FOLDER).glob(f".*{_WRITING}")
+    ]
+    with suppress(RunFailed, OSError), locked(directory) if unfinished else nullcontext():
+        for folder, at in unfinished:
+            if at.isdecimal() and not (folder.parent / at).exists():
+                with suppress(Damaged):
+                    _manifest_in(folder, int(at))
+                    folder.rename(folder.parent / at)
+    return numbers(directory)
+
+
+def drop_behind(directory: Path, at: int) -> None:
+    """Remove the checkpoints behind that before forward `at`, from which the run goes on, and all that is half-written.
+
+    They are damaged, or of a future that the run may not take: its events end here.
+    """
+    keep_only(directory, [number for number in numbers(directory) if number <= at])
     for folder in (directory / FOLDER).glob(".*"):
-        named = folder.with_name(folder.name.removeprefix(".").removesuffix(_REMOVING))
-        if folder.name.endswith(_REMOVING) and (folder / _MANIFEST).exists() and not named.exists():
-            folder.rename(named)  # killed while another one took its place
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def numbers(directory: Path) -> list[int]:
@@ -188,7 +206,11 @@ def read_manifest(directory: Path, at: int) -> Manifest:
     Raises:
         Damaged: it cannot be read, or is of another format.
     """
-    path = folder_of(directory, at) / _MANIFEST
+    return _manifest_in(folder_of(directory, at), at)
+
+
+def _manifest_in(folder: Path, at: int) -> Manifest:
+    path = folder / _MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format"] != FORMAT:
@@ -271,38 +293,6 @@ def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
                 if kind in {"parameters", "buffers"}:
                     weights[key] = tensor
     return weights
-
-
-def run_of(path: str) -> Path:
-    """Return the directory of a run.
-
-    Raises:
-        SpecError: there is none, or it has no checkpoint.
-    """
-    directory = Path(path).expanduser()
-    if not directory.is_dir():
-        raise SpecError(f"there is no run directory {path}", "give the directory of a run, or `latest`")
-    if not numbers(directory):
-        raise SpecError(
-            f"{path} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
-        )
-    return directory
-
-
-def latest_run(parent: Path) -> Path:
-    """Return the latest run below a folder that has a checkpoint.
-
-    Raises:
-        SpecError: there is none.
-    """
-    runs = sorted((path.name for path in _folders(parent) if numbers(path)), reverse=True)
-    if not runs:
-        raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
-    return parent / runs[0]
-
-
-def _folders(parent: Path) -> Iterator[Path]:
-    return (path for path in parent.glob("*") if path.is_dir())
 
 
 def _unfinished(directory: Path, at: int) -> Path:

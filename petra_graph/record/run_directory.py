@@ -21,7 +21,8 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -80,6 +81,21 @@ def lock(directory: Path) -> int | None:
             return descriptor
     message = f"another process writes the run {directory}"
     raise RunFailed(message, hint="wait until it has ended, or stop it")
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Within the context, let this process alone write a run's directory.
+
+    Raises:
+        RunFailed: another process writes it.
+    """
+    descriptor = lock(directory)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def is_locked(directory: Path) -> bool:

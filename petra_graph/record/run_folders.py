@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from petra_graph.errors import SpecError
+from petra_graph.record.checkpoint import repaired
 
 LATEST = "latest"
 RUNS = "runs"
@@ -28,6 +29,27 @@ def find_run(name: str) -> Path:
     if not found:
         raise SpecError(f"there is no run in {RUNS}", "give the directory of a run")
     return max(found, key=began)
+
+
+def run_to_resume(name: str, parent: Path) -> Path:
+    """Return a run's directory that has a checkpoint: the one that is named, or the latest one below `parent`.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if name == LATEST:
+        runs = [path for path in parent.glob("*") if path.is_dir() and repaired(path)]
+        if not runs:
+            raise SpecError(f"no run in {parent} has a checkpoint", "give the directory of a run")
+        return max(runs, key=began)
+    directory = Path(name).expanduser()
+    if not directory.is_dir():
+        raise SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
+    if not repaired(directory):
+        raise SpecError(
+            f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"
+        )
+    return directory
 
 
 def run_directories(folder: Path) -> list[Path]:

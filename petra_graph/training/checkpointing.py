@@ -226,7 +226,7 @@ class Checkpoints:
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
-        checkpoint.keep_only(self.directory, kept(self.directory, self._spec, at))
+        checkpoint.keep_only(self.directory, kept(self.directory, self._spec))
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
@@ -247,13 +247,9 @@ class Checkpoints:
         return self.prepared.spec.checkpoint
 
 
-def kept(directory: Path, spec: CheckpointSpec, latest: int) -> list[int]:
-    """Return the cuts of the checkpoints that stay: the latest ones, and the best one.
-
-    Later ones than the latest are of a future that the run has not taken: it went back behind them, as they were damaged.
-    """
-    numbers = [at for at in checkpoint.numbers(directory) if at <= latest]
-    return numbers[: spec.keep] + ([] if spec.best is None else best(directory, spec)[:1])
+def kept(directory: Path, spec: CheckpointSpec) -> list[int]:
+    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
+    return checkpoint.numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec)[:1])
 
 
 def best(directory: Path, spec: CheckpointSpec) -> list[int]:

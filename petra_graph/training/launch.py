@@ -70,7 +70,7 @@ def run_on_processes(
         created = None if ended.directory is None else run_directory(checked.spec.run.directory, ended.directory)
         if ended.code != RunFailed.exit_code or ended.asked or restart == max_restarts:
             break
-        if resume is None and created is not None and checkpoint.numbers(created):
+        if resume is None and created is not None and checkpoint.repaired(created):
             resume, own = created, True  # its resolved.toml has the options
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"
         sys.stderr.write(printable(f"restart {restart + 1} of {max_restarts}, from {since}\n"))

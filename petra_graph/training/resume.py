@@ -26,6 +26,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
+from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.overrides import parse_override
@@ -34,7 +35,6 @@ from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import optimizer_of, pipeline_of, resolved
 
-LATEST = "latest"
 _LISTED = 5
 
 
@@ -48,11 +48,9 @@ def directory_of(resume: str, overrides: Iterable[str]) -> Path:
     Raises:
         SpecError: there is no such run, or it has no checkpoint.
     """
-    if resume != LATEST:
-        return checkpoint.run_of(resume)
     given = [parse_override(text) for text in overrides]
     parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
-    return checkpoint.latest_run(Path((parents or ["runs"])[-1]).expanduser())
+    return run_to_resume(resume, Path((parents or [RUNS])[-1]).expanduser())
 
 
 def first_folders(directory: Path) -> tuple[str, ...]:
@@ -81,7 +79,7 @@ class Resumption:
             SpecError: there is none.
         """
         refused: list[str] = []
-        for number in checkpoint.numbers(directory) if at is None else [at]:
+        for number in checkpoint.repaired(directory) if at is None else [at]:
             try:
                 manifest = checkpoint.read_manifest(directory, number)
                 if at is None:

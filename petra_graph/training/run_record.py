@@ -16,7 +16,7 @@ from torch import Tensor
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.checkpoint import numbers, remove_unfinished
+from petra_graph.record.checkpoint import drop_behind, numbers
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
@@ -238,7 +238,7 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
         record = RunRecord.of(resumption.directory, prepared, processes)
     record.lock = lock(record.directory)
     if resumption is not None:
-        remove_unfinished(record.directory)
+        drop_behind(record.directory, resumption.at)
         for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
             (record.directory / name).unlink(missing_ok=True)
     return record

@@ -116,7 +116,7 @@ class Worker(Peers):
             name, spec = world.launch.get("directory"), load(given, overrides).spec
             directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
         if world.rank == 0:
-            there = directory is not None and checkpoint.numbers(directory)
+            there = directory is not None and checkpoint.repaired(directory)
             found = Resumption.find(directory) if directory is not None and there else None
             world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found

@@ -472,6 +472,22 @@ def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupte
     same_run(whole, directory)
 
 
+def test_behind_a_checkpoint_that_is_damaged_nothing_is_left(spec):
+    """Its events are cut away: it must not be there for the next one who looks, should it be mended meanwhile."""
+    run(spec, ["checkpoint.every=1 epoch"], At("trained 3/9"))
+    latest, before = checkpoint.numbers(only_run())[:2]
+    manifest = checkpoint.folder_of(only_run(), latest) / "manifest.json"
+    manifest.rename(manifest.with_suffix(".away"))
+    seen = []
+
+    class Looks(Listener):
+        def started(self, run):
+            seen.extend(checkpoint.numbers(run.directory))
+
+    run(str(only_run() / "resolved.toml"), (), Looks(), only_run())
+    assert max(seen) == before
+
+
 def test_where_every_checkpoint_is_damaged_nothing_is_loaded(spec, capsys):
     run(spec, (), At("trained 2/9"))
     directory = only_run()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
+from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
 FACTS = {"nodes": ["a"], "updates": 3}
@@ -79,7 +81,8 @@ def test_the_latest_comes_first_and_old_ones_go(tmp_path):
 def test_until_the_manifest_is_there_nothing_is_to_be_seen(tmp_path):
     checkpoint.write_stage(tmp_path, at=3, stage=1, replica=0, tensors={}, facts=FACTS)
     assert checkpoint.numbers(tmp_path) == []
-    checkpoint.remove_unfinished(tmp_path)
+    assert checkpoint.repaired(tmp_path) == []
+    checkpoint.drop_behind(tmp_path, 3)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
@@ -87,6 +90,47 @@ def test_the_same_moment_again_replaces(tmp_path):
     write(tmp_path, 7, value=1.0)
     write(tmp_path, 7, value=5.0)
     assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [5.0] * 4
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path, monkeypatch, renames):
+    """The old one lay in .7.removing and the new one in .7.writing, and neither was seen."""
+    write(tmp_path, 7, value=1.0)
+    left = iter([True] * renames)
+    rename = Path.rename
+
+    def killed(path, target):
+        if next(left, None) is None:
+            raise Killed
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(Killed):
+        write(tmp_path, 7, value=5.0)
+    monkeypatch.undo()
+    assert checkpoint.repaired(tmp_path) == [7]
+    assert read(tmp_path, 7)[0][0]["parameters/a/w"].tolist() == [1.0 if renames == 0 else 5.0] * 4
+    checkpoint.drop_behind(tmp_path, 7)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["000000000007"]
+
+
+def test_nothing_is_repaired_while_a_process_writes_the_run(tmp_path):
+    write(tmp_path, 7)
+    folder_of(tmp_path, 7).rename(tmp_path / "checkpoints" / ".000000000007.writing")
+    with locked(tmp_path):
+        assert checkpoint.repaired(tmp_path) == []
+    assert checkpoint.repaired(tmp_path) == [7]
+
+
+def test_what_is_behind_is_dropped(tmp_path):
+    for at in (5, 7, 9):
+        write(tmp_path, at)
+    checkpoint.drop_behind(tmp_path, 7)
+    assert checkpoint.numbers(tmp_path) == [7, 5]
 
 
 def stage_file(directory, at=7, stage=1):
@@ -177,16 +221,3 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path):
         write(tmp_path, 8)
     assert checkpoint.numbers(tmp_path) == [7]
     assert len(read(tmp_path, 7)) == 2
-
-
-def test_which_run(tmp_path):
-    for name in ("20260101T000000Z-a-1", "20260202T000000Z-b-2", "20260303T000000Z-c-3"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
-        checkpoint.latest_run(tmp_path)
-    write(tmp_path / "20260202T000000Z-b-2", 7)
-    assert checkpoint.latest_run(tmp_path).name == "20260202T000000Z-b-2"
-    with pytest.raises(SpecError, match="has no checkpoint"):
-        checkpoint.run_of(str(tmp_path / "20260303T000000Z-c-3"))
-    with pytest.raises(SpecError, match="there is no run directory"):
-        checkpoint.run_of(str(tmp_path / "none"))

@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.errors import SpecError
 from petra_graph.record.recorded_run import _HINT
-from petra_graph.record.run_folders import _STAMP, began, find_run, run_directories
+from petra_graph.record.run_folders import _STAMP, began, find_run, run_directories, run_to_resume
 
 
 def test_latest(here):
@@ -18,6 +18,24 @@ def test_latest(here):
         (here / "runs" / name).mkdir(parents=True)
     assert find_run("latest").name == "20260202T000000Z-a-2"
     assert f"{began(find_run('latest')):%Y-%m-%d}" == "2026-02-02"
+
+
+def test_which_run_goes_on(here):
+    """The youngest one that has a checkpoint, whatever specifications it and the others are named after."""
+    for name, checkpoints in (("20260101T000000Z-z-1", 1), ("20260202T000000Z-a-2", 1), ("20260303T000000Z-c-3", 0)):
+        (here / "runs" / name).mkdir(parents=True)
+        for at in range(checkpoints):
+            (here / "runs" / name / "checkpoints" / f"{at:012d}").mkdir(parents=True)
+    assert run_to_resume("latest", here / "runs").name == "20260202T000000Z-a-2"
+    renamed = (here / "runs" / "20260101T000000Z-z-1").rename(here / "runs" / "best")
+    (renamed / "resolved.toml").touch()  # now
+    assert run_to_resume("latest", here / "runs") == renamed
+    with pytest.raises(SpecError, match="has no checkpoint"):
+        run_to_resume("runs/20260303T000000Z-c-3", here)
+    with pytest.raises(SpecError, match="there is no run directory"):
+        run_to_resume("runs/none", here)
+    with pytest.raises(SpecError, match=r"no run in .* has a checkpoint"):
+        run_to_resume("latest", here)
 
 
 def test_the_hint_shows_a_name_that_is_one():
