@@ -179,8 +179,9 @@ def at_path(*path: str | int) -> Iterator[None]:
 
 def cannot_write(path: pathlib.Path, error: OSError, hint: str = "free space on that disk") -> RunFailed:
     """Return the failure of a run that cannot write a file."""
-    if isinstance(error, FileNotFoundError) and not path.parent.exists():
-        hint = f"{path.parent} has been removed since"
+    if isinstance(error, FileNotFoundError) and not path.exists():
+        gone = next((folder for folder in reversed(path.parents) if not folder.exists()), path)
+        hint = f"{gone} has been removed since"
     return RunFailed(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 

@@ -105,19 +105,20 @@ def write_stage(
     Raises:
         RunFailed: the disk refuses.
     """
-    from safetensors.torch import save_file  # Reports list a run's checkpoints without torch.
+    from petra_graph.record.weights import save_weights  # Reports list a run's checkpoints without torch.
 
     folder = _unfinished(directory, at)
     name = stage_file_name(stage, replica)
     path = folder / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), path, metadata={_FACTS: json.dumps({**facts, "at": at})})
+        for made in (folder.parent, folder):  # and not the run's directory, should it have been removed meanwhile
+            made.mkdir(exist_ok=True)
+        save_weights(path, tensors, {_FACTS: json.dumps({**facts, "at": at})})
         _sync(path)
         size, digest = path.stat().st_size, _digest(path)
         return StageFile(name=name, stage=stage, replica=replica, bytes=size, sha256=digest, finite=_finite(tensors))
-    except (OSError, SafetensorError) as error:
-        raise cannot_write(path, error if isinstance(error, OSError) else OSError(str(error))) from error
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def finish(directory: Path, manifest: Manifest) -> None:

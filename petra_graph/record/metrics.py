@@ -18,6 +18,7 @@ A quantity that is undefined, since a stage has no parameters or a gradient is z
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -72,6 +73,8 @@ class JsonLines:
         line = (json.dumps(event) + "\n").encode()
         end = self._file.tell()
         try:
+            if not os.fstat(self._file.fileno()).st_nlink:  # it would take all events, and nobody would see them
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             while line:  # the system may take a part
                 line = line[self._file.write(line) :]
         except OSError as error:

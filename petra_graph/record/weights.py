@@ -32,12 +32,16 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
     return weights
 
 
-def save_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights whole."""
+def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
+    """Write tensors whole, with facts beside them.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
 
     def save(temporary: Path) -> None:
         try:
-            save_file(dict(weights), temporary)
+            save_file(dict(weights), temporary, None if facts is None else dict(facts))
         except SafetensorError as error:  # a full disk, for one; it is no OSError
             raise OSError(str(error)) from error
 

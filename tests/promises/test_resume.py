@@ -245,6 +245,26 @@ def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatc
     assert resume() == 0
 
 
+class Removes(Listener):
+    """Removes the run's directory."""
+
+    def started(self, run):
+        self.directory = run.directory
+
+    def trained(self, epoch, micro_batches, _means):
+        if (epoch, micro_batches) == (1, 5):
+            shutil.rmtree(self.directory)
+
+
+def test_a_run_whose_directory_is_removed_fails_at_once(spec):
+    """A checkpoint made it again, without spec and events, and the run ended with what to resume."""
+    removes = Removes()
+    with pytest.raises(RunFailed, match="has been removed since") as caught:
+        run(spec, ["checkpoint.every=1 epoch"], removes)
+    assert str(removes.directory) in str(caught.value)
+    assert list(Path("runs").iterdir()) == []
+
+
 class SummaryAtTheStart(Listener):
     """Notes whether there is a summary when a run begins."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import deque
 from pathlib import Path
 
@@ -64,6 +65,18 @@ def test_a_full_disk_leaves_whole_lines(tmp_path):
     found = lines(tmp_path / "m.jsonl")
     assert len(found) > 5
     assert [event["step"] for event in found] == list(range(len(found)))
+
+
+def test_a_file_that_is_removed_meanwhile(tmp_path):
+    """The system takes what is written to it, and a run went on to its end."""
+    (tmp_path / "run").mkdir()
+    made = JsonLines(tmp_path / "run" / "m.jsonl")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(
+        RunFailed, match=f"cannot write {tmp_path}/run/m.jsonl: .*\n.*{tmp_path}/run has been removed since"
+    ):
+        made.record(epoch=1, step=1, name="x", value=1.0)
+    made.close()
 
 
 def test_a_device_that_is_always_full():

@@ -74,7 +74,7 @@ def test_a_full_disk_leaves_the_old_weights(tmp_path, monkeypatch):
     path = tmp_path / "w.safetensors"
     save_weights(path, {"a/b": torch.ones(2)})
 
-    def refuse(_, temporary):
+    def refuse(_, temporary, *_facts):
         temporary.write_bytes(b"half")
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
