@@ -211,5 +211,5 @@ def environment() -> dict[str, Any]:
 
 
 def _without_secret(word: str) -> str:
-    """Return a word of the command line, without its value where its key looks like that of a secret."""
-    return re.sub(r"(?i)^([\w.\-]*(?:secret|token|passw|credential|api_?key)[\w.\-]*=).+", r"\1***", word)
+    """Return a word of the command line, without what follows a key that looks like that of a secret, at its begin or in a table."""
+    return re.sub(r"(?is)((?:secret|token|passw|credential|api_?key)[\w.\-\"']*\s*=\s*)\S.*", r"\1***", word)

@@ -149,6 +149,8 @@ def test_all_files_have_the_permissions_of_the_umask(tmp_path):
     [
         ("data.options.api_key=abc", "data.options.api_key=***"),
         ("logger.options.token=abc=d", "logger.options.token=***"),
+        ("--set=logger.0.options.api_key=abc", "--set=logger.0.options.api_key=***"),
+        ('logger=[{name = "x", options = {"api_key" = "abc"}}]', 'logger=[{name = "x", options = {"api_key" = ***'),
         ("run.seed=3", "run.seed=3"),
         ("name=token", "name=token"),
     ],
