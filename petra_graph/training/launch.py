@@ -6,6 +6,7 @@ problems; preparing here first would make every correct run wait for it twice.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,6 +73,8 @@ def run_on_processes(
             break
         if resume is None and created is not None and checkpoint.repaired(created):
             resume, own = created, True  # its resolved.toml has the options
+        elif resume is None and created is not None:  # the next attempt makes a directory of its own
+            shutil.rmtree(created, ignore_errors=True)
         since = "the start" if resume is None else f"the latest checkpoint in {resume}"
         sys.stderr.write(printable(f"restart {restart + 1} of {max_restarts}, from {since}\n"))
     if ended.killed:

@@ -6,6 +6,7 @@ weights. A failure anywhere ends all processes (`failure_handling`).
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -112,12 +113,16 @@ class Worker(Peers):
         world = self.world
         if world.rank_info.restarts and world.launch.get("interrupted"):
             raise Interrupted
+        restarted = None
         if directory is None and world.rank_info.restarts:
             name, spec = world.launch.get("directory"), load(given, overrides).spec
-            directory = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            directory = restarted
         if world.rank == 0:
             there = directory is not None and checkpoint.repaired(directory)
             found = Resumption.find(directory) if directory is not None and there else None
+            if found is None and restarted is not None:  # this attempt makes a directory of its own
+                shutil.rmtree(restarted, ignore_errors=True)
             world.store.set("resume", [] if found is None else [found.directory.name, found.at])
             return found
         chosen = world.wait("resume")
