@@ -226,14 +226,13 @@ def export(
         SpecError: there is no such run, or a package is not installed.
         RunFailed: the network cannot be written so, or what was written has other outputs.
     """
-    from petra_graph.inference.evaluate import samples_to_compare
     from petra_graph.inference.export import SUFFIXES
     from petra_graph.inference.export import export as exported
     from petra_graph.inference.saved_run import SavedRun
 
     opened = SavedRun.open(_directory(run))
     target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
-    return exported(opened, opened.load(weights)[0], form, target, samples_to_compare(opened))
+    return exported(opened, opened.load(weights)[0], form, target)
 
 
 def _given(spec: Spec | str | Path | None) -> Spec | str:

@@ -38,7 +38,6 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     """
     import attrs
 
-    from petra_graph.inference.evaluate import samples_to_compare
     from petra_graph.inference.export import SUFFIXES
     from petra_graph.inference.export import export as exported
     from petra_graph.inference.saved_run import SavedRun
@@ -46,8 +45,7 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     chosen = cast("Format", form)
     opened = SavedRun.open(run)
     network, _ = opened.load(weights)
-    samples = None if form == "safetensors" else samples_to_compare(opened)
-    found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}", samples)
+    found = exported(opened, network, chosen, output or opened.directory / f"network{SUFFIXES[chosen]}")
     if as_json:
         record: dict[str, Any] = attrs.asdict(found) | {"file": str(found.file)}
         print_json(record)

@@ -10,12 +10,13 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.registry.contracts import DataSet, Loss, mean_loss, target_weight
+from petra_graph.registry.contracts import Loss, mean_loss, target_weight
 from petra_graph.registry.trust import run_plugin_code
+from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import Loaders, MicroBatches, part_of, spread_rows
 from petra_graph.training.meters import Meters
 
@@ -84,13 +85,13 @@ def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
     return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight)
 
 
-def opened(run: SavedRun) -> DataSet:
-    """Open a run's data set.
+def opened(run: SavedRun) -> CheckedData:
+    """Open a run's data set, whose samples are checked as in training.
 
     Raises:
         SpecError: it is not there, or its samples are not those that the network reads.
     """
-    data: DataSet = run.checked.data.build()
+    data = CheckedData.of(str(run.checked.data.plugin), run.checked.data.build())
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(
@@ -99,18 +100,6 @@ def opened(run: SavedRun) -> DataSet:
             "name the data that the run was trained on, or other data of that shape, with --set data...",
         )
     return data
-
-
-COMPARED = 1000
-"""Test samples with which exported programs are compared."""
-
-
-def samples_to_compare(run: SavedRun) -> Tensor | None:
-    """Return the first test samples of a run's data; None where they are not here."""
-    try:
-        return first_samples(run, COMPARED)
-    except PetraGraphError:
-        return None
 
 
 def first_samples(run: SavedRun, most: int) -> Tensor:

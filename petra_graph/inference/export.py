@@ -31,9 +31,10 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
 from petra_graph.blocks.grid import grid
-from petra_graph.errors import RunFailed, SpecError
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.inference.evaluate import first_samples
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
 from petra_graph.record.run_directory import make_folder_of, write_whole
@@ -43,6 +44,8 @@ Format = Literal["safetensors", "torch-export", "onnx"]
 SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
 _TERMS, _MIXED_TERMS = 128, 8
 _OPSET = 18
+_COMPARED = 1000
+"""Test samples with which programs are compared."""
 _TRACED = 2
 """Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
 
@@ -93,15 +96,14 @@ class Portable(nn.Module):
         return streams[network.graph.head][0]
 
 
-def export(run: SavedRun, network: Network, form: Format, file: Path, samples: Tensor | None = None) -> Exported:
-    """Write a network, and compare what was written with it.
+def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
+    """Write a network, and compare what was written with it: on the run's test samples or, without them, on random ones.
 
     Args:
         run: which the network is of.
         network: in evaluation mode, on the CPU.
         form: of the file.
         file: to write; whole, or as it was.
-        samples: real ones, [n, *shape]; None: the comparison is with random ones.
 
     Raises:
         SpecError: the form needs a package that is not installed.
@@ -111,15 +113,15 @@ def export(run: SavedRun, network: Network, form: Format, file: Path, samples: T
     if form == "safetensors":
         _save_tensors(run, network, file)
         return Exported(file=file, samples=0)
-    note = "" if samples is not None else "compared with random samples, as the run's data is not here"
-    chosen = _random(run) if samples is None else samples
     if form == "onnx":
         _need_onnx()
+    chosen, note = _samples(run)
     portable = Portable(network).eval()
     try:
         with _quiet(), torch.no_grad():
             batch = torch.export.Dim("batch")
-            program = torch.export.export(portable, (chosen[:_TRACED],), dynamic_shapes={"samples": {0: batch}})
+            traced = torch.cat([chosen] * _TRACED)[:_TRACED]
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": {0: batch}})
             if form == "torch-export":
                 write_whole(file, lambda path: _save_program(program, path))
             else:
@@ -190,6 +192,15 @@ def _run_onnx(file: Path, samples: Tensor) -> Tensor | None:
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
     (output,) = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(samples.numpy())})
     return torch.from_numpy(output)
+
+
+def _samples(run: SavedRun) -> tuple[Tensor, str]:
+    """Return samples for the comparison, and why they are random if they are."""
+    try:
+        return first_samples(run, _COMPARED), ""
+    except PetraGraphError as error:
+        why = error.problems[0].message
+        return _random(run), f"compared with random samples, as the run's data cannot be read: {why}"
 
 
 def _random(run: SavedRun) -> Tensor:

@@ -118,18 +118,25 @@ class SavedRun:
             except Damaged as damage:
                 if which not in {None, LATEST}:
                     raise SpecError(f"the checkpoint before forward {at} is not used: {damage}") from None
-        raise SpecError(
-            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}",
-            "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
-        )
+        raise self._no_weights(which)
 
     def _cuts(self, which: str | None) -> list[int]:
         found = checkpoint.numbers(self.directory)
         if which in {None, LATEST}:
             return found
-        if which == BEST:
+        if which == BEST and self.spec.checkpoint.best is not None:
             return best(self.directory, self.spec.checkpoint)
         return [at for at in found if str(at) == which]
+
+    def _no_weights(self, which: str | None) -> SpecError:
+        why = ": its [checkpoint] has no `best`" if which == BEST and self.spec.checkpoint.best is None else ""
+        numbers = ", ".join(map(str, sorted(checkpoint.numbers(self.directory))))
+        return SpecError(
+            f"{self.directory} has no weights{'' if which is None else f' {which!r}'}{why}",
+            f"allowed: latest, or the forward behind a checkpoint ({numbers}), or a file in it; default: those at the run's end"
+            if numbers
+            else "a run writes them at its end and when it is stopped, and checkpoints where [checkpoint] has `every`",
+        )
 
 
 def _folders(directory: Path) -> list[str]:
