@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.planning.check import check_spec
-from petra_graph.registry.listing import Option, list_options, small_options
+from petra_graph.registry.building import declared_facts, read_options
+from petra_graph.registry.listing import Option, likely_options, list_options, small_options
 from petra_graph.registry.registry import FIRST_PARTY, TABLE_GROUPS, Plugin, Registry
 from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.load import load_values
-from petra_graph.spec.paths import path_keys
+from petra_graph.spec.overrides import Override, parse_override
+from petra_graph.spec.paths import absolute, path_keys
 
 _COMMENT_COLUMN = 34
 _ROOT = "~/data"
 """In place of a folder that only the user knows."""
+_CLASSES = 10
+"""In place of a number that only the folders tell; a run compares it with them."""
+_NAMES = {f"{table}.name" for table in TABLE_GROUPS}
+"""The keys that a `Choice` has."""
 
 
 @frozen(kw_only=True)
@@ -33,16 +40,17 @@ class Choice:
     loss: str = "cross-entropy"
 
 
-def new_spec(name: str, choice: Choice, registry: Registry) -> str:
+def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[str] = ()) -> str:
     """Return the text of a specification.
 
     Args:
         name: of the run.
         choice: its plugins.
         registry: the installed plugins, and the folders of modules.
+        overrides: `--set` assignments, of keys that it has a line for.
 
     Raises:
-        SpecError: a plugin is not there, or they do not go together.
+        SpecError: a plugin or a key is not there, or they do not go together.
         PluginError: a plugin cannot be loaded.
     """
     plugins = {}
@@ -50,22 +58,60 @@ def new_spec(name: str, choice: Choice, registry: Registry) -> str:
         group, plugin = TABLE_GROUPS[field.name], getattr(choice, field.name)
         meant = registry.within(group, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
         plugins[field.name] = registry.resolve(group, meant)
-    text = "\n\n".join("\n".join(lines) for lines in _tables(name, plugins)) + "\n"
+    given = [parse_override(text) for text in overrides]
+    tables = _tables(name, plugins, _of_data(plugins["data"], given))
+    lines = [line for table in tables for line in ("", *table)][1:]
+    text = "\n".join(_assigned(lines, given, plugins)) + "\n"
     _check(text, registry)
     return text
 
 
 def _check(text: str, registry: Registry) -> None:
     loaded = load_values(tomllib.loads(text))
-    if loaded.spec is None:
-        raise SpecError(loaded.problems)
+    problems = loaded.problems
     try:
-        check_spec(loaded.spec, registry=registry)
-    except SpecError as error:  # the lines are of a file that is not written
-        raise SpecError(Problem(message=one.message, hint=one.hint) for one in error.problems) from error
+        if loaded.spec is not None:
+            check_spec(loaded.spec, registry=registry)
+    except SpecError as error:
+        problems = error.problems
+    if problems:  # the lines are of a file that is not written
+        raise SpecError(Problem(message=one.message, hint=one.hint) for one in problems)
 
 
-def _tables(name: str, plugins: Mapping[str, Plugin]) -> Iterator[list[str]]:
+def _of_data(data: Plugin, given: Sequence[Override]) -> Mapping[str, Any]:
+    """Return likely options of a data set; a number of classes, too, where only its folders tell it: networks need one."""
+    likely = likely_options(data)
+    if "classes" not in attrs.fields_dict(data.declaration.options) or any(one.keys[-1] == "classes" for one in given):
+        return likely
+    options, _ = read_options(data, likely, ())
+    return {"classes": _CLASSES, **likely} if declared_facts(data, options).classes is None else likely
+
+
+def _assigned(lines: Sequence[str], given: Sequence[Override], plugins: Mapping[str, Plugin]) -> list[str]:
+    """Return the lines with the values that overrides assign.
+
+    Raises:
+        SpecError: there is no line of such a key.
+    """
+    written, at, table = list(lines), dict[str, int](), ""
+    for index, line in enumerate(lines):
+        if header := re.match(r"\[([\w.]+)\]", line):
+            table = f"{header[1]}."
+        elif (line_of := re.match(r"(?:# )?(\w+) = ", line)) and f"{table}{line_of[1]}" not in _NAMES:
+            at[f"{table}{line_of[1]}"] = index
+    files = {f"{table}.options.{key}" for table in plugins for key in path_keys(plugins[table].declaration.options)}
+    for override in given:
+        key = ".".join(override.keys)
+        if key not in at:
+            hint = f"plugins are chosen with --{key.partition('.')[0].replace('_', '-')}"
+            raise SpecError(f"a new spec has no key {key} to set", hint if key in _NAMES else suggestion(key, at))
+        value = absolute(override.value) if key in files and isinstance(override.value, str) else override.value
+        _, _, comment = written[at[key]].rpartition("  # ")
+        written[at[key]] = _line(f"{override.keys[-1]} = {shown(value)}", comment)
+    return written
+
+
+def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yield the tables, as lines."""
     yield [
         f"# {plugins['architecture'].name} on {plugins['data'].name}, trained with PETRA. Lines that begin with # are defaults.",
@@ -81,6 +127,7 @@ def _tables(name: str, plugins: Mapping[str, Plugin]) -> Iterator[list[str]]:
         _line("batch = 64", "samples of a micro-batch"),
         _line("# evaluation_batch = 64", "changes no result"),
         _line("# workers = 0", "processes that load samples; changes no result"),
+        given=of_data,
     )
     yield [
         "[method]",

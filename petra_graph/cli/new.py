@@ -10,7 +10,7 @@ import attrs
 import click
 
 from petra_graph.authoring.parts import PARTS
-from petra_graph.cli.common import echo
+from petra_graph.cli.common import echo, set_option
 from petra_graph.errors import SpecError
 
 
@@ -57,7 +57,8 @@ def plugin(name: str, **chosen: bool) -> None:
 @click.option("--optimizer", default="sgd", show_default=True, metavar="NAME", help="The optimizer.")
 @click.option("--lr-schedule", default="cosine", show_default=True, metavar="NAME", help="The learning-rate schedule.")
 @click.option("--loss", default="cross-entropy", show_default=True, metavar="NAME", help="The loss.")
-def spec(file: Path, **names: str) -> None:
+@set_option
+def spec(file: Path, overrides: tuple[str, ...], **names: str) -> None:
     """Write a spec to FILE, with the options of its plugins and what they mean.
 
     NAME is a plugin of `petra-graph list`, or module:attribute in a module on Python's path or beside FILE. Required options
@@ -69,7 +70,7 @@ def spec(file: Path, **names: str) -> None:
     registry = discover()
     beside = str(file.absolute().parent)
     registry = attrs.evolve(registry, folders=tuple(dict.fromkeys((beside, *registry.folders))))
-    text = new_spec(file.stem, Choice(**names), registry)
+    text = new_spec(file.stem, Choice(**names), registry, overrides)
     write_new({file: text})
     echo(f"{file}\n\nnext:\n  petra-graph run {file} --dry-run\n  petra-graph run {file}")
 

@@ -89,9 +89,14 @@ def snippet(plugin: Plugin) -> str:
     return "\n".join([*head, *([f"[{table}.options]", *lines] if lines else [])])
 
 
+def likely_options(plugin: Plugin, likely: Mapping[Any, tuple[Any, ...]] = LIKELY) -> dict[str, Any]:
+    """Return likely values of the options that have no default."""
+    return {option.name: _example(plugin, option.name, likely) for option in list_options(plugin) if option.required}
+
+
 def small_options(plugin: Plugin) -> dict[str, Any]:
-    """Return likely values of the options that have no default, where a small network is as good as a large one."""
-    return {option.name: _example(plugin, option.name, _SMALL) for option in list_options(plugin) if option.required}
+    """Return those of a small network, where that is as good as a large one."""
+    return likely_options(plugin, _SMALL)
 
 
 _SMALL: Any = {**LIKELY, int: (4, *LIKELY[int])}

@@ -62,6 +62,7 @@ SPECS = [
     ("--data", "cifar10", "--optimizer", "adamw", "--lr-schedule", "step"),
     ("--architecture", "resnet", "--data", "imagenet", "--optimizer", "lars"),
     ("--data", "random", "--lr-schedule", "polynomial"),
+    ("--data", "image-folder", "--set", "method.schedule=lockstep"),
 ]
 
 
@@ -94,6 +95,34 @@ def test_every_option_of_its_plugins_is_in_it(here):
     assert 'root = "~/data"  ' in text
     assert re.search(r"^# width = 1\.0 +# multiplier of every layer's channels; > 0$", text, re.MULTILINE)
     assert re.search(r"^depth = 18 +# depth of the ResNet", text, re.MULTILINE)
+
+
+def test_values_that_are_set(here, capsys):
+    (here / "specs").mkdir()
+    chosen = ["--data", "image-folder"]
+    given = ["data.options.root=pictures", "architecture.options.classes=3", "run.epochs=2", "optimizer.clip={limit=2}"]
+    assert main(["new", "spec", "specs/mine.toml", *chosen, *(word for one in given for word in ("--set", one))]) == 0
+    text = (here / "specs/mine.toml").read_text()
+    assert f'root = "{here}/pictures"  ' in text, "as it stands on the command line, relative to the working directory"
+    assert re.search(r"^classes = 3 +# outputs of the head", text, re.MULTILINE)
+    assert re.search(r"^# classes = \.\.\. +# number of class folders", text, re.MULTILINE)
+    assert "\nsize = 64  " in text
+    assert "\nepochs = 2  " in text
+    assert main(["validate", "specs/mine.toml"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("run.epoch=2", "a new spec has no key run.epoch to set\n    help: did you mean 'run.epochs'?"),
+        ("data.name=cifar10", "a new spec has no key data.name to set\n    help: plugins are chosen with --data\n"),
+        ("run.epochs=many", 'epochs in [run] must be an integer (got "many")\n'),
+    ],
+)
+def test_values_that_cannot_be_set(here, capsys, given, message):
+    assert main(["new", "spec", "mine.toml", "--set", given]) == 2
+    assert capsys.readouterr().err.startswith(message)
+    assert not (here / "mine.toml").exists()
 
 
 def test_a_data_set_beside_the_spec(write, capsys):
