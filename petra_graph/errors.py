@@ -221,6 +221,15 @@ def likely_meant(word: str, names: Sequence[str]) -> list[str]:
     return get_close_matches(word, names, n=1)
 
 
+def kind_of(value: object) -> str:
+    """Return what a Python value is, for messages."""
+    return (
+        f"the class {value.__qualname__}"
+        if isinstance(value, type)
+        else f"an object of class {type(value).__qualname__}"
+    )
+
+
 def shown(value: Any) -> str:
     """Return a value as TOML text, for messages."""
     if isinstance(value, bool):

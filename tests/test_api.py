@@ -82,14 +82,54 @@ def test_a_loaded_spec_can_be_changed(file):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"run.epoch": 3}, "did you mean 'epochs'"),
+        ({"run.epoch": 3}, r"""^changes\["run.epoch"\]: unknown key(.|\n)*did you mean 'epochs'"""),
         ({"run.epochs": "many"}, r"epochs in \[run\] must be an integer"),
+        ({"run.epochs": "3"}, "write it without quotes: epochs = 3"),
         ({"run.epochs": object()}, "run.epochs cannot be <object"),
+        ({"data.options": {"a": [object()]}}, "data.options.a.0 cannot be <object"),
+        ({"data.options": {3: 1}}, "data.options cannot have the key 3\n"),
+        ({"graph.node.rev.block": Rows(3)}, "a run builds it itself: give the class, Rows, or the name of a plugin"),
     ],
 )
 def test_changes_that_are_wrong(file, changes, reason):
     with pytest.raises(SpecError, match=reason):
         pg.load_spec(file).replace(changes)
+
+
+def test_a_class_stands_for_its_name_in_changes(file):
+    assert pg.load_spec(file).replace({"data.name": HalfPlane}).data.name == f"{__name__}:HalfPlane"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: pg.train(torch.nn.Linear(2, 2), Rows(3)), r"got an object of class Linear\); of classes of your own"),
+        (lambda: pg.plan(Mine), r"got the class Mine\)"),
+        (
+            lambda: pg.train("a.toml", "run.epochs=1"),
+            r"changes are values by key, as in \{\"run.epochs\": 3\} \(got an",
+        ),
+        (lambda: pg.train("a.toml", processes=0), r"processes are a number from 1 on \(got 0\)"),
+        (lambda: pg.make_spec(nodes=torch.nn.Linear(2, 2)), "nodes are a list of tables"),
+        (lambda: pg.load({"run": 1}), 'a run, its directory or "latest" is wanted'),
+    ],
+)
+def test_what_is_no_specification_and_no_run(call, reason):
+    with pytest.raises(TypeError, match=reason):
+        call()
+
+
+def test_an_opened_data_set_is_refused():
+    with pytest.raises(
+        SpecError, match=r'a run opens its data set itself: give the class, as in data=\{"name": Rows\}'
+    ):
+        pg.make_spec(nodes=[], data=Rows(3))
+
+
+def test_words_that_are_not_allowed(file):
+    for call in (lambda: pg.evaluate("latest", split="tests"), lambda: pg.export("latest", "onx")):
+        with pytest.raises(SpecError, match=r"did you mean '(test|onnx)'"):
+            call()
 
 
 def test_problems_of_a_spec_made_in_code_are_all_told():

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from petra_graph.api import given
 from petra_graph.api.views import PlanView, Run
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from petra_graph.spec.model import Spec
 
 Changes = Mapping[str, Any]
-"""Values of a spec by key, as `--set` sets them: {"run.epochs": 3}."""
+"""Values of a spec by key: {"run.epochs": 3}. A class may stand for the name of a plugin."""
 
 
 def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
@@ -42,7 +43,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     from petra_graph.planning.check import check_spec
     from petra_graph.spec.overrides import assignments
 
-    return check_spec(str(path), assignments(changes or {})).spec
+    return check_spec(given.specification(path), assignments(changes)).spec
 
 
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
@@ -62,7 +63,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
     from petra_graph.spec.load import load_values
 
     if nodes is not None:
-        tables = {**tables, "graph": {**tables.get("graph", {}), "node": list(nodes)}}
+        tables = {**tables, "graph": {**tables.get("graph", {}), "node": given.tables(nodes)}}
     loaded = load_values(tables)
     if loaded.spec is None:
         raise SpecError(loaded.problems)
@@ -84,7 +85,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     from petra_graph.planning.plan import Planner
     from petra_graph.spec.overrides import assignments
 
-    planner = Planner(_given(spec), assignments(changes or {}), overlap=overlap)
+    planner = Planner(given.specification(spec), assignments(changes), overlap=overlap)
     return PlanView(planner.plan().document(with_timeline=True))
 
 
@@ -119,13 +120,19 @@ def train(
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a run that goes on has the specification that it had")
-    overrides = assignments(changes or {})
-    directory = None if resume is None else directory_of(str(getattr(resume, "directory", resume)), overrides)
-    given = str(directory / "resolved.toml") if directory is not None else _given(spec)
+    if not isinstance(processes, int) or processes < 1:
+        raise TypeError(f"processes are a number from 1 on (got {processes!r})")
+    if resume is None:
+        chosen, directory = given.specification(spec), None
+        overrides = assignments(changes)
+    else:
+        overrides = assignments(changes)
+        directory = directory_of(str(given.directory(resume)), overrides)
+        chosen = str(directory / "resolved.toml")
     if processes > 1:
-        return Run(_on_processes(given, overrides, processes, directory))
+        return Run(_on_processes(chosen, overrides, processes, directory))
     with _threads_as_before():
-        result = run(given, overrides, listener or progress(), directory)
+        result = run(chosen, overrides, listener or progress(), directory)
     assert result.summary is not None, "this process records"
     return Run(result.summary["directory"])
 
@@ -146,7 +153,7 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
     """
     from petra_graph.inference.saved_run import SavedRun
 
-    return SavedRun.open(_directory(run)).load(weights)[0]
+    return SavedRun.open(given.directory(run)).load(weights)[0]
 
 
 def evaluate(
@@ -174,14 +181,15 @@ def evaluate(
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.spec.overrides import assignments
 
+    given.choice("split", split, ("test", "train"))
     with _threads_as_before():
-        opened = SavedRun.open(_directory(run), assignments(changes or {}))
+        opened = SavedRun.open(given.directory(run), assignments(changes))
         return evaluated(opened, which=weights, split=split, device=device)
 
 
 def predict(
     run: Run | str | Path,
-    samples: Sequence[str | Path] | np.ndarray | torch.Tensor,
+    samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor,
     *,
     top: int = 3,
     weights: str | None = None,
@@ -191,7 +199,7 @@ def predict(
 
     Args:
         run: or its directory, or "latest".
-        samples: files (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
+        samples: a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
         top: how many classes of each.
         weights: as for `load`.
         device: where to compute.
@@ -203,7 +211,9 @@ def predict(
     from petra_graph.inference.samples import read_samples, samples_of
     from petra_graph.inference.saved_run import SavedRun
 
-    opened = SavedRun.open(_directory(run))
+    opened = SavedRun.open(given.directory(run))
+    if isinstance(samples, str | Path):
+        samples = [samples]
     if isinstance(samples, Sequence):
         found = read_samples([str(file) for file in samples], opened.checked.data, opened.facts)
     else:
@@ -230,21 +240,13 @@ def export(
     from petra_graph.inference.export import export as exported
     from petra_graph.inference.saved_run import SavedRun
 
-    opened = SavedRun.open(_directory(run))
+    given.choice("form", form, list(SUFFIXES))
+    opened = SavedRun.open(given.directory(run))
     target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
     return exported(opened, opened.load(weights)[0], form, target)
 
 
-def _given(spec: Spec | str | Path | None) -> Spec | str:
-    assert spec is not None
-    return str(spec) if isinstance(spec, Path) else spec
-
-
-def _directory(run: Run | str | Path) -> str | Path:
-    return run.directory if isinstance(run, Run) else run
-
-
-def _on_processes(given: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
+def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
     import os
     import tempfile
 
@@ -253,17 +255,17 @@ def _on_processes(given: Spec | str, overrides: Sequence[str], processes: int, d
     from petra_graph.training.launch import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
-        if not isinstance(given, str):
-            if '"__main__:' in (text := dump(given)):
+        if not isinstance(chosen, str):
+            if '"__main__:' in (text := dump(chosen)):
                 raise SpecError(
                     "a class of this notebook or script cannot be found by other processes",
                     "put it into a module, or train in one process",
                 )
-            path = Path(folder) / f"{given.name}.toml"
+            path = Path(folder) / f"{chosen.name}.toml"
             path.write_text(text, encoding="utf-8")
-            given = str(path)
+            chosen = str(path)
         try:
-            found = run_on_processes(given, overrides, processes, [], dict(os.environ), resume=directory)
+            found = run_on_processes(chosen, overrides, processes, [], dict(os.environ), resume=directory)
         except Interrupted as request:
             found = request.directory
         except FailedOnAnotherProcess:

@@ -95,7 +95,9 @@ class Run:
 
         return evaluate(self, changes, **options)
 
-    def predict(self, samples: Sequence[str | Path] | np.ndarray | torch.Tensor, **options: Any) -> list[Prediction]:
+    def predict(
+        self, samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor, **options: Any
+    ) -> list[Prediction]:
         """Ask the network about samples, as `petra_graph.predict`."""
         from petra_graph.api.functions import predict
 

@@ -97,7 +97,7 @@ def opened(run: SavedRun) -> CheckedData:
         raise SpecError(
             f"the run's network reads samples {_sample(there.shape, there.dtype)}, and the data has "
             f"{_sample(here.shape, here.dtype)}",
-            "name the data that the run was trained on, or other data of that shape, with --set data...",
+            "name the data that the run was trained on, or other data of that shape",
         )
     return data
 
@@ -126,7 +126,7 @@ def on(network: Network, device: str) -> Iterator[None]:
         network.to(device)
     except RuntimeError as error:
         raise SpecError(
-            f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}", "use --device cpu"
+            f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}", 'use the device "cpu"'
         ) from None
     try:
         with torch.no_grad():

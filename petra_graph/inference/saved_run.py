@@ -111,7 +111,7 @@ class SavedRun:
             try:
                 return load_file(file), str(file)
             except (OSError, SafetensorError) as error:
-                raise SpecError(f"{file} cannot be read: {error}", "use a checkpoint's: --weights latest") from None
+                raise SpecError(f"{file} cannot be read: {error}", 'use those of a checkpoint: "latest"') from None
         for at in self._cuts(which):
             try:
                 return checkpoint.read_weights(self.directory, at), str(checkpoint.folder_of(self.directory, at))

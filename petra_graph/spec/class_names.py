@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date, time
 from pathlib import PurePath
 from types import FunctionType
 from typing import Any
 
 from petra_graph.errors import SpecError
 
+_VALUES = "values are texts, numbers, booleans, lists and mappings"
 
-def named(value: Any) -> Any:
+
+def named(value: Any, key: str) -> Any:
     """Return values as TOML has them: classes and functions by their names, paths as texts, without what is None.
 
+    Args:
+        value: of a specification that is made in code.
+        key: the value's, such as "data.name", for messages; "" for a whole specification.
+
     Raises:
-        SpecError: a class or function is not at the top level of a module.
+        SpecError: a value is none that TOML has, or a class or function is not at the top level of a module.
     """
     if isinstance(value, type | FunctionType):
         return code_name(value)
     if isinstance(value, Mapping):
-        return {key: named(item) for key, item in value.items() if item is not None}
+        wrong = [name for name in value if not isinstance(name, str)]
+        if wrong:
+            raise SpecError(f"{key or 'the specification'} cannot have the key {wrong[0]!r}", "keys are texts")
+        inside = f"{key}." if key else ""
+        return {name: named(item, f"{inside}{name}") for name, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [named(item) for item in value]
-    return str(value) if isinstance(value, PurePath) else value
+        return [named(item, f"{key}.{index}") for index, item in enumerate(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, str | int | float | date | time):
+        return value
+    hint = _VALUES
+    if key == "data":
+        hint = f'a run opens its data set itself: give the class, as in data={{"name": {type(value).__qualname__}}}'
+    elif key.endswith((".name", ".block")):
+        hint = f"a run builds it itself: give the class, {type(value).__qualname__}, or the name of a plugin"
+    raise SpecError(f"{key} cannot be {value!r}", hint)
 
 
 def code_name(code: type | Callable[..., Any]) -> str:

@@ -86,10 +86,7 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     """
     import tomli_w
 
-    try:
-        text = tomli_w.dumps(named(values))
-    except TypeError as error:
-        raise SpecError(f"{IN_CODE}: {error}", "values are texts, numbers, booleans, lists and mappings") from None
+    text = tomli_w.dumps(named(values, ""))
     return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
 
 

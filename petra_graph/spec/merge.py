@@ -64,7 +64,7 @@ class Layers:
             source = self.origins.get(path)
             if source is not None:
                 at_key = problem.at_key and path == problem.path
-                hint = problem.set_hint if source.is_set and problem.set_hint else problem.hint
+                hint = problem.set_hint if source.in_shell and problem.set_hint else problem.hint
                 return attrs.evolve(problem, hint=hint, set_hint="", where=source.where(path, at_key=at_key))
         return attrs.evolve(problem, where=Where(file=self.sources[0].file))
 

@@ -17,7 +17,8 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from petra_graph.errors import Path, Problem, SpecError, Where, shown, suggestion
+from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, suggestion
+from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import format_problem
 from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.merge import OWNED, PLUGIN_LISTS, Layers, paths, plugin_name
@@ -35,11 +36,23 @@ class Override:
     @property
     def source(self) -> Source:
         """The source of the value; messages show it as their file."""
-        return Source(file=f"--set {self.text}", text=self.text, is_set=True)
+        return Source(
+            file=_as_given(self.text), text=self.text, is_set=True, in_shell=not isinstance(self.text, Change)
+        )
+
+
+class Change(str):
+    """An assignment that Python code makes, which has no `--set`."""
+
+    __slots__ = ()
+
+
+def _as_given(text: str) -> str:
+    return f'changes["{text.partition("=")[0]}"]' if isinstance(text, Change) else f"--set {text}"
 
 
 def _refusal(text: str, message: str, hint: str = "") -> SpecError:
-    return SpecError(Problem(message=message, hint=hint, where=Where(file=f"--set {text}")))
+    return SpecError(Problem(message=message, hint=hint, where=Where(file=_as_given(text))))
 
 
 def parse_override(text: str) -> Override:
@@ -70,23 +83,18 @@ def parse_override(text: str) -> Override:
     return Override(text=text, keys=keys, value=value)
 
 
-def assignments(changes: Mapping[str, Any]) -> list[str]:
-    """Return values by key as `--set` assignments.
+def assignments(changes: Mapping[str, Any] | None) -> list[str]:
+    """Return values by key as overrides; a class stands for its name.
 
     Raises:
+        TypeError: they are no mapping.
         SpecError: a value is none that TOML has.
     """
-    texts = []
-    for key, value in changes.items():
-        text = shown(value)
-        try:
-            tomllib.loads(f"value = {text}")
-        except ValueError:
-            raise SpecError(
-                f"{key} cannot be {text}", "values are texts, numbers, booleans, lists and mappings"
-            ) from None
-        texts.append(f"{key}={text}")
-    return texts
+    if changes is None:
+        return []
+    if not isinstance(changes, Mapping):
+        raise TypeError(f'changes are values by key, as in {{"run.epochs": 3}} (got {kind_of(changes)})')
+    return [Change(f"{key}={shown(named(value, key))}") for key, value in changes.items()]
 
 
 def apply_overrides(layers: Layers, texts: Iterable[str]) -> tuple[Layers, tuple[Problem, ...]]:

@@ -36,7 +36,9 @@ class Source:
     values: Mapping[str, Any] = field(factory=dict)
     spans: Mapping[Path, Span] = field(factory=dict)
     is_set: bool = False
-    """Whether the text is that of a `--set`."""
+    """Whether the text is that of a `--set`, or of a change that Python code makes."""
+    in_shell: bool = False
+    """Whether it was typed there, with a shell's quotes."""
 
     @property
     def folder(self) -> str:
