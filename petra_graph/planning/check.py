@@ -23,6 +23,7 @@ from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, giv
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
+from petra_graph.record.plugins import packages_then
 from petra_graph.registry.building import declared_facts, declared_samples, expand, missing_package, read_options
 from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
 from petra_graph.registry.local import missing_module
@@ -61,7 +62,7 @@ def check_spec(
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
-        registry=attrs.evolve(registry, folders=tuple(folders)),
+        registry=attrs.evolve(registry, folders=tuple(folders), made_with=packages_then(given)),
         problems=problems,
         import_local=import_local,
         resolved={},

@@ -93,6 +93,13 @@ class CheckedSpec(CheckedNetwork):
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
 
+    @property
+    def plugins(self) -> list[Plugin]:
+        """All plugins that the specification uses, blocks among them."""
+        configured = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.loggers, *self.callbacks)
+        blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
+        return [*(one.plugin for one in configured), *blocks]
+
 
 def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> Partition | None:
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.

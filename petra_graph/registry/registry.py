@@ -10,7 +10,7 @@ from difflib import get_close_matches
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
+from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.registry import contracts
 from petra_graph.registry.contracts import Declaration
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
@@ -68,6 +68,11 @@ class Plugin:
         return f"{GROUPS[self.group].noun} {shown(self.name)}"
 
     @property
+    def label(self) -> str:
+        """As `petra-graph check` takes it: "blocks/rev-basic"."""
+        return _label(self.group, self.name)
+
+    @property
     def owned(self) -> str:
         """The plugin with its distribution, for messages that blame it."""
         plain = self.name.rpartition(":")[2]
@@ -106,6 +111,8 @@ class Registry:
     """Distributions whose entry points could not be read."""
     folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
     """Where modules of local plugins may lie: the current folder, and the specification's before it."""
+    made_with: Mapping[str, str] = field(factory=dict)
+    """The packages of a run's plugins, by their labels; empty where the specification is of no run."""
 
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
@@ -178,6 +185,8 @@ class Registry:
             and entry.name == plain
             and (not colon or entry.distribution == canonical(distribution))
         ]
+        if not matches and _label(group, name) in self.made_with:
+            raise PluginError(self._missing(group, name))
         if not matches:
             raise SpecError(self._unknown(group, name))
         if len(matches) > 1:
@@ -193,6 +202,15 @@ class Registry:
         meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
         return f"{meant}`petra-graph list {group.removeprefix('petra_graph.')}` shows all {len(names)}"
 
+    def _missing(self, group: str, name: str) -> Problem:
+        """Return the problem of a run's plugin that is gone; that of its package, where all of it is."""
+        package = self.made_with[_label(group, name)]
+        owner = package.partition(" ")[0]
+        here = any(entry.distribution == owner for entry in self.entries)
+        why = f"has no {GROUPS[group].noun} {shown(name)}, which that of the run had" if here else "is not installed"
+        # The same position for all, so that ten blocks of a package are one problem.
+        return Problem(message=f"{owner} {why}", hint=f"install {package}", where=Where(file="the run's plugins"))
+
     def _unknown(self, group: str, name: str) -> Problem:
         hint = self._suggestion(group, name)
         plain = name.rpartition(":")[2]
@@ -202,6 +220,10 @@ class Registry:
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
         return Problem(message=f"unknown {GROUPS[group].noun} {shown(name)}", hint=hint)
+
+
+def _label(group: str, name: str) -> str:
+    return f"{group.removeprefix('petra_graph.')}/{name.rpartition(':')[2]}"
 
 
 def _meant(group: str) -> str | None:

@@ -17,6 +17,7 @@ from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers
+from petra_graph.record.plugins import packages_of
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
@@ -125,7 +126,8 @@ class RunRecord:
         if not (self.directory / "spec.toml").exists():
             write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
         write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
-        write_json(self.directory / "env.json", {**environment(), "folders": prepared.checked.loaded.folders})
+        used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
+        write_json(self.directory / "env.json", {**environment(), **used})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
         self._write_plan(prepared)
 

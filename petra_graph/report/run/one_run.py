@@ -177,6 +177,8 @@ def _environment(directory: Path) -> Mapping[str, Any]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = sorted(set(map(str, value.values())))
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
