@@ -156,7 +156,7 @@ def prepare(
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     with closing(reporter or StartReporter()) as says:
-        with says.step("the check of the specification and its plugins"):
+        with says.step("checking the specification and its plugins"):
             checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
         return prepare_checked(checked, says, processes, begins=resumed_in is None)
 
@@ -182,13 +182,14 @@ def prepare_checked(
             problems.add([evolve(missing, path=("logger", index, "name"))])
         elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
             problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
-    with reporter.step("the measurement of the network's shapes"):
+    with reporter.step("measuring the network's shapes"):
         network = problems.attempt(measure, checked)
-    with reporter.step(f"the opening of {checked.data.plugin.owned}"):
+    data_set = checked.data.plugin
+    with reporter.step(f"opening the {data_set}", ours=data_set.distribution == FIRST_PARTY):
         opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
         network = evolve(network, training_samples=len(opened.data.train))
-    with reporter.step("the placement of the stages"):
+    with reporter.step("placing the stages"):
         placed = _placed(network, spec, processes, problems)
     if network is not None:
         problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))

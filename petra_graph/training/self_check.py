@@ -99,7 +99,7 @@ class Checked:
 
     def step(self, what: str) -> AbstractContextManager[None]:
         """Return the context of a part of the self-check."""
-        return self.reporter.step(f"the self-check of {what}", self.network.spec.run.watchdog)
+        return self.reporter.step(f"trying {what}", self.network.spec.run.watchdog)
 
 
 def self_check(checked: Checked) -> None:

@@ -47,11 +47,17 @@ class StartReporter:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def step(self, text: str, limit_seconds: float = float("inf")) -> Iterator[None]:
-        """Within the context, this thread is busy with what `text` says; a watchdog ends it after so many seconds."""
+    def step(self, text: str, limit_seconds: float = float("inf"), *, ours: bool = False) -> Iterator[None]:
+        """Within the context, this thread is busy with what `text` says, as in "placing the stages".
+
+        Args:
+            text: of the step.
+            limit_seconds: after which a watchdog ends it.
+            ours: its code is this package's: where a library is that it calls helps nobody.
+        """
         thread = threading.get_ident()
         outside = _depth(sys._getframe()) - _OF_STEP  # noqa: SLF001  the calls around that of the context
-        status = StartStatus(text, time.monotonic(), limit_seconds, lambda: where(thread, outside))
+        status = StartStatus(text, time.monotonic(), limit_seconds, lambda: "" if ours else where(thread, outside))
         self._show(status)
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="start reporter", daemon=True)
@@ -83,7 +89,8 @@ class StartReporter:
                 said = (step, _SAID_SECONDS[0])
             seconds = time.monotonic() - step.since
             if seconds >= said[1]:
-                self._say(printable(f"{self._prefix}{step} has taken {seconds:.0f} s so far"))
+                at = step.where()
+                self._say(printable(f"{self._prefix}still {step.step} ({seconds:.0f} s){f', at {at}' if at else ''}"))
                 later = (again for again in _SAID_SECONDS if again > seconds)
                 said = (step, next(later, seconds + _AGAIN_SECONDS))
 

@@ -38,14 +38,21 @@ def test_it_says_what_takes_long_and_where_and_nothing_else(soon):
     reporter = StartReporter("rank 3: ", say=said.append)
     with reporter.step("what is quick"):
         pass
-    with reporter.step("the self-check of node \x1b"):
+    with reporter.step("trying node \x1b"):
         until(lambda: len(said) > 1)
     reporter.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "start reporter"]
     for text in said:
-        assert text.startswith("rank 3: the self-check of node \\u001b, at ")
-        assert ".py:" in text
-        assert re.search(r" has taken \d+ s so far$", text)
+        assert re.fullmatch(r"rank 3: still trying node \\u001b \(\d+ s\), at .+\.py:\d+", text)
+
+
+def test_no_line_is_said_of_what_is_ours(soon):
+    said = []
+    reporter = StartReporter(say=said.append)
+    with reporter.step('opening the data set "image-folder"', ours=True):
+        until(lambda: bool(said))
+    reporter.close()
+    assert re.fullmatch(r'still opening the data set "image-folder" \(\d+ s\)', said[0])
 
 
 def test_the_line_is_the_author_s_and_not_the_library_s():
@@ -70,7 +77,7 @@ def test_a_block_that_hangs_is_named(write, soon, capfd):
     prepare("shared.toml")
     said = [line for line in capfd.readouterr().err.splitlines() if "hangs.py:7" in line]
     assert said
-    assert all(line.startswith('the self-check of node "near" (block "hangs:Hangs"), at ') for line in said)
+    assert all(line.startswith('still trying node "near" (block "hangs:Hangs") (') for line in said)
 
 
 SLOW = """\
@@ -106,9 +113,9 @@ class Data:
         self.train = self.test = Split()
 """
 STEPS = {
-    "in_module": "the check of the specification and its plugins",
-    "in_shapes": "the measurement of the network's shapes",
-    "in_data": 'the opening of data set "slow:Data"',
+    "in_module": "checking the specification and its plugins",
+    "in_shapes": "measuring the network's shapes",
+    "in_data": 'opening the data set "slow:Data"',
 }
 
 
@@ -125,8 +132,8 @@ def test_what_hangs_before_the_self_check_is_named_too(write, soon, capfd, monke
     data = '[data]\nname = "slow:Data"\nbatch = 10\n'
     write("shared.toml", f'name = "slow"\n{data}[optimizer]\nname = "sgd"\n[run]\nepochs = 1\n{nodes}')
     prepare("shared.toml")
-    said = [line for line in capfd.readouterr().err.splitlines() if " has taken " in line]
-    assert any(one.startswith(f"{STEPS[place]}, at ") and f"slow.py:{number}, has taken" in one for one in said), said
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("still ")]
+    assert any(f"{STEPS[place]} (" in one and one.endswith(f"slow.py:{number}") for one in said), said
 
 
 @pytest.mark.processes
@@ -137,7 +144,7 @@ def test_the_watchdog_names_what_hangs(write, here):
     with ranks(RUN, RUN) as running:
         assert ended(running) == [1, 1]
     said = "".join(one.said for one in running)
-    assert 'the self-check of node "near" (block "hangs:Hangs"), at ' in said
+    assert 'trying node "near" (block "hangs:Hangs"), at ' in said
     assert "hangs.py:7, has taken 1 s, and run.watchdog allows 1" in said
     assert "see what hangs in it, or raise run.watchdog" in said
     assert "Traceback" not in said
