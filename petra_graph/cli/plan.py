@@ -34,7 +34,7 @@ _PIPED_WIDTH = 120
 @click.option(
     "--diff",
     metavar="OTHER",
-    help="List what changes to OTHER: a plan saved as JSON, a run, or another spec (--set is not for it).",
+    help="List what changes from OTHER to SPEC; OTHER is a plan saved as JSON, a run, or a spec (--set is not for it).",
 )
 @click.option("--expand", is_flag=True, help="Write the spec with its architecture as nodes, and stop.")
 @click.option(

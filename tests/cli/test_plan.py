@@ -83,7 +83,7 @@ def test_devices_to_scale(call, spec):
     assert "throughput by number of devices" in printed(call, "plan", spec, "--scale", "1,2")
 
 
-def test_what_changes_to_another_plan(call, spec, here):
+def test_what_changes_from_another_plan(call, spec, here):
     printed(call, "plan", spec, "--json", "--output", "saved.json")
     out = printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json")
     assert "lockstep" in out
@@ -92,6 +92,8 @@ def test_what_changes_to_another_plan(call, spec, here):
         printed(call, "plan", spec, "--set", "method.schedule=lockstep", "--diff", "saved.json", "--json")
     )
     assert {"name", "this", "other", "change"} == changes[0].keys()
+    memory = next(one for one in changes if one["name"] == "memory, all stages")
+    assert memory["change"].startswith("+"), "lockstep holds more than 1f1b, which the other plan has"
 
 
 def test_a_saved_plan_is_shown_again(call, spec, here):

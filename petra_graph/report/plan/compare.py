@@ -106,17 +106,18 @@ class Change:
     """One value that differs."""
 
     name: str
-    this: str
     other: str
+    this: str
     change: str = ""
+    """From the other plan to this one."""
 
 
 def diff_text(document: Document, other: Document, *, width: int, colour: bool = False) -> str:
-    """Write the changes from a plan to another.
+    """Write what changes from another plan to this one.
 
     Args:
-        document: the plan.
-        other: the plan to compare with; changes are from `document` to `other`.
+        document: this plan.
+        other: the plan to compare with, such as an earlier one.
         width: of the terminal, in columns.
         colour: write ANSI escapes.
     """
@@ -124,12 +125,12 @@ def diff_text(document: Document, other: Document, *, width: int, colour: bool =
 
 
 def changes(document: Document, other: Document) -> list[Change]:
-    """Return the settings, totals and times that differ."""
+    """Return the settings, totals and times that change from another plan to this one."""
     return list(_changed(_values(document), _values(other)))
 
 
 def _sections(document: Document, other: Document, width: int) -> Iterator[RenderableType]:
-    yield Text(f"{one_line(document['name'])} and {one_line(other['name'])}", "bold")
+    yield Text(f"changes from {one_line(other['name'])} to {one_line(document['name'])}", "bold")
     whole, stages, regrouped = changes(document, other), list(_stages(document, other)), _regrouped(document, other)
     if not whole and not regrouped and not stages:
         yield Text("the plans agree in settings, memory, times, stages and devices")
@@ -140,7 +141,7 @@ def _sections(document: Document, other: Document, width: int) -> Iterator[Rende
             shown = rows[:_ROWS]
             names = Column(head="", cells=[row.name for row in shown], left=True)
             values = (
-                tables.text_column(head, (getattr(row, head) for row in shown)) for head in ("this", "other", "change")
+                tables.text_column(head, (getattr(row, head) for row in shown)) for head in ("other", "this", "change")
             )
             yield tables.table([names, *values], wraps=True)
             yield from _more(len(rows) - _ROWS)
@@ -187,16 +188,16 @@ def _changed(these: Iterable[Value], those: Iterable[Value]) -> Iterator[Change]
             if this != other:
                 yield Change(name=name, this=str(this), other=str(other))
         elif abs(this - other) > 1e-9 * max(abs(this), abs(other)):
-            change = f"{100 * (other / this - 1):+.1f} %" if this else ""
+            change = f"{100 * (this / other - 1):+.1f} %" if other else ""
             if write is percent:
-                change = f"{100 * (other - this):+.1f} points"
+                change = f"{100 * (this - other):+.1f} points"
             yield Change(name=name, this=write(this), other=write(other), change=change)
 
 
 def _regrouped(document: Document, other: Document) -> list[str]:
     """Name the stages whose nodes form no stage in the other plan."""
     lines = []
-    for title, plan, against in (("this ", document, other), ("other", other, document)):
+    for title, plan, against in (("other", other, document), ("this ", document, other)):
         known = {tuple(stage["nodes"]) for stage in against["stages"]}
         for stage in plan["stages"]:
             if tuple(stage["nodes"]) not in known:

@@ -128,7 +128,7 @@ def test_bars(expected, share):
 
 def test_plans_that_agree():
     assert diff_text(branches(), branches(), width=80) == (
-        "branches and branches\nthe plans agree in settings, memory, times, stages and devices\n"
+        "changes from branches to branches\nthe plans agree in settings, memory, times, stages and devices\n"
     )
 
 
@@ -137,15 +137,15 @@ def test_settings_that_differ():
     assert (
         diff_text(three_stages(), other, width=80)
         == """\
-small and small
+changes from small to small
 
 plan
-                  this           other  change
+                       other      this  change
 ──────────────────────────────────────────────
-method           petra             dsp
-schedule      lockstep  depths 3, 2, 1
-accumulation         2               4
-micro-batch         64              32
+method                   dsp     petra
+schedule      depths 3, 2, 1  lockstep
+accumulation               4         2
+micro-batch               32        64
 """
     )
 
