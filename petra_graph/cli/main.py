@@ -10,6 +10,7 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -37,6 +38,10 @@ VERBS = {
     "schema": "Print the JSON schema of specs, for editors.",
 }
 """The verbs with their lines in the help."""
+_MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
+"""Verbs of other programs, and ours for them."""
+_KEYS = {"lr": "optimizer.options.lr", "learning_rate": "optimizer.options.lr", "batch_size": "data.batch"}
+"""Options of other programs, and our keys for them, beside those of the same name."""
 _ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
 """The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 
@@ -67,7 +72,7 @@ class LazyGroup(click.Group):
         if name not in VERBS and not name.startswith("-"):
             from difflib import get_close_matches
 
-            close = get_close_matches(name, VERBS, n=1)
+            close = [_MEANT[name]] if name in _MEANT else get_close_matches(name, VERBS, n=1)
             meant = f"Did you mean {close[0]!r}?" if close else f"Verbs: {', '.join(VERBS)}."
             ctx.fail(f"No such verb {name!r}. {meant}")
         return super().resolve_command(ctx, args)
@@ -113,7 +118,7 @@ def _run(arguments: list[str] | None) -> int:
         code = cli.main(args=arguments, prog_name="petra-graph", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        _show(error)
+        _show(_with_key(error))
         return error.exit_code
     except click.Abort:
         return 130
@@ -126,6 +131,24 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:  # noqa: BLE001  only petra-graph's own errors stay here
         return _reported(error)
     return code if isinstance(code, int) else 0
+
+
+def _with_key(error: click.ClickException) -> click.ClickException:
+    """Return an error; where an option that does not exist is a key of the spec, with how that is set."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    if all(parameter.name != "overrides" for parameter in error.ctx.command.params):
+        return error
+    from petra_graph.spec.headers import headers_by_key
+
+    name, headers = error.option_name.lstrip("-").replace("-", "_"), headers_by_key()
+    keys = [f"{header[1:-1]}.{name}" for header in headers.get(name, ()) if re.fullmatch(r"\[\w+\]", header)]
+    keys += [f"{name}.name"] * (f"[{name}]" in headers["name"])
+    keys += [_KEYS[name]] if name in _KEYS else []
+    if not keys:
+        return error
+    how = " or ".join(f"--set {key}=VALUE" for key in keys)
+    return click.UsageError(f"No such option {error.option_name!r}: it is a key of the spec, {how}.", error.ctx)
 
 
 def _show(error: click.ClickException) -> None:
