@@ -106,11 +106,11 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
-    from petra_graph.training.callbacks import uncalled
     from petra_graph.training.prepare import advice, outline, prepare
+    from petra_graph.training.run_record import known
 
     prepared = prepare(spec, overrides, processes)
-    figures, warnings = outline(prepared), [*uncalled(prepared.callbacks), *advice(prepared)]
+    figures, warnings = outline(prepared), [*known(prepared, processes), *advice(prepared)]
     if as_json:
         print_json({**figures, "warnings": warnings})
         return

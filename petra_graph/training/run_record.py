@@ -138,7 +138,7 @@ class RunRecord:
                 self.late_plan = LatePlan.begin(
                     self.directory, prepared.network, prepared.placement, prepared.checked.loaded.folders
                 )
-                self.run = attrs.evolve(self.run, warnings=(*_known(prepared), *advice(prepared)))
+                self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *advice(prepared)))
                 return
             document = write_plan(self.directory, prepared.network, prepared.placement)
             self.predicted = figures_of(document, self.spec)
@@ -148,7 +148,7 @@ class RunRecord:
             warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]] + advice(
                 prepared
             )
-        self.run = attrs.evolve(self.run, warnings=(*_known(prepared), *warnings))
+        self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
 
     def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:
         """Take what all processes have measured."""
@@ -254,9 +254,13 @@ def problems_of(error: Exception) -> Iterable[Problem]:
     return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
 
 
-def _known(prepared: Prepared) -> Iterator[str]:
-    """Yield what no plan says: methods of callbacks that no run calls; devices that are not here, so that one does the work of all."""
+def known(prepared: Prepared, processes: int) -> Iterator[str]:
+    """Yield what no plan says: methods of callbacks that no run calls; devices and cores that are not here, so that others do their work."""
     yield from uncalled(prepared.callbacks)
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
         yield f"{planned} devices are planned, and {present[0].name} alone is present: it runs all stages"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
+    if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
+        yield f"{here} processes on this machine need {need} cores for the speed of the plan, and it has {cores}"
