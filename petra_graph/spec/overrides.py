@@ -10,6 +10,8 @@ before it; the order of `--set` on the command line must not decide which option
 
 from __future__ import annotations
 
+import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -76,11 +78,23 @@ def parse_override(text: str) -> Override:
         value = parsed["value"] if list(parsed) == ["value"] else written
     except (ValueError, RecursionError) as error:
         if written[0] in "\"'[{":
-            raise _refusal(text, f"{written} is not a TOML value: {error}") from None
+            why = re.sub(r" \(at line \d+, column \d+\)$", "", str(error))
+            raise _refusal(text, f"{written} is not a TOML value: {why}", _quoted(key, written)) from None
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
         raise _refusal(text, f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another")
     return Override(text=text, keys=keys, value=value)
+
+
+def _quoted(key: str, written: str) -> str:
+    """Return a hint with the bare words of a list or table in quotes, which a shell takes away; "" where that is no value either."""
+    bare = r"(?<=[\[,=])(\s*)(?!(?:true|false|inf|nan)\s*[,\]}])([^\W\d][\w:./~-]*)(?=\s*[,\]}])"
+    value = re.sub(bare, lambda found: f"{found[1]}{shown(found[2])}", written)
+    try:
+        tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        return ""
+    return f"texts in it need quotes, and the shell quotes around all: --set {shlex.quote(f'{key}={value}')}"
 
 
 def assignments(changes: Mapping[str, Any] | None) -> list[str]:

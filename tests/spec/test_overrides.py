@@ -43,6 +43,22 @@ def test_values_are_toml_and_a_bare_word_is_a_string(text, keys, value):
             ),
         ),
         ("a=[1", "--set a=[1: [1 is not a TOML value: Unclosed array (at end of document)"),
+        ("a=[1 2]", "--set a=[1 2]: [1 2] is not a TOML value: Unclosed array"),
+        (
+            "partition.devices=[cuda:0, true,cpu]",
+            (
+                "--set partition.devices=[cuda:0, true,cpu]: [cuda:0, true,cpu] is not a TOML value: Invalid value\n    help: "
+                "texts in it need quotes, and the shell quotes around all: "
+                '--set \'partition.devices=["cuda:0", true,"cpu"]\''
+            ),
+        ),
+        (
+            "optimizer.clip={by=norm, limit=1}",
+            (
+                "--set optimizer.clip={by=norm, limit=1}: {by=norm, limit=1} is not a TOML value: Invalid value\n    help: texts "
+                "in it need quotes, and the shell quotes around all: --set 'optimizer.clip={by=\"norm\", limit=1}'"
+            ),
+        ),
     ],
 )
 def test_a_text_that_is_no_override_is_refused(text, expected):
