@@ -188,16 +188,18 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
 def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
     """Let a stage go on with the window that is open in all of the stages that its nodes come from.
 
-    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one count divides all.
+    Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one weight divides all.
     """
-    device, window = torch.device(executor.program.device), min(part.facts["window"] for part in parts)
-    for part in parts:
+    device = torch.device(executor.program.device)
+    weights = [part.facts["weight"] for part in parts]
+    common = min(filter(None, weights), default=0.0)
+    for part, weight in zip(parts, weights, strict=True):
         for name, parameter in _parameters(executor.modules):
-            if f"gradients/{name}" in part.tensors:
+            if weight and f"gradients/{name}" in part.tensors:
                 gradient = part.get(f"gradients/{name}", device)
                 assert isinstance(gradient, Tensor)
-                parameter.grad = (gradient * (window / part.facts["window"])).to(parameter.dtype)
-    executor.updater.window = window
+                parameter.grad = (gradient * (common / weight)).to(parameter.dtype)
+    executor.updater.window, executor.updater.weight = min(part.facts["window"] for part in parts), common
 
 
 def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:

@@ -15,12 +15,12 @@ def test_the_means_of_all_nodes_count_alike():
     modules = {name: nn.Linear(2, 1, bias=False) for name in "ab"}
     parts = []
     for name, window in (("a", 6), ("b", 3)):
-        part = SavedTensors(facts={"window": window})
+        part = SavedTensors(facts={"window": window, "weight": float(window)})
         part.put(f"gradients/{name}/weight", torch.full((1, 2), window * 10.0))
         parts.append(part)
     executor = SimpleNamespace(
-        program=SimpleNamespace(device="cpu"), modules=modules, updater=SimpleNamespace(window=0)
+        program=SimpleNamespace(device="cpu"), modules=modules, updater=SimpleNamespace(window=0, weight=0.0)
     )
     restore_window(executor, parts)
-    assert executor.updater.window == 3
+    assert (executor.updater.window, executor.updater.weight) == (3, 3.0)
     assert [module.weight.grad.tolist() for module in modules.values()] == [[[30.0, 30.0]]] * 2
