@@ -32,6 +32,8 @@ class BlockState:
     """Frozen parameters and buffers: the table of a module, name, and value."""
     versions: tuple[tuple[Tensor, int], ...]
     """How often each parameter has been changed in place, as autograd counts."""
+    buffers: tuple[tuple[Tensor, str, int], ...]
+    """Buffers that functions may read, their names in their modules, and how often each has been changed in place."""
     modes: tuple[tuple[nn.Module, bool], ...]
     """Of all modules, whether they train."""
     tracks_statistics: bool
@@ -48,6 +50,7 @@ class BlockState:
         slots: list[tuple[dict[str, Any], str, int]] = []
         fixed: list[tuple[dict[str, Any], str, Tensor]] = []
         frozen_parameters: list[Tensor] = []
+        read: list[tuple[Tensor, str]] = []
         modes: dict[nn.Module, bool] = {}
         waiting, tracks, cached = [block], False, bool(parametrize._cache_enabled)  # noqa: SLF001  nothing public says it
         while waiting:
@@ -55,7 +58,8 @@ class BlockState:
             if module in modes:
                 continue
             modes[module] = module.training
-            tracks = tracks or bool(getattr(module, "track_running_stats", False))
+            statistics = getattr(module, "track_running_stats", None)
+            tracks = tracks or bool(statistics)
             parameters, buffers = module._parameters, module._buffers  # noqa: SLF001  `named_parameters` is ten times slower
             for name, value in parameters.items():
                 if value is None:
@@ -71,6 +75,8 @@ class BlockState:
                     frozen_parameters.append(value)
             if buffers:
                 fixed.extend((buffers, name, value) for name, value in buffers.items() if value is not None)
+                if statistics is None or not module.training:  # in training, statistics are those of the batch
+                    read.extend((value, name) for name, value in buffers.items() if value is not None)
             waiting.extend(child for child in module._modules.values() if child is not None)  # noqa: SLF001
             if cached and parametrize.is_parametrized(module):
                 raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
@@ -79,19 +85,25 @@ class BlockState:
             slots=tuple(slots),
             fixed=tuple(fixed),
             versions=(*((value, value._version) for value in places), *versions_of(frozen_parameters)),  # noqa: SLF001
+            buffers=tuple((value, name, value._version) for value, name in read if not value.is_inference()),  # noqa: SLF001
             modes=tuple(modes.items()),
             tracks_statistics=tracks,
         )
 
+    def forget_written(self) -> None:
+        """Watch no buffer that the forward, which has just ended, writes itself: another forward may do so before the backward."""
+        self.buffers = tuple(one for one in self.buffers if one[0]._version == one[2])  # noqa: SLF001
+
     @property
     def change(self) -> str:
-        """What has changed since the walk, so that functions return other values; "" where nothing has.
-
-        Buffers are left out: running statistics change in every forward, and training does not read them.
-        """
+        """What has changed since the forward, so that functions return other values; "" where nothing has."""
         for value, before in self.versions:
             if value._version != before:  # noqa: SLF001
                 return "its parameters were modified by an inplace operation, such as an optimizer's step"
+        for value, name, before in self.buffers:
+            if value._version != before:  # noqa: SLF001
+                names = (full for full, one in self.modes[0][0].named_buffers(remove_duplicate=False) if one is value)
+                return f"its buffer {next(names, name)} was modified by an inplace operation"
         for module, training in self.modes:
             if module.training is not training:
                 return "it changed between training and evaluation mode, or one of its modules did"

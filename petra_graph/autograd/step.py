@@ -87,6 +87,7 @@ class _Node(torch.autograd.Function):
         """Run the block without a graph; `read` are streams, differentiated arguments and parameters."""
         split = step.streams + step.differentiated
         outputs = step.evaluate(read[: step.streams], read[step.streams : split])
+        step.state.forget_written()
         ctx.step = step
         ctx.save_for_backward(*read[step.streams : split], *(outputs if step.anchor else ()))
         return outputs

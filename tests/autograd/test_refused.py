@@ -33,6 +33,55 @@ def test_a_frozen_parameter_or_an_argument_that_changed_is_refused():
             output.sum().backward()
 
 
+class Buffers(nn.Module):
+    """It reads a mask, and counts its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(FEATURES, FEATURES)
+        self.register_buffer("mask", torch.ones(FEATURES))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return torch.tanh(self.linear(x)) * self.mask
+
+
+@pytest.mark.parametrize("name", ["mask", "running_mean"])
+def test_a_buffer_that_changed_since_the_forward_that_reads_it_is_refused(name):
+    """Gradients were 19 % off: frozen normalisation followed other data, or another mask was set."""
+    made = (reversible([Buffers() for _ in range(3)]) if name == "mask" else sequence(depth=3)).double()
+    if name != "mask":
+        for block in made:
+            block.function[1].eval()
+    loss = made(inputs()).sum()
+    dict(made[2].named_buffers())[f"function.{'' if name == 'mask' else '1.'}{name}"].add_(1)
+    with pytest.raises(
+        RuntimeError, match=rf"block 2 is not as it was .* its buffer function\..*{name} was modified by an"
+    ):
+        loss.backward()
+
+
+@pytest.mark.parametrize("functions", [Buffers, branch])
+def test_buffers_that_every_forward_writes_are_not(functions):
+    """Several forwards before their backwards: statistics and counters follow each, and no gradient reads them."""
+    made = reversible([functions() for _ in range(3)]).double()
+    losses = [made(inputs(seed=seed)).sum() for seed in range(3)]
+    for loss in losses:
+        loss.backward()
+
+
+def test_statistics_that_training_does_not_read_are_not():
+    made = sequence(depth=2)
+    for block in made:
+        block.function[1].track_running_stats = False
+    loss = made(inputs()).sum()
+    for block in made:
+        block.function[1].track_running_stats = True
+    made(inputs())
+    loss.backward()
+
+
 @pytest.mark.parametrize("part", ["all", "a module"])
 def test_another_mode_than_the_forwards_is_refused(part):
     made = sequence()
