@@ -34,8 +34,8 @@ class BlockState:
     """How often each parameter has been changed in place, as autograd counts."""
     buffers: tuple[tuple[Tensor, str, int], ...]
     """Buffers that functions may read, their names in their modules, and how often each has been changed in place."""
-    modes: tuple[tuple[nn.Module, bool], ...]
-    """Of all modules, whether they train."""
+    modules: tuple[tuple[nn.Module, bool, tuple[nn.Module | None, ...]], ...]
+    """All modules, beginning with the block: whether they train, and the modules in them."""
     tracks_statistics: bool
     """Whether a module has running statistics."""
 
@@ -51,13 +51,13 @@ class BlockState:
         fixed: list[tuple[dict[str, Any], str, Tensor]] = []
         frozen_parameters: list[Tensor] = []
         read: list[tuple[Tensor, str]] = []
-        modes: dict[nn.Module, bool] = {}
+        modules: dict[nn.Module, tuple[nn.Module | None, ...]] = {}
         waiting, tracks, cached = [block], False, bool(parametrize._cache_enabled)  # noqa: SLF001  nothing public says it
         while waiting:
             module = waiting.pop()
-            if module in modes:
+            if module in modules:
                 continue
-            modes[module] = module.training
+            modules[module] = children = tuple(module._modules.values())  # noqa: SLF001
             statistics = getattr(module, "track_running_stats", None)
             tracks = tracks or bool(statistics)
             parameters, buffers = module._parameters, module._buffers  # noqa: SLF001  `named_parameters` is ten times slower
@@ -77,7 +77,7 @@ class BlockState:
                 fixed.extend((buffers, name, value) for name, value in buffers.items() if value is not None)
                 if statistics is None or not module.training:  # in training, statistics are those of the batch
                     read.extend((value, name) for name, value in buffers.items() if value is not None)
-            waiting.extend(child for child in module._modules.values() if child is not None)  # noqa: SLF001
+            waiting.extend(child for child in children if child is not None)
             if cached and parametrize.is_parametrized(module):
                 raise RuntimeError(f"petra_graph.reversible: {_CACHED}")
         return BlockState(
@@ -86,7 +86,7 @@ class BlockState:
             fixed=tuple(fixed),
             versions=(*((value, value._version) for value in places), *versions_of(frozen_parameters)),  # noqa: SLF001
             buffers=tuple((value, name, value._version) for value, name in read if not value.is_inference()),  # noqa: SLF001
-            modes=tuple(modes.items()),
+            modules=tuple((module, module.training, children) for module, children in modules.items()),
             tracks_statistics=tracks,
         )
 
@@ -102,11 +102,13 @@ class BlockState:
                 return "its parameters were modified by an inplace operation, such as an optimizer's step"
         for value, name, before in self.buffers:
             if value._version != before:  # noqa: SLF001
-                names = (full for full, one in self.modes[0][0].named_buffers(remove_duplicate=False) if one is value)
+                names = (full for full, one in self.modules[0][0].named_buffers(remove_duplicate=False) if one is value)
                 return f"its buffer {next(names, name)} was modified by an inplace operation"
-        for module, training in self.modes:
+        for module, training, children in self.modules:
             if module.training is not training:
                 return "it changed between training and evaluation mode, or one of its modules did"
+            if tuple(module._modules.values()) != children:  # noqa: SLF001
+                return "one of its modules was added, removed or replaced"
         return ""
 
     @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -89,6 +91,14 @@ def test_another_mode_than_the_forwards_is_refused(part):
     (made if part == "all" else made[3].function[3]).eval()
     with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* it changed between training and evaluation"):
         output.sum().backward()
+
+
+def test_another_module_than_the_forwards_is_refused():
+    made = sequence()
+    loss = made(inputs()).sum()
+    made[3].function[0] = copy.deepcopy(made[3].function[0])
+    with pytest.raises(RuntimeError, match=r"block 3 is not as it was .* modules was added, removed or replaced"):
+        loss.backward()
 
 
 def test_weights_from_a_cache_without_a_graph_are_refused():
