@@ -10,6 +10,7 @@ input is a finding, and the input is kept in --keep. The exit code is 1 where an
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import gzip
@@ -242,61 +243,13 @@ def plugins(dice: random.Random) -> tuple[Made, Read]:
     return made(), read
 
 
-def checkpoints(dice: random.Random) -> tuple[Made, Read]:
-    """A manifest or a stage's file of a checkpoint; what is read must be what was written."""
-    import torch
+def runs(dice: random.Random) -> tuple[Made, Read]:
+    from tools.fuzz_runs import cases, made_run, read
 
-    from petra_graph.errors import SpecError
-    from petra_graph.record import checkpoint
-
-    with tempfile.TemporaryDirectory() as name:
-        tensors = {"parameters/a/w": torch.arange(12.0).view(3, 4), "buffers/a/count": torch.tensor(3)}
-        file = checkpoint.write_stage(Path(name), at=7, stage=1, replica=0, tensors=tensors, facts={"index": 1})
-        position = {"epoch": 1, "micro_batches": 7, "epochs": [], "train": None}
-        manifest = checkpoint.Manifest(
-            format=checkpoint.FORMAT,
-            at=7,
-            run="r",
-            versions={"torch": "2"},
-            pipeline={"stages": [{"nodes": ["a"], "depth": 1}]},
-            optimizer={"name": "sgd", "options": {}},
-            folders=["/"],
-            position=position,
-            metrics={"test/loss": 0.5},
-            files=[file],
-        )
-        checkpoint.finish(Path(name), manifest)
-        folder = checkpoint.folder_of(Path(name), 7)
-        texts = {path.name: path.read_bytes() for path in folder.iterdir()}
-    values, mark = json.loads(texts["manifest.json"]), b"\n--- file ---\n"
-
-    def made() -> Made:
-        while True:
-            which = dice.choice(list(texts))
-            bends = which == "manifest.json" and dice.random() < 0.5
-            content = json.dumps(bent(dice, values)).encode() if bends else damaged(dice, texts[which])
-            yield which.encode() + mark + content
-
-    def read(path: Path) -> object:
-        which, _, content = path.read_bytes().partition(mark)
-        run = path.parent / "run"
-        folder = checkpoint.folder_of(run, 7)
-        folder.mkdir(parents=True)
-        try:
-            for name, text in {**texts, which.decode(): content}.items():
-                (folder / name).write_bytes(text)
-            found = checkpoint.read_manifest(run, 7)
-            checkpoint.verify(run, found)
-            tensors, _ = checkpoint.read_stage(run, 7, found.files[0])
-        except checkpoint.Damaged as error:
-            raise SpecError(str(error)) from error
-        finally:
-            shutil.rmtree(run)
-        assert found.position == position
-        assert tensors["parameters/a/w"].tolist() == torch.arange(12.0).view(3, 4).tolist()
-        return found
-
-    return made(), read
+    home = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    whole = made_run(home)
+    return cases(dice, whole, damaged, bent), lambda path: read(whole, path.parent / "case", path.read_bytes())
 
 
 KINDS: Mapping[str, Callable[[random.Random], tuple[Made, Read]]] = {
@@ -307,7 +260,7 @@ KINDS: Mapping[str, Callable[[random.Random], tuple[Made, Read]]] = {
     "images": images,
     "profiles": profiles,
     "plugins": plugins,
-    "checkpoints": checkpoints,
+    "runs": runs,
 }
 
 

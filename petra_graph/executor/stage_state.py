@@ -166,6 +166,8 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
     """Let a stage's nodes have their parameters, buffers and optimizer state, which may come from several stages."""
     device = torch.device(executor.program.device)
     for name, tensor in _network(executor.modules):
+        if (there := saved.tensors[name].shape) != tensor.shape:  # it might be broadcast
+            raise ValueError(f"{name} is {list(there)} in the checkpoint, and {list(tensor.shape)} here")
         tensor.copy_(saved.tensors[name])
     _restore_companions(executor, saved)
     optimizer = executor.updater.optimizer

@@ -22,6 +22,7 @@ from petra_graph.inference.network import Network
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.program.plan_document import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
@@ -139,6 +140,26 @@ class SavedRun:
         )
 
 
+_FACTS = {
+    "shape": Later([int]),
+    "dtype": Later(str),
+    "classes": Later((int, None)),
+    "target_shape": Later([int]),
+    "target_dtype": Later(str),
+    "mean": Later(([float], None)),
+    "std": Later(([float], None)),
+    "class_names": Later(([str], None)),
+}
+"""The shape of `data.json`."""
+
+
+def _contradicts(stored: Mapping[str, Any]) -> str:
+    """Return what is wrong with the channels' normalisation, "" where nothing is."""
+    mean, std, shape = stored.get("mean"), stored.get("std"), stored.get("shape") or [0]
+    right = mean is None or std is None or len(mean) == len(std) == shape[0]
+    return "" if right else "mean and std are not those of the channels"
+
+
 def _folders(directory: Path) -> list[str]:
     """Return where modules of the run's own blocks may lie: the folders of its specification's files."""
     folders = (read_json(directory / "env.json", dict) or {}).get("folders")
@@ -147,7 +168,10 @@ def _folders(directory: Path) -> list[str]:
 
 def _facts(directory: Path, declared: DataFacts) -> DataFacts:
     """Return the facts of the data that the run was trained on; those declared, where it wrote none."""
-    stored: Mapping[str, Any] = read_json(directory / "data.json", dict) or {}
+    path = directory / "data.json"
+    stored: Mapping[str, Any] = read_json(path, dict, _FACTS) or {}
+    if fault := _contradicts(stored):
+        raise SpecError(f"{path} is damaged: {fault}", "restore it from a copy, or remove it")
     try:
         values: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()

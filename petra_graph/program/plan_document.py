@@ -24,6 +24,13 @@ class Later:
     shape: Any
 
 
+@frozen
+class Each:
+    """The shape of an object whose keys are any, and whose values have one shape."""
+
+    shape: Any
+
+
 _PASSES = {"forward": float, "backward": float}
 _BYTES = {"total": int}
 SHAPE: dict[str, Any] = {
@@ -121,7 +128,7 @@ def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[s
     match shape:
         case Later():
             yield from faults(value, shape.shape, path)
-        case dict() if isinstance(value, dict):
+        case dict() | Each() if isinstance(value, dict):
             yield from _faults_of_keys(value, shape, path)
         case [item] if isinstance(value, list):
             for index, one in enumerate(value):
@@ -129,21 +136,29 @@ def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[s
         case tuple():
             if all(next(faults(value, one), None) is not None for one in shape):
                 yield f"{path} is of no type that it may have"
-        case dict() | list():
-            yield f"{path} is no {'object' if isinstance(shape, dict) else 'list'}"
+        case dict() | list() | Each():
+            yield f"{path} is no {'list' if isinstance(shape, list) else 'object'}"
         case _ if not _is(value, shape):
             yield f"{path} is no {_WORDS[shape]}"
 
 
-def _faults_of_keys(value: Document, shape: Document, path: str) -> Iterator[str]:
+def _faults_of_keys(value: Document, shape: Document | Each, path: str) -> Iterator[str]:
+    if isinstance(shape, Each):
+        for key, one in value.items():
+            yield from faults(one, shape.shape, _below(path, key))
+        return
     needed = (key for key, item in shape.items() if not isinstance(item, Later))
     yield from (f"{path} has no {key}" for key in needed if key not in value)
     for key in shape.keys() & value.keys():
-        yield from faults(value[key], shape[key], f"{path}.{key}".removeprefix("the plan."))
+        yield from faults(value[key], shape[key], _below(path, key))
     if shape is _BYTES or shape is _PASSES:  # all that they have is summed
         kind = int if shape is _BYTES else float
         others = value.keys() - shape.keys()
         yield from (f"{path}.{key} is no {_WORDS[kind]}" for key in sorted(others) if not _is(value[key], kind))
+
+
+def _below(path: str, key: str) -> str:
+    return key if path.startswith("the ") else f"{path}.{key}"
 
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value", None: "null"}

@@ -17,8 +17,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from attrs import asdict, frozen
 from safetensors import SafetensorError, safe_open
 
 from petra_graph.errors import RunFailed, cannot_write
+from petra_graph.record.manifest_shape import faults_of_manifest, faults_of_stage
 from petra_graph.record.metrics import METRICS
 from petra_graph.record.run_directory import locked
 
@@ -213,23 +214,28 @@ def read_manifest(directory: Path, at: int) -> Manifest:
 def _manifest_in(folder: Path, at: int) -> Manifest:
     path = folder / _MANIFEST
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if values["format"] != FORMAT:
-            raise Damaged(f"its format is {values['format']!r}, and this petra-graph reads format {FORMAT}")
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text)
+        if isinstance(values, dict) and values.get("format") != FORMAT:
+            raise Damaged(f"its format is {values.get('format')!r}, and this petra-graph reads format {FORMAT}")
         if values.pop(_DIGEST) != _digest_of(values):
             raise Damaged(f"{_MANIFEST} is damaged: its digest is not its own")
-        found = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
+        if found := next(faults_of_manifest(_finite_values(text)), None):
+            raise Damaged(f"{_MANIFEST} is damaged: {found}")
+        manifest = Manifest(**{**values, "files": [StageFile(**file) for file in values["files"]]})
     except OSError as error:
         raise Damaged(f"{_MANIFEST} cannot be read: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Damaged(f"{_MANIFEST} is damaged: {type(error).__name__}: {error}") from None
-    if found.at != at:
-        raise Damaged(f"{_MANIFEST} is of forward {found.at}")
-    return found
+    if manifest.at != at:
+        raise Damaged(f"{_MANIFEST} is of forward {manifest.at}")
+    if others := [file.name for file in manifest.files if file.name != stage_file_name(file.stage, file.replica)]:
+        raise Damaged(f"{_MANIFEST} is damaged: it names a file {others[0]!r}")
+    return manifest
 
 
 def verify(directory: Path, manifest: Manifest) -> None:
-    """Check every file's size and digest.
+    """Check every file: its size, its digest, and the facts in it.
 
     Raises:
         Damaged: one is not what was written.
@@ -242,6 +248,10 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{file.name} has {size} bytes, and {file.bytes} were written")
             if _digest(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
+            with _opened(directory, manifest.at, file) as (opened, facts):
+                shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is no mapping
+                if found := next(faults_of_stage(facts, shapes, manifest.pipeline["parameters"]), None):
+                    raise Damaged(f"{file.name} is damaged: {found}")
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None
 
@@ -266,16 +276,21 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
     Raises:
         Damaged: the file is not a stage's of this checkpoint.
     """
-    path = folder_of(directory, at) / file.name
+    with _opened(directory, at, file) as (opened, facts):
+        return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is no mapping
+
+
+@contextmanager
+def _opened(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Open a stage's file, and read its facts."""
     try:
-        with safe_open(path, framework="pt") as opened:
+        with safe_open(folder_of(directory, at) / file.name, framework="pt") as opened:
             facts = json.loads((opened.metadata() or {}).get(_FACTS, "{}"))
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  it is no mapping
-    except (OSError, SafetensorError, ValueError) as error:
+            if facts.get("at") != at or facts.get("index") != file.stage:
+                raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
+            yield opened, facts
+    except (OSError, SafetensorError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{file.name} cannot be read: {error}") from None
-    if facts.get("at") != at or facts.get("index") != file.stage:
-        raise Damaged(f"{file.name} is of stage {facts.get('index')} before forward {facts.get('at')}")
-    return tensors, facts
 
 
 def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
@@ -307,6 +322,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(removed, ignore_errors=True)
     folder.rename(removed)
     shutil.rmtree(removed, ignore_errors=True)
+
+
+def _finite_values(text: str) -> Any:
+    """Read JSON to look at its shape: a metric that is no number, which Python's JSON has a word for, has that of a number."""
+    return json.loads(text, parse_constant=lambda _: 0.0)
 
 
 def _digest_of(values: Mapping[str, Any]) -> str:

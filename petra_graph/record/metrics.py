@@ -23,6 +23,7 @@ import json
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
@@ -198,11 +199,14 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
     """Return the event of a line; None where it holds none."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or event.keys() < _EVENT.keys():
+    if not isinstance(event, dict) or not event.keys() >= _EVENT.keys():
         return None
-    return event if all(isinstance(event[key], kind) for key, kind in _EVENT.items()) else None
+    if not all(isinstance(event[key], kind) for key, kind in _EVENT.items()):
+        return None
+    numbers = (event["epoch"], event["step"], event["value"] or 0)
+    return event if all(abs(number) < sys.float_info.max for number in numbers) else None
 
 
 def probe_metric(quantity: str, stage: int) -> str:

@@ -19,15 +19,16 @@ from typing import Any
 from attrs import define, frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.program.plan_document import faults
+from petra_graph.program.plan_document import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began
 
+_OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
     "status": str,
-    "predicted": {},
+    "predicted": {"samples_per_second": Later(float), "not planned": Later([str])},
     "seconds": {"total": float, "training": float},
     "samples_per_second": float,
     "resumed_from": [int],
@@ -43,13 +44,14 @@ _SUMMARY: Mapping[str, Any] = {
                 "training_seconds": float,
                 "peak_bytes": int,
                 "peak_bytes_before": int,
-                "cuda_peak_bytes": {},
-                "stages": [{"stage": int}],
+                "cuda_peak_bytes": Each(int),
+                "stages": [{"stage": int, "forward": _OPERATION, "backward": _OPERATION, "update": _OPERATION}],
             }
         ],
     },
 }
 """What readers may rely on of a summary's values, where they are there."""
+_RESOLVED = {"init": Later({}), "checkpoint": Later({"best": Later(str), "best_is": Later(str)})}
 _HINT = "name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c"
 
 
@@ -153,6 +155,8 @@ def read_run(directory: Path) -> RecordedRun:
     run = resolved.get("run")
     if not isinstance(run, dict) or not all(isinstance(run.get(key), int) for key in ("seed", "epochs")):
         raise _damaged(directory / "resolved.toml", ValueError("it has no run.seed and run.epochs"))
+    if found := next(faults(resolved, _RESOLVED, "the file"), None):
+        raise _damaged(directory / "resolved.toml", ValueError(found))
     metrics: dict[str, list[Point]] = {}
     for event in read_events(directory):
         point = Point(epoch=event["epoch"], step=event["step"], value=event["value"])
@@ -188,24 +192,31 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
         raise _damaged(path, error) from None
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
 
 
-def read_json(path: Path, kind: type) -> Any | None:
+def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
     """Return what a run's JSON file holds; None where there is no file.
 
+    Args:
+        path: of the file.
+        kind: of the value.
+        shape: of the value, as `plan_document.faults` takes it; None: any.
+
     Raises:
-        SpecError: it holds no JSON, or a value of another kind.
+        SpecError: it holds no JSON, or a value of another kind or shape.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
     if not isinstance(value, kind):
         raise _damaged(path, TypeError(f"it holds a {type(value).__name__}"))
+    if shape is not None and (found := next(faults(value, shape, "the file"), None)):
+        raise _damaged(path, ValueError(found))
     return value
 
 

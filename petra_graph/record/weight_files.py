@@ -5,7 +5,6 @@ Tensors are read one at a time where the file allows it, so that comparing shape
 
 from __future__ import annotations
 
-import pickle
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -56,9 +55,12 @@ def open_weights(file: Path) -> Iterator[WeightFile]:
             with safe_open(file, framework="pt") as opened:
                 names = opened.keys()
                 yield WeightFile({name: tuple(opened.get_slice(name).get_shape()) for name in names}, opened.get_tensor)
-    except (OSError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise UnreadableWeights(f"{file} cannot be read: {reason}") from None
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _is_torchs(file: Path) -> bool:
@@ -73,7 +75,10 @@ def _state_dict(file: Path) -> Mapping[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
         # Older files are no zip archives, and cannot be mapped into memory.
-        content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        try:
+            content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
+            raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]

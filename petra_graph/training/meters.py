@@ -71,7 +71,8 @@ class Meters:
     def of(cls, sums: Mapping[str, Any], loss: str = "the loss") -> Meters:
         """Return meters with these sums."""
         meters = cls(loss)
-        meters.samples, meters.weight, meters._sums = sums["samples"], sums["weight"], dict(sums["sums"])
+        meters.samples, meters.weight = sums["samples"], sums["weight"]
+        meters._sums = {name: float(total) for name, total in sums["sums"].items()}
         return meters
 
     def means(self) -> Mapping[str, float]:

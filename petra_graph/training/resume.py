@@ -33,9 +33,12 @@ from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.schema import as_mapping, flat
 from petra_graph.training.loop import Trainer
 from petra_graph.training.prepare import Prepared
+from petra_graph.training.rank_agreement import LIBRARIES
 from petra_graph.training.resolve import optimizer_of, pipeline_of, resolved
 
 _LISTED = 5
+_UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
+"""What facts and tensors raise that are not those of the stages here, although their digests are right."""
 
 
 def directory_of(resume: str, overrides: Iterable[str]) -> Path:
@@ -192,9 +195,10 @@ class Resumption:
                 stays, note = self._open_window(prepared)
                 meters = self._restore_by_node(scheduler.executors, files, other_options=others, window=stays)
                 self.notes.append(note)
-        except (Damaged, KeyError) as error:
-            raise SpecError(f"the checkpoint before forward {self.at} cannot be used: {error}") from error
-        trainer.go_on(self.manifest.position, meters, discards=not exact)
+            trainer.go_on(self.manifest.position, meters, discards=not exact)
+        except _UNFIT as error:
+            message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
+            raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
 
     def _read(self, file: StageFile) -> SavedTensors:
         tensors, facts = checkpoint.read_stage(self.directory, self.at, file)
@@ -260,8 +264,6 @@ def _json(value: Any) -> Any:
 
 
 def _other_versions(manifest: Manifest) -> list[str]:
-    own = {name: version(name) for name in manifest.versions}
-    differ = [
-        f"{name} {written} then, {own[name]} now" for name, written in manifest.versions.items() if own[name] != written
-    ]
+    then, now = manifest.versions, {name: version(name) for name in LIBRARIES}
+    differ = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []

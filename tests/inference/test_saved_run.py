@@ -93,9 +93,11 @@ def test_facts_are_those_of_the_opened_data(copy):
     facts["class_names"] = [f"class {number}" for number in range(10)]
     (copy / "data.json").write_text(json.dumps(facts))
     assert SavedRun.open(copy).facts.class_names == tuple(facts["class_names"])
-    (copy / "data.json").write_text("{")
-    with pytest.raises(SpecError, match=r"data\.json is damaged"):
-        SavedRun.open(copy)
+    channels = {"shape": [3, 8, 8], "mean": [0.5, 0.5], "std": [1.0, 1.0, 1.0]}
+    for text in ("{", "[" * 100_000, json.dumps({**facts, "classes": "ten"}), json.dumps({**facts, **channels})):
+        (copy / "data.json").write_text(text)
+        with pytest.raises(SpecError, match=r"data\.json is damaged"):
+            SavedRun.open(copy)
 
 
 BLOCK = """\

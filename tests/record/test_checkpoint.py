@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from attrs import asdict
 
 from petra_graph.errors import RunFailed
 from petra_graph.record import checkpoint
@@ -15,7 +16,28 @@ from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
 from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
-FACTS = {"nodes": ["a"], "updates": 3}
+FACTS = {"nodes": [], "updates": 3, "window": 0, "inputs": {}, "sent": [], "messages": []}
+PIPELINE = {
+    "method": {"accumulation": 1, "flush": "drain"},
+    "precision": {},
+    "stages": [{"nodes": [node], "depth": 1} for node in "ab"],
+    "parameters": {"a": 4, "b": 4},
+    "replicas": 1,
+    "batch": 8,
+}
+POSITION = {
+    "epoch": 1,
+    "evaluates": False,
+    "micro_batches_per_epoch": 200,
+    "since": 0,
+    "updates": 3,
+    "seconds": 0.5,
+    "epoch_began": [0.0, 0],
+    "train": {"loss": 0.5, "metric": float("nan")},
+    "resumed_from": [],
+    "epochs": [],
+    "metrics_bytes": 0,
+}
 
 
 def write(directory, at, value=1.0, stages=(1, 2)):
@@ -35,10 +57,10 @@ def write(directory, at, value=1.0, stages=(1, 2)):
         at=at,
         run="run",
         versions={},
-        pipeline={},
-        optimizer={},
+        pipeline=PIPELINE,
+        optimizer={"name": "sgd", "options": {}},
         folders=[],
-        position={"epoch": 1},
+        position={**POSITION, "micro_batches": at},
         metrics={},
         files=files,
     )
@@ -173,6 +195,16 @@ def manifest_with(**values):
     return change
 
 
+def of_other_facts(directory):
+    tensors = {"parameters/a/w": torch.ones(4)}
+    facts = {**FACTS, "index": 1, "window": "one"}
+    file = checkpoint.write_stage(directory, at=7, stage=1, replica=0, tensors=tensors, facts=facts)
+    (directory / "checkpoints" / ".000000000007.writing" / file.name).rename(stage_file(directory))
+    manifest = json.loads((folder_of(directory, 7) / "manifest.json").read_text())
+    manifest["files"][0] = asdict(file)
+    signed(folder_of(directory, 7) / "manifest.json", manifest)
+
+
 def flipped_digit(directory):
     path = folder_of(directory, 7) / "manifest.json"
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 3'))
@@ -190,8 +222,15 @@ def flipped_digit(directory):
         (lambda d: (folder_of(d, 7) / "manifest.json").write_text("{"), "manifest.json is damaged"),
         (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[]"), "manifest.json is damaged"),
         (manifest_with(format=FORMAT + 1), f"its format is {FORMAT + 1}, and this petra-graph reads format {FORMAT}"),
-        (manifest_with(at=9), "manifest.json is of forward 9"),
+        (manifest_with(at=9, position={**POSITION, "micro_batches": 9}), "manifest.json is of forward 9"),
         (manifest_with(more=1), "manifest.json is damaged: TypeError"),
+        (manifest_with(versions=[]), "manifest.json is damaged: versions is no object"),
+        (manifest_with(pipeline={}), "manifest.json is damaged: pipeline has no method"),
+        (manifest_with(position={**POSITION, "micro_batches": 8}), "manifest.json is damaged: at is not position"),
+        (manifest_with(position={**POSITION, "micro_batches": 7, "epoch": 2}), "at is not in position.epoch"),
+        (manifest_with(pipeline={**PIPELINE, "replicas": 2}), "files are not those of the stages"),
+        (lambda d: (folder_of(d, 7) / "manifest.json").write_text("[" * 100_000), "is damaged: RecursionError"),
+        (of_other_facts, "stage-001.safetensors is damaged: window is no whole number"),
         (flipped_digit, "manifest.json is damaged: its digest is not its own"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 
 import pytest
 import torch
@@ -51,3 +52,22 @@ def test_what_is_no_file_of_weights(tmp_path, capsys, write, message):
     with pytest.raises(UnreadableWeights, match=message), open_weights(path):
         pass
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_damaged_files_are_unreadable(tmp_path, zipped):
+    """torch's reader raised KeyError, IndexError or UnicodeDecodeError, whatever the damage led it to."""
+    dice, path = random.Random(0), tmp_path / "weights.pt"
+    torch.save({"a": torch.ones(3, 4), "b": torch.zeros(2)}, path, _use_new_zipfile_serialization=zipped)
+    whole, refused = path.read_bytes(), 0
+    for _ in range(150):
+        content = bytearray(whole)
+        for at in dice.choices(range(min(len(content), 800)), k=dice.choice((1, 2, 4))):
+            content[at] = dice.randrange(256)
+        path.write_bytes(content)
+        try:
+            with open_weights(path) as found:
+                list(map(found.read, found.shapes))
+        except UnreadableWeights:
+            refused += 1
+    assert refused > 20

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import pytest
 
 from tools.fuzz import KINDS, bent, damaged, tried
+from tools.fuzz_runs import cases, made_run, read
 
 
 @pytest.mark.processes
@@ -14,6 +16,13 @@ def test_damaged_pickles_are_refused(tmp_path):
     total, findings = tried("pickles", 0, 6.0, tmp_path)
     assert findings == []
     assert total > 100
+
+
+def test_damaged_files_of_runs_are_refused(tmp_path):
+    """A sample of `--kind runs`, each read by all verbs that read it."""
+    whole = made_run(tmp_path)
+    for case in islice(cases(random.Random(7), whole, damaged, bent), 6):
+        read(whole, tmp_path / "case", case)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph import __version__
-from petra_graph.program.plan_document import Document
+from petra_graph.program.plan_document import Document, Each, Later
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
@@ -167,7 +167,7 @@ def _memory(plan: Document | None) -> Mapping[str, Any] | None:
 
 
 def _environment(directory: Path) -> Mapping[str, Any]:
-    found = read_json(directory / "env.json", dict) or {}
+    found = read_json(directory / "env.json", dict, {"packages": Later(Each(str)), "command": Later([str])}) or {}
     pairs = [
         (key.replace("_", " "), _text(value)) for key, value in found.items() if key not in {"command", "packages"}
     ]
