@@ -6,7 +6,9 @@ weights. A failure anywhere ends all processes (`failure_handling`).
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +19,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.errors import Interrupted, RunFailed, printable
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
@@ -153,6 +155,7 @@ class Worker(Peers):
         found = run_directory(prepared.spec.run.directory, name)
         directory = self.failures.directory = found if resumption is None else resumption.directory
         self._says_whether_it_sees(directory)
+        self._says_who_prints()
         spec = prepared.spec.checkpoint
         if (spec.every or spec.best) is not None and (directory is None or not directory.is_dir()):
             raise RunFailed(
@@ -160,6 +163,15 @@ class Worker(Peers):
                 hint="checkpoints need a run.directory that all machines share",
             )
         return None
+
+    def _says_who_prints(self) -> None:
+        """Write a line where this is the first process of a launcher that would print nothing: another has the one that records."""
+        records, beside = self.failures.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
+        if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
+            host = self.world.neighbours[records].host
+            sys.stderr.write(
+                printable(f"rank {self.rank} of {self.size} trains; rank {records} on {host} prints the progress\n")
+            )
 
     def _says_whether_it_sees(self, directory: Path | None) -> None:
         self.world.store.set(f"sees/{self.world.rank}", directory is not None and directory.is_dir())

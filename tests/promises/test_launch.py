@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -103,6 +104,9 @@ def share_a_run(agents: list[subprocess.Popen[str]]) -> None:
     said = [agent.communicate(timeout=max(1.0, end - time.monotonic())) for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], said
     assert sum("shared: done" in out for out, _ in said) == 1
+    prints = re.compile(r"^rank \d of \d trains; rank \d on .+ prints the progress$", re.MULTILINE)
+    assert sum(prints.search(err) is not None for _, err in said) == 1
+    assert all(err for _, err in said), "a launcher whose processes say nothing seems to hang"
     assert weights_bytes(only_run()) == expected
 
 
