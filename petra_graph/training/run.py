@@ -207,7 +207,9 @@ def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumptio
     init = prepared.spec.init
     if resumption is not None:
         resumption.restore(prepared, scheduler, trainer)
-        return resumption.notes
+        epochs = prepared.spec.run.epochs
+        done = [f"nothing is left to train: run.epochs is {epochs}, and more would go on"]
+        return [*resumption.notes, *done * (trainer.trained_epochs >= epochs)]
     if prepared.initial is None:
         return ()
     load_initial(init, scheduler.executors, prepared.network)

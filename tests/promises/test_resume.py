@@ -235,6 +235,15 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert "\n--set run.epochs=4\n" in said, "what differs is named"
 
 
+def test_a_run_that_is_done_says_so(spec, capsys):
+    assert main(["run", spec, "--set", "checkpoint.every='1 epoch'", "--set", "run.epochs=1"]) == 0
+    capsys.readouterr()
+    assert main(["run", "--resume", "latest"]) == 0
+    assert "\nnothing is left to train: run.epochs is 1, and more would go on\n" in capsys.readouterr().err
+    assert main(["run", "--resume", "latest", "--set", "run.epochs=2"]) == 0
+    assert "nothing is left" not in capsys.readouterr().err
+
+
 def test_blocks_beside_the_first_specification_are_found(write, here, monkeypatch):
     write("blocks/mine_too.py", BLOCK)
     write(
