@@ -13,7 +13,7 @@ import click
 from petra_graph.errors import Problem, printable, suggestion
 from petra_graph.registry.registry import SHORT_GROUPS
 
-_ANY_WIDTH = 100_000
+ANY_WIDTH = 100_000
 """Characters of a line that nothing breaks."""
 _LAST_COLUMN = 24
 """Characters that the last column of a table needs to be broken within a terminal."""
@@ -48,6 +48,12 @@ def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
 
     A terminal breaks the last column's cells within their column; in a pipe, a row is a line.
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else ANY_WIDTH
+    click.echo(table_text(rows, width, indent), nl=False)
+
+
+def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> str:
+    """Return rows in aligned columns, the last one broken within a width where there is room for that."""
     from rich.padding import Padding
     from rich.table import Table
 
@@ -60,9 +66,8 @@ def print_table(rows: Sequence[Sequence[str]], indent: int = 0) -> None:
     for row in zip(*columns, strict=True):
         grid.add_row(*map(printable, row))
     before_last = sum(max(map(len, column)) + 2 for column in columns[:-1])
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ANY_WIDTH
-    width = width if before_last + _LAST_COLUMN <= width else _ANY_WIDTH
-    click.echo(render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False), nl=False)
+    width = width if before_last + _LAST_COLUMN <= width else ANY_WIDTH
+    return render([Padding(grid, (0, 0, 0, indent), expand=False)], width=width, colour=False)
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json, print_table
+from petra_graph.cli.common import ANY_WIDTH, echo, json_option, print_json, print_table, table_text
 
 
 @click.command()
@@ -21,9 +25,10 @@ from petra_graph.cli.common import echo, json_option, print_json, print_table
 )
 @json_option
 def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool) -> None:
-    """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, checkpoints.
+    """List the runs in FOLDER ("runs" if none is given): status, epochs, best metric, age, and what differs.
 
-    The metric is checkpoint.best of the run's spec, else test/top1, else test/loss. A run is done, interrupted, failed,
+    The metric is checkpoint.best of the run's spec, else test/top1, else test/loss. What differs are the keys in which runs
+    of one name differ. A run is done, interrupted, failed,
     running, killed (it ended without a summary), or damaged.
     """
     from petra_graph.record.run_folders import RUNS
@@ -34,7 +39,19 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     records = [] if none_yet else run_records(chosen, order)
     if as_json:
         print_json(records)
+    elif records and sys.stdout.isatty():
+        _print(rows(records))
     elif records:
         print_table(rows(records))
     else:
         echo(f"no runs in {chosen}: `petra-graph run SPEC` makes one")
+
+
+def _print(table: Sequence[Sequence[str]]) -> None:
+    """Print a table on a terminal, the last cell of a row in lines of its own below it."""
+    width = shutil.get_terminal_size().columns
+    lines = table_text([row[:-1] for row in table], ANY_WIDTH).splitlines()
+    for line, row in zip(lines, table, strict=True):
+        echo(line.rstrip())
+        for below in textwrap.wrap(row[-1], max(20, width - 4)):
+            echo(f"    {below}")

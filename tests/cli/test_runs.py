@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from petra_graph.cli.main import main
 
@@ -11,9 +12,19 @@ def test_a_table(saved_runs, capsys):
     folder = saved_runs["first"].parent
     assert main(["runs", str(folder)]) == 0
     heads, *rows = capsys.readouterr().out.splitlines()
-    assert heads.split() == ["run", "status", "epochs", "best", "age", "checkpoints"]
+    assert heads.split() == ["run", "status", "epochs", "best", "age"]
     assert sorted(row.split()[0] for row in rows) == sorted(directory.name for directory in saved_runs.values())
     assert {row.split()[1] for row in rows} == {"done"}
+
+
+def test_a_terminal_of_80_columns(saved_runs, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["runs", str(saved_runs["first"].parent)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    row = next(place for place, line in enumerate(lines) if line.startswith(saved_runs["second"].name))
+    assert lines[row + 1].startswith("    seed 2")
 
 
 def test_json(saved_runs, capsys):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from petra_graph.errors import shown
 from petra_graph.record.recorded_run import RecordedRun
@@ -16,6 +16,8 @@ from petra_graph.report.run.curves import RunGroup
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
+_LONGEST_NAME = 32
+"""Of a group: it stands beside a line of a chart."""
 _WHOLE = 100
 """Deviations from here on have no decimals, and neither have numbers ten times as large."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -58,11 +60,34 @@ def _number(value: float, unit: str) -> str:
 
 
 def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
-    """Return the runs that differ in their seed alone together, named by letters, in the order of their first runs."""
+    """Return the runs that differ in their seed alone together, in the order of their first runs.
+
+    A group's name is what makes it another one, as in "lr 0.1", or a letter where that is too long.
+    """
     found: dict[str, list[RecordedRun]] = {}
     for run in runs:
         found.setdefault(_identity(run.resolved), []).append(run)
-    return [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]
+    groups = [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]
+    names = in_words(differences(groups))
+    if not names or max(map(len, names)) > _LONGEST_NAME:
+        return groups
+    return [evolve(group, name=name) for group, name in zip(groups, names, strict=True)]
+
+
+def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what differs, as `differences` has it, in words for each group or run: "lr 0.1, batch 64"."""
+    last = [_short(key) for key in rows]
+    heads = [short if last.count(short) == 1 else key for key, short in zip(rows, last, strict=True)]
+    return [
+        ", ".join(f"{head} {value.strip(chr(34))}" for head, value in zip(heads, values, strict=True))
+        for values in zip(*rows.values(), strict=True)
+    ]
+
+
+def _short(key: str) -> str:
+    """Return the last part of a key that says something: "method" of method.name."""
+    parts = key.split(".")
+    return parts[-2] if parts[-1] == "name" and len(parts) > 1 else parts[-1]
 
 
 def letter(place: int) -> str:
@@ -73,8 +98,13 @@ def letter(place: int) -> str:
 
 def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
     """Return the keys in which groups differ, each with its values as TOML in the order of groups; "-" where it is absent."""
-    specs = [dict(_flat(group.runs[0].resolved)) for group in groups]
-    keys = dict.fromkeys(key for spec in specs for key in spec if key not in _OWN)
+    return differing([group.runs[0].resolved for group in groups], _OWN)
+
+
+def differing(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
+    """Return the keys in which specifications differ, but for some, with their values as TOML."""
+    specs = [dict(_flat(each)) for each in resolved]
+    keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else "-" for spec in specs] for key in keys}
     return {key: row for key, row in rows.items() if len(set(row)) > 1}
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.record.checkpoint import numbers
-from petra_graph.record.recorded_run import read_run
+from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, run_directories
 from petra_graph.report.metric_text import metric_text
+from petra_graph.report.plan.units import plural
+from petra_graph.report.run.groups import differing, in_words
 
 Order = Literal["age", "metric"]
-HEADS = ("run", "status", "epochs", "best", "age", "checkpoints", "")
+HEADS = ("run", "status", "epochs", "best", "age", "")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_NOT_SHOWN = ("run.directory",)
 _TWO = 2
 """An age has two units at most: 3 d 4 h."""
 
@@ -33,7 +36,9 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
         SpecError: there is no such folder.
     """
     now = now or datetime.now(UTC)
-    records = [_record(directory, now) for directory in run_directories(folder)]
+    found = {directory: _read(directory) for directory in run_directories(folder)}
+    records = [_record(directory, run, now) for directory, run in found.items()]
+    _add_differences(records, [run for run in found.values() if isinstance(run, RecordedRun)])
     records.sort(key=lambda record: (record["age_seconds"], record["run"]))
     if order == "metric":
         records.sort(key=_rank)
@@ -57,19 +62,37 @@ def age(seconds: float) -> str:
     return " ".join(filter(None, parts))
 
 
-def _record(directory: Path, now: datetime) -> dict[str, Any]:
+def _read(directory: Path) -> RecordedRun | Exception:
+    try:
+        return read_run(directory)
+    except (PetraGraphError, OSError) as error:
+        return error
+
+
+def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedRun]) -> None:
+    """Add to each record the keys in which it and the other runs of its name differ, with its values."""
+    by_name: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        by_name.setdefault(run.name, []).append(run)
+    own: dict[str, dict[str, str]] = {}
+    for alike in by_name.values():
+        rows = differing([run.resolved for run in alike], _NOT_SHOWN)
+        for place, run in enumerate(alike):
+            own[run.directory.name] = {key: values[place] for key, values in rows.items()}
+    for record in records:
+        record["differs"] = own.get(record["run"], {})
+
+
+def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
     start = began(directory)
     record: dict[str, Any] = {"run": directory.name, "directory": str(directory), "name": None, "status": "damaged"}
     record |= {"epochs": None, "planned_epochs": None, "best": None, "problem": None}
     record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
     record |= {"checkpoints": numbers(directory)}
-    try:
-        run = read_run(directory)
-    except (PetraGraphError, OSError) as error:
+    if isinstance(run, Exception):
         if is_locked(directory):  # between its first files
             return record | {"status": "running"}
-        problem = error.problems[0].message if isinstance(error, PetraGraphError) else str(error)
-        return record | {"problem": problem}
+        return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
     best = None if run.best is None else {"metric": run.best.metric, "value": run.best.value, "epoch": run.best.epoch}
     errors = run.summary.get("error") if run.status == "failed" else None
     record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
@@ -83,11 +106,22 @@ def _row(record: dict[str, Any]) -> Sequence[str]:
         record["run"],
         record["status"],
         "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
-        "-" if best is None else metric_text(best["metric"], best["value"]),
-        age(record["age_seconds"]),
-        str(len(record["checkpoints"])),
-        (record["problem"] or "").partition("\n")[0],
+        "-" if best is None else metric_text(best["metric"], best["value"]).removeprefix("test/"),
+        " ".join(age(record["age_seconds"]).split()[:_TWO]),
+        "; ".join(
+            filter(None, [_differs(record["differs"]), _saved(record), (record["problem"] or "").partition("\n")[0]])
+        ),
     )
+
+
+def _differs(values: Mapping[str, str]) -> str:
+    words = in_words({key: [value] for key, value in values.items() if not key.startswith("graph.")})
+    others = any(key.startswith("graph.") for key in values)
+    return ", ".join([*words, *["another network"] * others])
+
+
+def _saved(record: Mapping[str, Any]) -> str:
+    return plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else ""
 
 
 def _rank(record: dict[str, Any]) -> tuple[str, float]:

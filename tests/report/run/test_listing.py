@@ -45,13 +45,23 @@ def test_rows(folder, saved_runs):
     summary = json.loads((saved_runs["first"] / "summary.json").read_text())
     row = found["20260101T000000Z-first-1"]
     assert row[1:3] == ("done", "2/2")
-    assert row[4:] == ("3 d 12 h", "0", "")
-    assert row[3].startswith("test/top1 ")
+    assert row[4:] == ("3 d", "seed 1"), "the other run of its name has another seed"
+    assert row[3].startswith("top1 ")
     assert float(row[3].split()[1]) >= round(100 * summary["test"]["top1"], 2)
     damaged = found["20260103T000000Z-probed-3"]
     assert damaged[1:4] == ("damaged", "-", "-")
     assert "summary.json is damaged" in damaged[-1]
     assert len(HEADS) == len(row)
+
+
+def test_what_differs_is_said_of_runs_of_one_name(folder):
+    resolved = folder / "20260101T000000Z-first-1" / "resolved.toml"
+    resolved.write_text(
+        resolved.read_text().replace("batch = ", "workers = 3\nbatch = 1", 1).replace("workers = 0\n", "")
+    )
+    found = {record["run"].split("-")[1]: record["differs"] for record in run_records(folder, now=NOW)}
+    assert found["first"].keys() == {"run.seed", "data.batch", "data.workers"}
+    assert found["probed"] == found["empty"] == {}
 
 
 def test_a_folder_that_is_a_run(folder):
