@@ -24,7 +24,7 @@ def test_a_terminal_of_80_columns(saved_runs, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     row = next(place for place, line in enumerate(lines) if line.startswith(saved_runs["second"].name))
-    assert lines[row + 1].startswith("    seed 2")
+    assert lines[row + 1].startswith("    seed=2")
 
 
 def test_json(saved_runs, capsys):

@@ -16,7 +16,7 @@ from petra_graph.report.run.curves import RunGroup
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
-_LONGEST_NAME = 32
+_LONGEST_NAME = 20
 """Of a group: it stands beside a line of a chart."""
 _WHOLE = 100
 """Deviations from here on have no decimals, and neither have numbers ten times as large."""
@@ -62,7 +62,7 @@ def _number(value: float, unit: str) -> str:
 def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     """Return the runs that differ in their seed alone together, in the order of their first runs.
 
-    A group's name is what makes it another one, as in "lr 0.1", or a letter where that is too long.
+    A group's name is what makes it another one, as in "lr=0.1", or a letter where that is too long.
     """
     found: dict[str, list[RecordedRun]] = {}
     for run in runs:
@@ -75,11 +75,11 @@ def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
 
 
 def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return what differs, as `differences` has it, in words for each group or run: "lr 0.1, batch 64"."""
+    """Return what differs, as `differences` has it, for each group or run: "lr=0.1, batch=64"."""
     last = [_short(key) for key in rows]
     heads = [short if last.count(short) == 1 else key for key, short in zip(rows, last, strict=True)]
     return [
-        ", ".join(f"{head} {value.strip(chr(34))}" for head, value in zip(heads, values, strict=True))
+        ", ".join(f"{head}={value.strip(chr(34))}" for head, value in zip(heads, values, strict=True))
         for values in zip(*rows.values(), strict=True)
     ]
 

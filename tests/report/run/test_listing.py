@@ -45,7 +45,7 @@ def test_rows(folder, saved_runs):
     summary = json.loads((saved_runs["first"] / "summary.json").read_text())
     row = found["20260101T000000Z-first-1"]
     assert row[1:3] == ("done", "2/2")
-    assert row[4:] == ("3 d", "seed 1"), "the other run of its name has another seed"
+    assert row[4:] == ("3 d", "seed=1"), "the other run of its name has another seed"
     assert row[3].startswith("top1 ")
     assert float(row[3].split()[1]) >= round(100 * summary["test"]["top1"], 2)
     damaged = found["20260103T000000Z-probed-3"]
