@@ -68,10 +68,18 @@ def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     for run in runs:
         found.setdefault(_identity(run.resolved), []).append(run)
     groups = [RunGroup(name=letter(place), runs=members) for place, members in enumerate(found.values())]
-    names = in_words(differences(groups))
+    names = in_words(_telling(differences(groups)))
     if not names or max(map(len, names)) > _LONGEST_NAME:
         return groups
     return [evolve(group, name=name) for group, name in zip(groups, names, strict=True)]
+
+
+def _telling(rows: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    """Return the rows without keys that another method or plugin brings with it, where the others tell groups apart."""
+    named = {key.removesuffix("name") for key in rows if key.endswith(".name")}
+    fewer = {key: row for key, row in rows.items() if key.endswith(".name") or not key.startswith(tuple(named))}
+    columns = [len(set(zip(*each.values(), strict=True))) for each in (fewer, rows)]
+    return fewer if columns[0] == columns[1] else rows
 
 
 def in_words(rows: Mapping[str, Sequence[str]]) -> list[str]:

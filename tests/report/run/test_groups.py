@@ -37,6 +37,8 @@ def test_groups_are_named_by_what_differs_where_that_is_short(runs):
     assert [group.name for group in grouped([first, second])] == ["lr=0.1", "lr=0.2"]
     second.resolved = {**second.resolved, "method": {**second.resolved["method"], "name": "gpipe"}}
     assert [group.name for group in grouped([first, second])] == ["method=petra, lr=0.1", "method=gpipe, lr=0.2"]
+    second.resolved = {**second.resolved, "method": {"name": "gpipe", "schedule": "fill-drain", "flush": "window"}}
+    assert [group.name for group in grouped([first, second])] == ["method=petra, lr=0.1", "method=gpipe, lr=0.2"]
     with_optimizer(second, lr=0.2, momentum=0.5, nesterov=False)
     assert [group.name for group in grouped([first, second])] == ["A", "B"]
     assert [group.name for group in grouped([first])] == ["A"], "nothing differs from it"
