@@ -70,7 +70,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         drop_last=False,
     )
     torch.set_num_threads(spec.run.threads)
-    ended = nullcontext() if loaders is None else closing(loaders)
+    ended = nullcontext() if loaders is None else loaders.at_work()
     with on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
             meters.add(_result(loss, network(samples.to(device)), targets.to(device)))

@@ -22,7 +22,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -78,6 +78,7 @@ def lock(directory: Path) -> int | None:
         except OSError:  # a file system without locks
             return None
         else:
+            _close_in_children(descriptor)
             return descriptor
     message = f"another process writes the run {directory}"
     raise RunFailed(message, hint="wait until it has ended, or stop it")
@@ -96,6 +97,18 @@ def locked(directory: Path) -> Iterator[None]:
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _close_in_children(descriptor: int) -> None:
+    """Leave a lock to this process: a child, such as a loader of data, may live longer."""
+    held = os.fstat(descriptor)
+
+    def close() -> None:
+        with suppress(OSError):  # it has been closed here, or is of another file by now
+            if os.path.samestat(held, os.fstat(descriptor)):
+                os.close(descriptor)
+
+    os.register_at_fork(after_in_child=close)
 
 
 def is_locked(directory: Path) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -19,10 +21,13 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from petra_graph.errors import PetraGraphError, Problem, SpecError
+from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
 from petra_graph.registry.contracts import Split
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
+_END_SECONDS = 0.5
+_OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
+_WANT_OF_MEMORY = "probably for want of memory, or of room in /dev/shm: lower data.workers, or free some"
 Part = Literal["all", "targets", "nothing"]
 """The part of a micro-batch that a process reads: the head alone needs targets, and no images."""
 
@@ -130,6 +135,8 @@ class Loaders:
         self._splits = splits
         self._requests: list[_Request] = []
         self._loader: DataLoader[MicroBatch | PetraGraphError] | None = None
+        self._processes: Any = None
+        """The loader's iterator, one for all iterations."""
 
     def fetched(
         self, split: Split, seed: int, epoch: int, parts: Sequence[NDArray[np.intp]]
@@ -152,15 +159,44 @@ class Loaders:
                 generator=torch.Generator(),  # the default one would be advanced, and only where there are loaders
             )
         # Held back while processes start, as one that has not reached _leave_interrupts_to_parent dies with a traceback.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_TERMINALS)
         try:
-            return iter(self._loader)
+            self._processes = found = iter(self._loader)
+            return found
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Within the context, processes may load; they end with it.
+
+        Raises:
+            RunFailed: instead of whatever follows where one of them was killed.
+        """
+        try:
+            yield
+        except Interrupted:
+            raise
+        except Exception as error:
+            if killed := self._killed():
+                hint = _WANT_OF_MEMORY if killed in {"SIGKILL", "SIGBUS"} else ""
+                raise RunFailed(f"a process that loads data was killed by {killed}", hint=hint) from error
+            raise
+        finally:
+            self.close()
+
+    def _killed(self) -> str:
+        """Return the signal by which a process was killed; "" where none was. Its connections may break before it has ended."""
+        processes = [] if self._processes is None else self._processes._workers  # noqa: SLF001  known nowhere else
+        wait([process.sentinel for process in processes], _END_SECONDS)
+        signals = (signal.Signals(-process.exitcode).name for process in processes if (process.exitcode or 0) < 0)
+        return next(signals, "")
+
     def close(self) -> None:
-        """End the processes."""
-        self._loader = None  # its iterator ends them when it is gone
+        """End the processes, whoever still holds an iteration: an error's traceback holds the one that it has ended."""
+        if self._processes is not None:
+            self._processes._shutdown_workers()  # noqa: SLF001  no public method ends them while somebody holds the iterator
+        self._loader = self._processes = None
 
 
 @frozen(kw_only=True, eq=False)
@@ -238,8 +274,9 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _leave_interrupts_to_parent(_: int) -> None:
-    """Ignore Ctrl-C, which reaches every process of the terminal: the parent ends its workers itself, in good order."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore Ctrl-C and a closed terminal, which reach all its processes: the parent ends its workers itself, in good order."""
+    for number in _OF_TERMINALS:
+        signal.signal(number, signal.SIG_IGN)
     sys.excepthook = _unless_parent_left
 
 

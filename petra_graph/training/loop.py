@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import Any
 
 from attrs import Factory, asdict, define, evolve, field
@@ -171,14 +171,15 @@ class Trainer:
         Raises:
             RunFailed: a stage failed, or a loss was not finite.
         """
-        interrupted = None
+        interrupted, loaders = None, self.prepared.batches.loaders
         try:
-            for epoch in range(self._epoch, self.prepared.spec.run.epochs + 1):
-                self._epoch = epoch
-                if self._ends_early():
-                    break
-                self._run_epoch(epoch)
-                self._epoch = epoch + 1
+            with nullcontext() if loaders is None else loaders.at_work():
+                for epoch in range(self._epoch, self.prepared.spec.run.epochs + 1):
+                    self._epoch = epoch
+                    if self._ends_early():
+                        break
+                    self._run_epoch(epoch)
+                    self._epoch = epoch + 1
         except Interrupted as request:
             interrupted = request
         except BaseException:
@@ -187,8 +188,6 @@ class Trainer:
             raise
         finally:
             self.listener.stopped()
-            if (loaders := self.prepared.batches.loaders) is not None:
-                loaders.close()
         self.callbacks.stopped()
         return interrupted
 

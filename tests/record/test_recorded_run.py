@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -112,3 +114,31 @@ def test_a_damaged_directory(saved_run, name, text, message):
     with pytest.raises(SpecError, match=message) as caught:
         read_run(saved_run)
     assert all(problem.hint for problem in caught.value.problems)
+
+
+FORKED = """
+import os, sys, time
+from pathlib import Path
+from petra_graph.record.run_directory import lock
+
+directory = Path(sys.argv[1])
+held = lock(directory)
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+time.sleep(0.2)
+os.close(held)
+again = lock(directory)
+os.kill(child, 9)
+print("locked again")
+"""
+
+
+@pytest.mark.processes
+def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
+    """Loaders of an interrupted run held it: the run could not go on in the same process."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("locked again\n", "")

@@ -146,6 +146,52 @@ def test_the_same_processes_load_all_epochs_and_evaluations():
     pytest.fail("the processes outlive their loaders")
 
 
+@pytest.mark.processes
+def test_processes_end_though_an_iteration_is_held():
+    """The traceback of an interruption held the evaluation that it had ended, and with it the processes."""
+    loaders = Loaders(2, (Processes(8),))
+    held = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
+    processes = {pid for _ in range(2) for pid in next(held)[0].tolist()}
+    loaders.close()
+    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
+    held.close()
+
+
+class Deadly(Numbers):
+    def fetch(self, indices, *, seed, epoch):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.processes
+def test_a_loader_that_is_killed_is_told_of():
+    loaders = Loaders(2, (Deadly(8),))
+    batches = evolve(training(loaders._splits[0], batch=2), loaders=loaders)
+    with pytest.raises(RunFailed, match="a process that loads data was killed by SIGKILL") as caught, loaders.at_work():
+        list(batches)
+    assert "for want of memory" in caught.value.problems[0].hint
+
+
+@pytest.mark.processes
+def test_an_error_of_another_kind_stays_and_ends_the_processes():
+    loaders = Loaders(1, (Processes(8),))
+    samples, _ = next(iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders)))
+    with pytest.raises(ZeroDivisionError), loaders.at_work():
+        1 / 0  # noqa: B018
+    assert not Path(f"/proc/{int(samples[0])}").exists()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_signals_of_a_terminal_are_for_the_parent(number):
+    """A terminal that is closed sends SIGHUP to all its processes: a loader died of it, and the run failed instead of stopping."""
+    loaders = Loaders(1, (Processes(8),))
+    with loaders.at_work():
+        batches = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
+        samples, _ = next(batches)
+        os.kill(int(samples[0]), number)
+        assert len(list(batches)) == 3
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_keep_their_problems(workers):
     with pytest.raises(RunFailed) as caught:
