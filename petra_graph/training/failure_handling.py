@@ -32,7 +32,7 @@ from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.failure import Failure
-from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.store import RunStore, StoreGone
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.diagnose import NotFinite, StageState, stage_states
@@ -99,7 +99,7 @@ class FailureHandling:
         return attrs.evolve(failure, problems=((problem.message, problem.hint),))
 
     def _failure(self, error: Exception) -> Failure:
-        if isinstance(error, dist.DistError):
+        if isinstance(error, StoreGone | dist.DistError):
             return self.watchdog.without_store(error)
         problems = problems_of(error)
         status = self.watchdog.status

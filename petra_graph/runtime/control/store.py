@@ -11,6 +11,8 @@ from __future__ import annotations
 import hmac
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch._C._distributed_c10d import PrefixStore, Store
@@ -21,6 +23,10 @@ from petra_graph.runtime.control.rank_info import SECRET
 
 _LOOK_SECONDS = 0.005
 STORE_ENDED = "its launcher, or where there is none rank 0, has ended"
+
+
+class StoreGone(RuntimeError):
+    """The store does not answer: whoever kept it has ended."""
 
 
 class RunStore:
@@ -49,16 +55,21 @@ class RunStore:
 
     def set(self, name: str, value: Any) -> None:
         """Set a value."""
-        self._torch_store.set(name, self._signed(name, value))
+        with _answering():
+            self._torch_store.set(name, self._signed(name, value))
 
     def set_default(self, name: str, value: Any) -> Any:
         """Set a value unless one is there; return the one that holds."""
-        holds = self._opened(name, self._torch_store.compare_set(name, "", self._signed(name, value)))
+        with _answering():
+            content = self._torch_store.compare_set(name, "", self._signed(name, value))
+        holds = self._opened(name, content)
         return value if holds is None else holds
 
     def get(self, name: str) -> Any | None:
         """Return a value, None where there is none."""
-        return self._opened(name, self._torch_store.get(name)) if self._torch_store.check([name]) else None
+        with _answering():
+            content = self._torch_store.get(name) if self._torch_store.check([name]) else None
+        return None if content is None else self._opened(name, content)
 
     def wait(self, name: str, seconds: float, otherwise: str) -> Any:
         """Wait for a value.
@@ -68,15 +79,16 @@ class RunStore:
         """
         waits = AwakeTime()
         try:
-            while not self._torch_store.check([name]):
-                if waits.seconds > seconds:
-                    message = f"{otherwise} within {seconds:g} s"
-                    raise RunFailed(message, hint="see whether all processes were started, and what they say")
-                time.sleep(_LOOK_SECONDS)
-        except RuntimeError as error:
-            message = f"{otherwise}, and the run's store has gone"
-            raise RunFailed(message, hint=STORE_ENDED) from error
-        found = self._opened(name, self._torch_store.get(name))
+            with _answering():
+                while not self._torch_store.check([name]):
+                    if waits.seconds > seconds:
+                        message = f"{otherwise} within {seconds:g} s"
+                        raise RunFailed(message, hint="see whether all processes were started, and what they say")
+                    time.sleep(_LOOK_SECONDS)
+                content = self._torch_store.get(name)
+        except StoreGone as error:
+            raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
+        found = self._opened(name, content)
         if found is None:
             raise RunFailed(
                 f"{name} in the run's store was not written with this process's {SECRET}",
@@ -97,3 +109,16 @@ class RunStore:
     def _signature(self, name: str, text: str) -> str:
         message = json.dumps([self._run, name, text]).encode()
         return hmac.new(self._secret.encode(), message, "sha256").hexdigest()
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Within the context, torch's store is asked.
+
+    Raises:
+        StoreGone: whatever torch raises where it does not answer.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise StoreGone(str(error)) from error

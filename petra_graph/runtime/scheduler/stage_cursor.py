@@ -12,6 +12,7 @@ from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, order
+from petra_graph.runtime.control.store import StoreGone
 from petra_graph.runtime.control.watchdog import Failed
 
 
@@ -95,7 +96,7 @@ def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None
     """
     try:
         yield
-    except (PetraGraphError, Interrupted, Failed, KeyboardInterrupt, GeneratorExit):
+    except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # A block that calls sys.exit() fails, too, and does not end the program.
         program = executor.program

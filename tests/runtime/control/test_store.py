@@ -9,7 +9,7 @@ import pytest
 from torch._C._distributed_c10d import TCPStore
 
 from petra_graph.errors import RunFailed
-from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.store import RunStore, StoreGone
 
 
 @pytest.fixture
@@ -30,3 +30,13 @@ def test_a_wait_at_a_store_that_goes():
     with pytest.raises(RunFailed, match="rank 1 has not come, and the run's store has gone") as caught:
         store.wait("process/1", 60.0, "rank 1 has not come")
     assert caught.value.problems[0].hint == "its launcher, or where there is none rank 0, has ended"
+
+
+def test_a_store_that_has_gone_is_told_from_other_errors():
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = RunStore(TCPStore("127.0.0.1", server.port, is_master=False, wait_for_workers=False), "run", "")
+    del server
+    with pytest.raises(StoreGone):
+        store.get("asked")
+    with pytest.raises(StoreGone):
+        store.set_default("failure", {})

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.runtime.control.store import StoreGone
 from petra_graph.runtime.scheduler import scheduler
-from petra_graph.runtime.scheduler.stage_cursor import current_device
+from petra_graph.runtime.scheduler.stage_cursor import current_device, with_error_context
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, batches, pipeline
 
@@ -51,3 +53,11 @@ def test_a_gpu_and_a_processor():
     assert gpu.idx == 1
     with current_device(torch.device("cpu")):
         pass
+
+
+@pytest.mark.parametrize("error", [StoreGone("Broken pipe"), Interrupted("SIGINT"), RunFailed("no more")])
+def test_what_says_where_it_comes_from_stays(error):
+    """A killed launcher was reported as a forward that had failed: a checkpoint's thread had asked the store."""
+    with pytest.raises(type(error)) as caught, with_error_context(None, "forward of micro-batch 3"):
+        raise error
+    assert caught.value is error
