@@ -92,7 +92,7 @@ def stage_peaks(ready: Prepared, micro_batches: int) -> tuple[int, ...]:
     peaks = StagePeaks(ready.executors())
     runtime = Scheduler(peaks.executors)
     with peaks:
-        runtime.train(_training_data(ready, micro_batches), range(micro_batches), lambda _: None)
+        runtime.train(training_data(ready, micro_batches), range(micro_batches), lambda _: None)
     return tuple(peaks.total[program.index] for program in ready.programs)
 
 
@@ -106,11 +106,11 @@ def device_peaks(
     peaks = StagePeaks(ready.executors(), {program.index: program.device for program in programs})
     runtime = Scheduler(peaks.executors, context=ProcessContext(policy=policy))
     with peaks:
-        runtime.train(peaks.loaded(_training_data(ready, micro_batches)), range(micro_batches), lambda _: None)
+        runtime.train(peaks.loaded(training_data(ready, micro_batches)), range(micro_batches), lambda _: None)
     return peaks.of_devices
 
 
-def _training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
+def training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
     return [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
 
 
