@@ -94,6 +94,14 @@ def test_a_refusal_says_whether_it_is_proven(monkeypatch):
         cut_and_place(tight, 3, "balanced")
 
 
+def test_a_refusal_where_devices_outnumber_nodes_names_the_device():
+    """Its message asked for the bytes of a stage on each of four devices, of a network of three nodes."""
+    table = drawn(158, 40, small=True).under((2_811_601, 1_405_801, 843_481, 2_249_281))
+    assert len(table.inputs.graph.order) < len(table.inputs.devices)
+    with pytest.raises(NoFeasiblePlan, match=r'in the nearest, device "d\d" would hold'):
+        table.planned()
+
+
 def test_a_device_without_a_limit_may_hold_everything():
     used = revnet()
     limited = evolve(used, devices=(*devices(2, memory=1), evolve(used.devices[2], memory_bytes=None)))

@@ -45,7 +45,7 @@ from petra_graph.spec.model import RequestedSchedule
 
 _MOST_PLACEMENTS = 1_000
 """Tables with more are not drawn."""
-_MOST_LIMITED = 600
+_MOST_LIMITED = 250
 """The same under memory limits, which are tried on all placements at once."""
 _SHARED = 10
 _SHARED_AUTO = 100
@@ -345,8 +345,8 @@ def _limits(draw: random.Random, held: Sequence[tuple[int, ...]]) -> Iterator[tu
     """Yield limits for alike and for unlike memories, about those at which the first placements fit."""
     count = len(held[0])
     fullest = sorted({max(own) for own in held})
-    yield from ((size,) * count for size in (fullest[0] - 1, fullest[0], *draw.sample(fullest, min(4, len(fullest)))))
-    for _ in range(3):
+    yield from ((size,) * count for size in (fullest[0] - 1, fullest[0], *draw.sample(fullest, min(3, len(fullest)))))
+    for _ in range(2):
         parts = [draw.choice([1.0, 1.0, 0.8, 0.5, 0.3, inf]) for _ in range(count)]
         if min(parts) < inf:
             least = min(max(size / part for size, part in zip(own, parts, strict=True)) for own in held)
