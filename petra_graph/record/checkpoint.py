@@ -250,7 +250,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
             with _opened(directory, manifest.at, file) as (opened, facts):
                 shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is no mapping
-                if found := next(faults_of_stage(facts, shapes, manifest.pipeline["parameters"]), None):
+                if found := next(faults_of_stage(facts, shapes, manifest.pipeline), None):
                     raise Damaged(f"{file.name} is damaged: {found}")
         except OSError as error:
             raise Damaged(f"{file.name} cannot be read: {error.strerror or error}") from None

@@ -56,7 +56,6 @@ _MANIFEST = {
 }
 _FACTS = {
     "index": int,
-    "nodes": [str],
     "at": int,
     "updates": int,
     "window": int,
@@ -102,22 +101,23 @@ def faults_of_manifest(values: Any) -> Iterator[str]:
             yield fault
 
 
-def faults_of_stage(facts: Any, shapes: Mapping[str, Sequence[int]], parameters: Mapping[str, int]) -> Iterator[str]:
+def faults_of_stage(facts: Any, shapes: Mapping[str, Sequence[int]], pipeline: Mapping[str, Any]) -> Iterator[str]:
     """Yield where a stage's file is not of its shape.
 
     Args:
         facts: in the file.
         shapes: of the tensors in the file.
-        parameters: how many each node has.
+        pipeline: of the manifest.
     """
     if found := list(faults(facts, _FACTS, "the file")):
         yield from found
         return
     own = {name.removeprefix("parameters/"): shape for name, shape in shapes.items() if name.startswith("parameters/")}
-    for node in facts["nodes"]:
+    for node in pipeline["stages"][facts["index"] - 1]["nodes"]:
         count = sum(prod(shape) for name, shape in own.items() if name.startswith(f"{node}/"))
-        if count != parameters.get(node):
+        if count != pipeline["parameters"][node]:
             yield f"node {node} has {count} parameters"
+    yield from (f"it has no parameters/{name}" for name in facts.get("optimizer", {}) if name not in own)
     encoded = facts.get("encoded", {})
     needed = [f"optimizer/{name}/{key}" for name, key, value in _states(facts) if isinstance(value, dict)]
     needed += [

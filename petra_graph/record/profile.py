@@ -40,7 +40,7 @@ def read_profile(path: Path) -> Profile:
             return _profile(values)
     except OSError as error:
         raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise SpecError(f"{path} is no profile", f"{_REMEDY} writes one") from None
     message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
     raise SpecError(message, f"{_REMEDY} measures it again")

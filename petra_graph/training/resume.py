@@ -10,7 +10,6 @@ all stages stand in it, and the window ends where it would have ended. Where som
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
@@ -26,6 +25,7 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
 from petra_graph.record.metrics import Position
+from petra_graph.record.recorded_run import resolved_spec
 from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
@@ -158,7 +158,7 @@ class Resumption:
         Raises:
             SpecError: keys differ.
         """
-        before = dict(flat(tomllib.loads((self.directory / "resolved.toml").read_text(encoding="utf-8"))))
+        before = dict(flat(resolved_spec(self.directory)))
         now = dict(flat(as_mapping(resolved(prepared))))
         differ = [
             f"{key} was {before.get(key, 'unset')}, and is {now.get(key, 'unset')}"

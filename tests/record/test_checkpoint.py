@@ -16,12 +16,12 @@ from petra_graph.record.checkpoint import FORMAT, Damaged, Manifest, folder_of
 from petra_graph.record.run_directory import locked
 from tests.support.runs import small_files
 
-FACTS = {"nodes": [], "updates": 3, "window": 0, "inputs": {}, "sent": [], "messages": []}
+FACTS = {"updates": 3, "window": 0, "inputs": {}, "sent": [], "messages": []}
 PIPELINE = {
     "method": {"accumulation": 1, "flush": "drain"},
     "precision": {},
     "stages": [{"nodes": [node], "depth": 1} for node in "ab"],
-    "parameters": {"a": 4, "b": 4},
+    "parameters": {"a": 4, "b": 0},  # the second stage has a copy of the first one's
     "replicas": 1,
     "batch": 8,
 }

@@ -61,7 +61,7 @@ def read_document(text: str, source: str) -> Document:
     hint = "save one with `petra-graph plan SPEC --format json`"
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"{source} is no JSON: {error}", hint) from error
     if not isinstance(document, dict):
         raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
