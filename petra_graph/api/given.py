@@ -1,4 +1,4 @@
-"""What callers of the Python API give, looked at first: what is none of it is refused in words, before anything is done."""
+"""What callers of the Python API give, looked at before anything is done: a wrong value is refused in words."""
 
 from __future__ import annotations
 

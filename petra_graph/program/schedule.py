@@ -9,7 +9,7 @@ Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 A stage does `depth` forwards, then alternates backward and forward in micro-batch order, and finishes its backwards
 when the data ends, at a drain. An update follows the backward that completes a window of k micro-batches, or the
 drain's last backward. No operation is ever reordered, so timing has no effect. Windows are counted from the drain before,
-also where the pipeline fills anew in between, as a run goes on under other stages.
+also where the pipeline fills anew in between, where a run is resumed under other stages.
 
     schedule     depth(j)       staleness   source
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)

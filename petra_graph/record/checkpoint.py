@@ -1,6 +1,6 @@
 """Checkpoints as folders of a run's directory: whole, or not there.
 
-    RUN/metrics.jsonl, resolved.toml         without which no run goes on; synced before a manifest refers to them
+    RUN/metrics.jsonl, resolved.toml         without which no run can be resumed; synced before a manifest refers to them
     RUN/checkpoints/000000001500/            the cut before forward 1500 (`program.cut`)
         stage-003.safetensors                what stage 3 holds (`executor.stage_state`), and its messages in flight
         stage-003.replica-1.safetensors      the same of another replica
@@ -187,7 +187,7 @@ def repaired(directory: Path) -> list[int]:
 
 
 def drop_behind(directory: Path, at: int) -> None:
-    """Remove the checkpoints behind that before forward `at`, from which the run goes on, and all that is half-written.
+    """Remove the checkpoints behind that before forward `at`, from which the run is resumed, and half-written ones.
 
     They are damaged, or of a future that the run may not take: its events end here.
     """

@@ -21,7 +21,7 @@ def named(value: Any, key: str) -> Any:
         key: the value's, such as "data.name", for messages; "" for a whole specification.
 
     Raises:
-        SpecError: a value is none that TOML has, or a class or function is not at the top level of a module.
+        SpecError: TOML has no such value, or a class or function is not at the top level of a module.
     """
     if isinstance(value, type | FunctionType):
         return code_name(value)

@@ -82,7 +82,7 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     """Load a specification from a mapping with the keys and values of a TOML file, in which a class may stand for its name.
 
     Raises:
-        SpecError: a value is none that TOML has, or a class cannot be found again by its name.
+        SpecError: TOML has no such value, or a class cannot be found again by its name.
     """
     import tomli_w
 

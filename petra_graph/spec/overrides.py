@@ -102,7 +102,7 @@ def assignments(changes: Mapping[str, Any] | None) -> list[str]:
 
     Raises:
         TypeError: they are no mapping.
-        SpecError: a value is none that TOML has.
+        SpecError: TOML has no such value.
     """
     if changes is None:
         return []
