@@ -29,7 +29,7 @@ class CrossEntropy:
 
     def target_weight(self, target: torch.Tensor) -> float:
         """Return the sum over the samples of their shares of targets that are not passed over."""
-        return float((target != _PASSED_OVER).sum()) / max(1, target[0].numel())
+        return float((target.numpy() != _PASSED_OVER).sum()) / max(1, target[0].numel())
 
     def metrics(self, output: torch.Tensor, target: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return the counts "top1" and "top5" of the targets that are not passed over."""

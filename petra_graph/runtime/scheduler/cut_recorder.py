@@ -93,8 +93,8 @@ def restore_at_cut(
         other_options: as in `restore`.
     """
     restore(executor, saved, other_options=other_options)
-    device, messages = torch.device(executor.program.device), saved.facts["messages"]
+    host, messages = torch.device("cpu"), saved.facts["messages"]
     for index in sorted(range(len(messages)), key=lambda index: int(messages[index][2])):
         producer, consumer, _ = messages[index]
         key = ChannelKey(Edge(producer, consumer), "backward")
-        scheduler.put_back(key, saved.get_all(f"messages/{index}", device))
+        scheduler.put_back(key, saved.get_all(f"messages/{index}", host))

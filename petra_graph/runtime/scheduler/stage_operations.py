@@ -128,7 +128,7 @@ class StageOperations:
             self.observe_message(cursor.index, key, micro_batch, (*tensors, weight))
             streams = self._channels.channels[key].streams
             messages[key.edge] = BackwardMessage(
-                gradients=tensors[:streams], activation=tensors[streams:] or None, weight=float(weight)
+                gradients=tensors[:streams], activation=tensors[streams:] or None, weight=float(weight.numpy()[0])
             )
             if receiver.leases:
                 leased |= _memory(tensors)
