@@ -1,7 +1,7 @@
 """Damaged files of a run, and the verbs that read runs: each may refuse them, and none may end in a traceback or a failed run.
 
 A case is one file of a run with two checkpoints, damaged in its bytes, or bent in its values with every digest made right again, as
-somebody who means harm would. Weight files of others, which `init.weights` names, are cases, too.
+an attacker would. Files for `init.weights` are cases, too.
 """
 
 from __future__ import annotations

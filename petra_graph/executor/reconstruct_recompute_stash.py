@@ -254,6 +254,21 @@ class HeadResult:
     """Of an evaluation batch."""
 
 
+@frozen(kw_only=True)
+class Compared:
+    """An output, compared with its targets."""
+
+    loss: Tensor
+    weight: float
+    targets: Tensor
+    """On the output's device."""
+
+    @property
+    def share(self) -> float:
+        """The weight as a share of the samples: 1, where all targets count."""
+        return self.weight / len(self.targets)
+
+
 @define(eq=False, slots=False)
 class HeadRunner(SegmentRunner):
     """The head: forward and loss with a graph, differentiated at once; the input's gradient waits for the backward.
@@ -269,10 +284,10 @@ class HeadRunner(SegmentRunner):
         """Run forward and loss, and differentiate both."""
         leaves = self.leaves(inputs)
         (output,) = self.run(micro_batch, leaves)
-        loss = self.compare(micro_batch, output, target)
-        gradients = self.differentiate([loss], (torch.full_like(loss, self.share(target)),), leaves)
+        compared = self.compare(micro_batch, output, target)
+        gradients = self.differentiate([compared.loss], (torch.full_like(compared.loss, compared.share),), leaves)
         self.pending.put(micro_batch, Reversed(inputs, gradients))
-        result = self._result(micro_batch, output.detach(), loss.detach(), target)
+        result = self._result(micro_batch, output.detach(), compared)
         return evolve(result, output_sum=total(output.detach()))
 
     def backward(self, micro_batch: int, outputs: Streams | None, gradients: Streams) -> Reversed:
@@ -282,37 +297,32 @@ class HeadRunner(SegmentRunner):
     def eval_step(self, inputs: Streams, target: Tensor) -> HeadResult:
         """Evaluate the head and the loss, without a graph."""
         (output,) = self.run(None, inputs)
-        result = self._result(-1, output, self.compare(None, output, target), target)
-        return evolve(result, evaluated=Evaluated(outputs=output, targets=_beside(output, target)))
+        compared = self.compare(None, output, target)
+        evaluated = Evaluated(outputs=output, targets=compared.targets)
+        return evolve(self._result(-1, output, compared), evaluated=evaluated)
 
-    def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Tensor:
-        """Return the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
+    def compare(self, micro_batch: int | None, output: Tensor, target: Tensor) -> Compared:
+        """Compute the loss, a scalar, with random numbers of its own; `micro_batch` as in `run`."""
         name = f"the loss behind {next(iter(self.modules))}"
+        beside = target.to(output.device, non_blocking=output.is_cuda)
         with self.numerics.draws(name, micro_batch), self.numerics.first_passes.drawing(name), placed(self._behind):
-            return mean_loss(self.loss, output, _beside(output, target), target_weight(self.loss, target))
-
-    def share(self, target: Tensor) -> float:
-        """Return the weight of a micro-batch's targets as a share of its samples: 1, where all count."""
-        return self._weight(target) / len(target)
-
-    def _weight(self, target: Tensor) -> float:
-        with placed(self._behind):
-            return target_weight(self.loss, target)
+            weight = target_weight(self.loss, target)
+            return Compared(loss=mean_loss(self.loss, output, beside, weight), weight=weight, targets=beside)
 
     @property
     def _behind(self) -> str:
         return f'behind node "{next(iter(self.modules))}"'
 
-    def _result(self, micro_batch: int, output: Tensor, loss: Tensor, target: Tensor) -> HeadResult:
+    def _result(self, micro_batch: int, output: Tensor, compared: Compared) -> HeadResult:
         with torch.no_grad(), placed(self._behind):
-            metrics = self.loss.metrics(output, _beside(output, target))
-        weight = self._weight(target)
-        return HeadResult(micro_batch=micro_batch, samples=len(target), weight=weight, loss=loss, metrics=metrics)
-
-
-def _beside(output: Tensor, target: Tensor) -> Tensor:
-    """Return the targets on the output's device."""
-    return target.to(output.device, non_blocking=output.is_cuda)
+            metrics = self.loss.metrics(output, compared.targets)
+        return HeadResult(
+            micro_batch=micro_batch,
+            samples=len(compared.targets),
+            weight=compared.weight,
+            loss=compared.loss.detach(),
+            metrics=metrics,
+        )
 
 
 _BODY: Mapping[Keeps, type[BodyRunner]] = {"nothing": Reconstruct, "input": Recompute, "graph": StashGraph}

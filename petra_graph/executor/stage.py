@@ -225,7 +225,8 @@ class StageExecutor:
                 outputs = runner.run(micro_batch, _take(segment, received), parameters)
                 if isinstance(runner, HeadRunner):
                     assert target is not None
-                    loss = runner.compare(micro_batch, outputs[0], target) * runner.share(target)
+                    compared = runner.compare(micro_batch, outputs[0], target)
+                    loss = compared.loss * compared.share
                 else:
                     self._hand_on(segment, outputs, received, sent, "as-streams")
         return Replayed(sent=sent, loss=loss)

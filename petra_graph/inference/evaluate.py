@@ -17,7 +17,7 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.registry.contracts import Loss, mean_loss, target_weight
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.data_loading import Loaders, MicroBatches, part_of, spread_rows
+from petra_graph.training.data_loading import Loaders, MicroBatches, spread_part
 from petra_graph.training.meters import Meters
 
 
@@ -58,8 +58,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     whole = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
-    part = part_of(whole, limit, spec.data.test_batch)
-    chosen = whole if part is None else spread_rows(whole, part)
+    chosen = spread_part(whole, limit, spec.data.test_batch)
     batches = MicroBatches(
         split=chosen,
         batch=spec.data.test_batch,

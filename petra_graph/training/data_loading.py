@@ -221,14 +221,14 @@ class Rows:
         return None if fetch is None else lambda indices: fetch(self.rows[indices])
 
 
-def part_of(split: Split, batches: int | None, batch: int) -> int | None:
-    """Return the samples of so many batches of an evaluation; None where these are all."""
-    return None if batches is None or batches * batch >= len(split) else batches * batch
+def spread_part(split: Split, batches: int | None, batch: int) -> Split:
+    """Return the rows of a split that `batches` batches of an evaluation read, in their order; the split, if these are all.
 
-
-def spread_rows(split: Split, count: int) -> Rows:
-    """Return some rows of a split, in their order: the same in every run, drawn from all of it, whose order may be that of classes."""
-    return Rows(split=split, rows=np.sort(np.random.default_rng(0).permutation(len(split))[:count]))
+    They are the same in every run, and drawn from the whole split, whose order may be that of classes.
+    """
+    if batches is None or batches * batch >= len(split):
+        return split
+    return Rows(split=split, rows=np.sort(np.random.default_rng(0).permutation(len(split))[: batches * batch]))
 
 
 class _Request(NamedTuple):

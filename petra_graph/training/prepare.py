@@ -37,7 +37,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.data_loading import MicroBatches, part_of, spread_rows
+from petra_graph.training.data_loading import MicroBatches, spread_part
 from petra_graph.training.initial_weights import matched
 from petra_graph.training.opened_data import open_data
 from petra_graph.training.self_check import Checked, self_check
@@ -91,19 +91,19 @@ class Prepared:
         return policy_of(self.spec, "cuda" if _on_cuda(self.programs) else "cpu")
 
     @property
-    def _tested(self) -> Split:
+    def _whole_test(self) -> Split:
+        """The test samples, or the training's where each epoch repeats the same ones."""
         return self.batches.split if self.spec.run.overfit else self.data.test
+
+    @property
+    def _tested(self) -> Split:
+        return spread_part(self._whole_test, self.spec.run.evaluation_batches, self.spec.data.test_batch)
 
     @property
     def tested(self) -> str:
         """What an evaluation reads, in words, where that is a part; "": all."""
-        part = self.evaluated_part
-        return "" if part is None else f"{part:,} of {len(self._tested):,} samples"
-
-    @property
-    def evaluated_part(self) -> int | None:
-        """How many samples an evaluation reads, where `run.evaluation_batches` leaves out others."""
-        return part_of(self._tested, self.spec.run.evaluation_batches, self.spec.data.test_batch)
+        part, whole = len(self._tested), len(self._whole_test)
+        return f"{part:,} of {whole:,} samples" if part < whole else ""
 
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
@@ -115,16 +115,10 @@ class Prepared:
         return evolve(self.batches, epoch=epoch)
 
     def test_batches(self) -> MicroBatches:
-        """Return the evaluation batches: every sample, or some that are spread over all, in order.
-
-        They are the test data's, or the training's where each epoch repeats the same samples.
-        """
-        split = self._tested
-        if (part := self.evaluated_part) is not None:
-            split = spread_rows(split, part)
+        """Return the evaluation batches: every sample, or some that are spread over all, in order."""
         return evolve(
             self.batches,
-            split=split,
+            split=self._tested,
             limit=None,
             batch=self.spec.data.test_batch,
             shuffle=False,

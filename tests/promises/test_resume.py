@@ -363,7 +363,7 @@ def test_under_other_stages_an_open_window_stays(spec, uninterrupted, capsys, st
         (6, ["--set", "method.accumulation=5"], "6 micro-batches that were in flight or waited for an update are"),
         # They have finished 6 to 9: two have stepped, the last of which has begun the next window.
         (9, [], "9 micro-batches that were in flight or waited for an update are"),
-        # The first has finished none, so that its window is none that others could go on with.
+        # The first has finished no micro-batch, so others cannot go on with its window.
         (3, [], "3 micro-batches that were in flight are"),
         (11, ["--set", "run.epochs=2"], "0 micro-batches that were in flight are"),
     ],

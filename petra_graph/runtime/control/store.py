@@ -22,7 +22,7 @@ from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.rank_info import SECRET
 
 _LOOK_SECONDS = 0.005
-STORE_ENDED = "its launcher, or where there is none rank 0, has ended"
+STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
 
 
 class StoreGone(RuntimeError):

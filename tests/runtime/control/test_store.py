@@ -29,7 +29,7 @@ def test_a_wait_at_a_store_that_goes():
     del server
     with pytest.raises(RunFailed, match="rank 1 has not come, and the run's store has gone") as caught:
         store.wait("process/1", 60.0, "rank 1 has not come")
-    assert caught.value.problems[0].hint == "its launcher, or where there is none rank 0, has ended"
+    assert caught.value.problems[0].hint == "its launcher has ended, or rank 0 if no launcher started it"
 
 
 def test_a_store_that_has_gone_is_told_from_other_errors():
