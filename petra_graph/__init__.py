@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from petra_graph.api import PlanView, Run, evaluate, export, load, load_spec, make_spec, plan, predict, train
     from petra_graph.autograd import reversible
     from petra_graph.errors import PetraGraphError, SpecError
-    from petra_graph.registry.contracts import DataFacts
-    from petra_graph.registry.listener import Listener
+    from petra_graph.kinds.data_set import DataFacts
+    from petra_graph.kinds.listener import Listener
     from petra_graph.spec.model import Spec
 
 __version__ = "0.1.0"
@@ -72,8 +72,8 @@ __all__ = [
     "train",
 ]
 _ELSEWHERE = {
-    "DataFacts": "petra_graph.registry.contracts",
-    "Listener": "petra_graph.registry.listener",
+    "DataFacts": "petra_graph.kinds.data_set",
+    "Listener": "petra_graph.kinds.listener",
     "PetraGraphError": "petra_graph.errors",
     "Spec": "petra_graph.spec.model",
     "SpecError": "petra_graph.errors",

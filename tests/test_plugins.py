@@ -11,8 +11,7 @@ import attrs
 import pytest
 
 from petra_graph import blocks, plugins, testing
-from petra_graph.registry import contracts
-from petra_graph.registry.registry import GROUPS
+from petra_graph.kinds.table import KINDS
 from petra_graph.spec.model import RunSpec, Spec
 from petra_graph.testing import checks
 
@@ -25,9 +24,8 @@ def test_it_imports_neither_torch_nor_numpy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_it_has_every_contract():
-    groups = {value for value in contracts.__all__ if isinstance(getattr(contracts, value), str)}
-    assert set(contracts.__all__) - groups - {"Changes"} <= set(vars(plugins))
+def test_it_has_every_declaration():
+    assert {kind.declaration.__name__ for kind in KINDS} <= set(vars(plugins))
 
 
 @pytest.mark.parametrize("module", [plugins, blocks, testing])
@@ -37,7 +35,7 @@ def test_the_help_of_a_public_module_is_read_at_once(module):
 
 def test_the_help_names_what_authors_call():
     kinds = [name for name in vars(checks) if name.startswith("check_")]
-    assert len(kinds) == len(GROUPS)
+    assert len(kinds) == len(KINDS)
     assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
     bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")
     assert [name for name in bases if f"`{name}`" not in blocks.__doc__ or not hasattr(blocks, name)] == []
@@ -46,8 +44,8 @@ def test_the_help_names_what_authors_call():
 def test_its_help_is_short_and_names_every_group_with_its_declaration():
     text = pydoc.render_doc(plugins, renderer=pydoc.plaintext)
     assert len(text.splitlines()) < SCREEN
-    for group, of_group in GROUPS.items():
-        assert re.search(rf"`{group}` \| `{of_group.contract.__name__}`", text)
+    for kind in KINDS:
+        assert re.search(rf"`{kind.group}` \| `{kind.declaration.__name__}`", text)
 
 
 @pytest.mark.parametrize(

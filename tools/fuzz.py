@@ -206,7 +206,7 @@ def plugins(dice: random.Random) -> tuple[Made, Read]:
     """Metadata of one distribution among the installed ones, and a scan, a list and a look at each of its plugins."""
     import string
 
-    from petra_graph.registry.registry import SHORT_GROUPS, discover
+    from petra_graph.registry.registry import discover
 
     points = (
         b"[petra_graph.blocks]\nmine = no_such_module:MINE\nother = no_such_module.part:A.b [extra]\n\n"
@@ -230,10 +230,10 @@ def plugins(dice: random.Random) -> tuple[Made, Read]:
         (info / "METADATA").write_bytes(description)
         try:
             registry = discover([str(site)])
-            for group in SHORT_GROUPS.values():
-                for plugin in registry.names(group):
+            for kind in registry.kinds:
+                for plugin in registry.names(kind):
                     with contextlib.suppress(PetraGraphError):
-                        registry.resolve(group, plugin)
+                        registry.resolve(kind, plugin)
         finally:
             shutil.rmtree(site)
         return registry

@@ -17,27 +17,20 @@ from typing import Any
 import click
 
 from petra_graph.errors import shown
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.callback import CallbackDeclaration
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.measure import measure
 from petra_graph.planning.schema import spec_schema
 from petra_graph.program.schedule import schedule_text
-from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
-from petra_graph.registry.registry import Plugin, Registry, discover
+from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "specs" / "README.md"
-GROUPS = {
-    "blocks": "Options of blocks",
-    "architectures": "Options of architectures",
-    "optimizers": "Options of optimizers",
-    "lr_schedules": "Options of learning-rate schedules",
-    "losses": "Options of losses",
-    "datasets": "Options of data sets",
-    "loggers": "Options of loggers",
-    "callbacks": "Options of callbacks",
-}
 BOUNDS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -98,18 +91,18 @@ def keys(registry: Registry) -> Iterator[str]:
 
 def options(registry: Registry) -> Iterator[str]:
     """Yield a section for every group of plugins, with the options of each."""
-    for group, title in GROUPS.items():
-        yield f"### {title}"
+    for kind in registry.kinds:
+        yield f"### Options of {kind.nouns}"
         yield ""
-        for name in registry.names(f"petra_graph.{group}"):
-            yield from _plugin(registry.resolve(f"petra_graph.{group}", name))
+        for name in registry.names(kind):
+            yield from _plugin(registry.resolve(kind, name))
 
 
 def _plugin(plugin: Plugin) -> Iterator[str]:
     declaration = plugin.declaration
     kind = f" ({declaration.kind})" if isinstance(declaration, BlockDeclaration) else ""
     if isinstance(declaration, CallbackDeclaration):
-        kind = f" ({declaration.effect})"
+        kind = f" ({', '.join(declaration.abilities)})"
     none = " It has no options." if declaration.options is NoOptions else ""
     yield f"**`{plugin.name}`**{kind}: {declaration.summary}{none}"
     yield ""

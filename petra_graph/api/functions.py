@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from petra_graph.inference.export import Exported, Format
     from petra_graph.inference.network import Network
     from petra_graph.inference.predict import Prediction
-    from petra_graph.registry.listener import Listener
+    from petra_graph.kinds.listener import Listener
     from petra_graph.spec.model import Spec
 
 Changes = Mapping[str, Any]

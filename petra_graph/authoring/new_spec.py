@@ -11,10 +11,12 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.kinds.data_set import declared_facts
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
+from petra_graph.kinds.table import KINDS
 from petra_graph.planning.check import check_spec
-from petra_graph.registry.building import declared_facts, read_options
 from petra_graph.registry.listing import Option, likely_options, list_options, small_options
-from petra_graph.registry.registry import FIRST_PARTY, TABLE_GROUPS, Plugin, Registry
+from petra_graph.registry.registry import Registry
 from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.load import load_values
 from petra_graph.spec.overrides import Override, parse_override
@@ -25,7 +27,8 @@ _ROOT = "~/data"
 """In place of a folder that only the user knows."""
 _CLASSES = 10
 """In place of a number that only the folders tell; a run compares it with them."""
-_NAMES = {f"{table}.name" for table in TABLE_GROUPS}
+_KIND_OF = {kind.table: kind for kind in KINDS if kind.table and not kind.several}
+_NAMES = {f"{table}.name" for table in _KIND_OF}
 """The keys that a `Choice` has."""
 
 
@@ -55,9 +58,9 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
     """
     plugins = {}
     for field in attrs.fields(Choice):
-        group, plugin = TABLE_GROUPS[field.name], getattr(choice, field.name)
-        meant = registry.within(group, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
-        plugins[field.name] = registry.resolve(group, meant)
+        kind, plugin = _KIND_OF[field.name], getattr(choice, field.name)
+        meant = registry.within(kind, plugin, [FIRST_PARTY]) if plugin == field.default else plugin
+        plugins[field.name] = registry.resolve(kind, meant)
     given = [parse_override(text) for text in overrides]
     tables = _tables(name, plugins, _of_data(plugins["data"], given))
     lines = [line for table in tables for line in ("", *table)][1:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from io import StringIO
 from tokenize import NAME, generate_tokens
@@ -12,19 +12,14 @@ from tokenize import NAME, generate_tokens
 from attrs import frozen
 
 from petra_graph.authoring.merge_modules import merged
-from petra_graph.authoring.parts import DECLARED, EXAMPLES, PARTS, Names, Part, common_test
+from petra_graph.authoring.parts import DECLARED, EXAMPLES, KIND_OF, PARTS, Names, common_test, part_files
 from petra_graph.errors import SpecError, shown
-from petra_graph.registry.registry import SHORT_GROUPS, Registry
+from petra_graph.kinds.kind import Part
+from petra_graph.registry.registry import Registry
 
 _DOCSTRINGS = {
     DECLARED: "What the plugins are and which options they have, without torch.",
-    "blocks.py": "The blocks, imported when a network is built.",
-    "optimizer.py": "The optimizer.",
-    "schedule.py": "The learning-rate schedule.",
-    "loss.py": "The loss.",
-    "data.py": "The data set.",
-    "logger.py": "The logger.",
-    "callback.py": "The callback.",
+    **dict(part.module for part in PARTS if part.module is not None),
 }
 _PREFIX = "petra-graph-"
 
@@ -53,7 +48,7 @@ class NewPackage:
         modules: dict[str, list[str]] = {}
         tests: dict[str, str] = {"test_declared.py": self.renamed(common_test())}
         for part in self.parts:
-            for name, text in part.files().items():
+            for name, text in part_files(part).items():
                 if name.startswith("test_"):
                     tests[name] = self.renamed(text)
                 else:
@@ -93,10 +88,10 @@ class NewPackage:
             "[project.optional-dependencies]",
             'test = ["petra-graph[digits]", "pytest>=8.3"]',
         ]
-        for group in dict.fromkeys(part.group for part in self.parts):
-            lines += ["", f'[project.entry-points."petra_graph.{group}"]']
+        for kind in dict.fromkeys(KIND_OF[part.kind] for part in self.parts):
+            lines += ["", f'[project.entry-points."{kind.group}"]']
             for part in self.parts:
-                if part.group == group:
+                if KIND_OF[part.kind] is kind:
                     name = self.plugins[part.kind]
                     lines.append(f'{name} = "{self.module}.declared:{Names.of(name).constant}"')
         return "\n".join(lines) + "\n"
@@ -108,36 +103,36 @@ class NewPackage:
         outputs = 2 if "dataset" in names else 10
         tables = [f"name = {shown(self.module.replace('_', '-'))}"]
         if "architecture" in names:
-            tables.append(
-                f"[architecture]\nname = {shown(of['architecture'])}\noptions = {{ blocks = 2, channels = 8 }}"
-            )
+            tables += self._tables("architecture")
         else:
             tables += [
                 f'[[graph.node]]\nname = "stem"\nblock = {shown(of["buffered-block"])}\noptions = {{ channels = 8 }}',
                 f'[[graph.node]]\nname = "body"\nblock = {shown(of["block"])}\nkind = "reversible"\nrepeat = 2',
                 f'[[graph.node]]\nname = "head"\nblock = {shown(of["head-block"])}\noptions = {{ outputs = {outputs} }}',
             ]
-        if "loss" in names:
-            tables.append(f"[loss]\nname = {shown(of['loss'])}\noptions = {{ margin = 1.0 }}")
+        tables += self._tables("loss")
         tables.append('[method]\nname = "petra"\nschedule = "1f1b"\naccumulation = 2')
-        if "optimizer" in names:
-            tables.append(
-                f"[optimizer]\nname = {shown(of['optimizer'])}\noptions = {{ lr = 0.01, weight_decay = 1e-4 }}"
-            )
-        else:
-            tables.append('[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }')
-        if "lr-schedule" in names:
-            tables.append(f"[lr_schedule]\nname = {shown(of['lr-schedule'])}")
+        tables += self._tables("optimizer", "lr-schedule")
         if "dataset" in names:
             tables.append(f"[data]\nname = {shown(of['dataset'])}\nbatch = 16\noptions = {{ samples = 512 }}")
         else:
             tables.append('[data]\nname = "digits"\nbatch = 32')
         tables.append("[run]\nepochs = 3")
-        if "logger" in names:
-            tables.append(f"[[logger]]\nname = {shown(of['logger'])}")
-        if "callback" in names:
-            tables.append(f"[[callback]]\nname = {shown(of['callback'])}\noptions = {{ seconds = 600.0 }}")
+        tables += self._tables("logger", "callback")
         return "\n\n".join(tables) + "\n"
+
+    def _tables(self, *kinds: str) -> Iterator[str]:
+        """Yield the tables of the example that name plugins: of this package, or what a kind has in their place."""
+        for part in PARTS:
+            if part.kind not in kinds:
+                continue
+            if part.kind not in self.plugins:
+                yield from filter(None, [part.without])
+                continue
+            kind = KIND_OF[part.kind]
+            header = f"[[{kind.table}]]" if kind.several else f"[{kind.table}]"
+            lines = [header, f"name = {shown(self.plugins[part.kind])}"]
+            yield "\n".join([*lines, f"options = {{ {part.options} }}"] if part.options else lines)
 
     def readme(self) -> str:
         """Return the page that the package begins with."""
@@ -211,11 +206,11 @@ def _refuse_taken(package: NewPackage, registry: Registry) -> None:
         raise SpecError(f"a module called {shown(package.module)} can be imported already", hint)
     for part in package.parts:
         name = package.plugins[part.kind]
-        owners = [one for one in registry.entries if one.group == SHORT_GROUPS[part.group] and one.name == name]
+        owners = [one for one in registry.entries if one.group == KIND_OF[part.kind].group and one.name == name]
         if owners:
-            message = f"{part.group} have a plugin {shown(name)} already, of {owners[0].distribution}"
+            message = f"{KIND_OF[part.kind].short} have a plugin {shown(name)} already, of {owners[0].distribution}"
             raise SpecError(message, f"{hint}: specs would have to write {shown(f'{package.distribution}:{name}')}")
-    texts = {part.kind: "\n".join(part.files().values()) for part in package.parts}
+    texts = {part.kind: "\n".join(part_files(part).values()) for part in package.parts}
     words = {word for text in texts.values() for word in _names(text)}
     for part in package.parts:
         forms = zip(Names.of(part.example).forms, Names.of(package.plugins[part.kind]).forms, strict=True)

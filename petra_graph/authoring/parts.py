@@ -12,38 +12,24 @@ from importlib.resources import files
 
 from attrs import frozen
 
+from petra_graph.kinds.kind import Part, PluginKind
+from petra_graph.kinds.table import KINDS
+
 EXAMPLES = "petra-graph-examples"
 """The distribution that the parts are written as."""
 DECLARED = "declared.py"
 
 
-@frozen(kw_only=True)
-class Part:
-    """A plugin of one kind."""
+PARTS: Sequence[Part] = tuple(part for kind in KINDS for part in kind.parts)
+"""In the order of the guide."""
+KIND_OF: Mapping[str, PluginKind] = {part.kind: kind for kind in KINDS for part in kind.parts}
 
-    kind: str
-    """As in `--KIND`; its files are in the folder of that name, with underscores."""
-    group: str
-    """Of its entry point, short: "blocks"."""
-    summary: str
-    """For the help of the command line."""
-    example: str
-    """The plugin's name, as the part is written."""
-    suffix: str
-    """What names the plugin beside others of one package."""
-    stand_in: str = ""
-    """A first-party block with the same options, in a package without this part."""
 
-    def files(self) -> Mapping[str, str]:
-        """Return the part's files by name, the declaration first."""
-        folder = files(__package__) / "parts" / self.kind.replace("-", "_")
-        found = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")}
-        return {name: found[name] for name in sorted(found, key=lambda name: (name != DECLARED, name))}
-
-    @property
-    def declaration(self) -> str:
-        """The name of the declaration, as the part is written."""
-        return Names.of(self.example).constant
+def part_files(part: Part) -> Mapping[str, str]:
+    """Return a part's files by name, the declaration first."""
+    folder = files(__package__) / "parts" / part.kind.replace("-", "_")
+    found = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")}
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != DECLARED, name))}
 
 
 @frozen(kw_only=True)
@@ -73,72 +59,6 @@ class Names:
     def forms(self) -> Sequence[str]:
         """All of them."""
         return (self.plain, self.camel, self.constant, self.snake)
-
-
-PARTS: Sequence[Part] = (
-    Part(
-        kind="block",
-        group="blocks",
-        summary="a reversible block: an additive coupling",
-        example="rev-tanh",
-        suffix="block",
-        stand_in="rev-basic",
-    ),
-    Part(
-        kind="buffered-block",
-        group="blocks",
-        summary="a block that may change shapes, whose input is stored",
-        example="image-patches",
-        suffix="stem",
-        stand_in="conv-stem",
-    ),
-    Part(
-        kind="head-block",
-        group="blocks",
-        summary="a last block, whose output the loss reads",
-        example="mean-head",
-        suffix="head",
-        stand_in="pool-linear",
-    ),
-    Part(
-        kind="architecture",
-        group="architectures",
-        summary="a network by name",
-        example="tanh-net",
-        suffix="net",
-    ),
-    Part(
-        kind="optimizer",
-        group="optimizers",
-        summary="an optimizer",
-        example="sign-descent",
-        suffix="optimizer",
-    ),
-    Part(
-        kind="lr-schedule",
-        group="lr_schedules",
-        summary="a learning-rate schedule",
-        example="inverse-root",
-        suffix="schedule",
-    ),
-    Part(kind="loss", group="losses", summary="a loss with its metrics", example="wide-margin", suffix="loss"),
-    Part(kind="dataset", group="datasets", summary="a data set", example="noisy-stripes", suffix="data"),
-    Part(
-        kind="logger",
-        group="loggers",
-        summary="a place for a run's values",
-        example="text-lines",
-        suffix="logger",
-    ),
-    Part(
-        kind="callback",
-        group="callbacks",
-        summary="an observer of a run, which may end it",
-        example="time-limit",
-        suffix="callback",
-    ),
-)
-"""In the order of the guide."""
 
 
 def common_test() -> str:

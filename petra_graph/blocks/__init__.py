@@ -47,6 +47,6 @@ from petra_graph.blocks.couplings import TwoStepCoupling as TwoStepCoupling
 from petra_graph.blocks.randomness import reseed as reseed
 from petra_graph.blocks.randomness import rng_scope as rng_scope
 from petra_graph.blocks.statistics import frozen_statistics as frozen_statistics
-from petra_graph.registry.contracts import BlockDeclaration as BlockDeclaration
-from petra_graph.registry.contracts import NoOptions as NoOptions
-from petra_graph.registry.contracts import option as option
+from petra_graph.kinds.block import BlockDeclaration as BlockDeclaration
+from petra_graph.kinds.declaration import NoOptions as NoOptions
+from petra_graph.kinds.declaration import option as option

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks.randomness import reseed
 from petra_graph.blocks.statistics import frozen_statistics
-from petra_graph.registry.contracts import NoOptions
+from petra_graph.kinds.declaration import NoOptions
 
 
 def leaf(stream: Tensor) -> Tensor:

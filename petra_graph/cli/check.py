@@ -64,7 +64,7 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
 
 def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     from petra_graph.errors import SpecError
-    from petra_graph.testing.conformance import examine
+    from petra_graph.kinds.examine import examine
     from petra_graph.testing.likely_trials import in_words, likely_trial
 
     plugin = found.plugin

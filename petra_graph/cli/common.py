@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from petra_graph.errors import Problem, printable, suggestion
-from petra_graph.registry.registry import SHORT_GROUPS
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.registry.registry import Registry
 
 ANY_WIDTH = 100_000
 """Characters of a line that nothing breaks."""
@@ -98,12 +99,13 @@ device_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 
 
-def full_group(group: str) -> str:
-    """Return the entry-point group of a short name.
+def kind_called(registry: Registry, group: str) -> PluginKind:
+    """Return the kind of plugin with this short group.
 
     Raises:
-        click.UsageError: there is none.
+        click.UsageError: there is no such group.
     """
-    if group not in SHORT_GROUPS:
-        raise click.UsageError(f"No such group {group!r}: {suggestion(group, SHORT_GROUPS)}")
-    return SHORT_GROUPS[group]
+    groups = [kind.short for kind in registry.kinds]
+    if group not in groups:
+        raise click.UsageError(f"No such group {group!r}: {suggestion(group, groups)}")
+    return registry.kind(group)

@@ -10,11 +10,12 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.cli.common import echo, full_group, json_option, print_json, print_table
+from petra_graph.cli.common import echo, json_option, kind_called, print_json, print_table
 from petra_graph.errors import shown
-from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration, NoOptions
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.registry.listing import Option, list_options, snippet
-from petra_graph.registry.registry import SHORT_GROUPS, Plugin, Registry, discover
+from petra_graph.registry.registry import Registry, discover
 from petra_graph.registry.survey import PluginSummary, list_groups
 
 
@@ -27,10 +28,10 @@ def list_plugins(group: str | None, as_json: bool) -> None:
     GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers and callbacks; without it,
     all are listed.
     """
-    if group:
-        full_group(group)
-    registry = _discover()
-    groups = [group] if group else list(SHORT_GROUPS)
+    registry = discover()
+    kinds = [kind_called(registry, group)] if group else registry.kinds
+    _tell_of_damage(registry)
+    groups = [kind.short for kind in kinds]
     plugins = list_groups(registry, groups)
     if as_json:
         print_json([attrs.asdict(plugin) for plugin in plugins])
@@ -44,11 +45,10 @@ def list_plugins(group: str | None, as_json: bool) -> None:
         print_table(rows, indent=0 if group else 2)
 
 
-def _discover() -> Registry:
-    """Return the installed plugins; say on stderr whose entry points cannot be read, or lie in groups that do not exist."""
-    registry = discover()
-    for misplaced in registry.misplaced:
-        echo(str(misplaced.problem), err=True)
+def _tell_of_damage(registry: Registry) -> Registry:
+    """Say on stderr whose entry points cannot be read, lie in groups that do not exist, or add kinds that are broken."""
+    for problem in (*(misplaced.problem for misplaced in registry.misplaced), *registry.broken_kinds):
+        echo(str(problem), err=True)
     for distribution in registry.unreadable:
         echo(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True)
     return registry
@@ -71,12 +71,13 @@ def show(plugin: str, as_json: bool) -> None:
     group, slash, name = plugin.partition("/")
     if not slash or not name:
         raise click.UsageError(f"{plugin!r} is not GROUP/NAME, as in blocks/rev-basic")
-    found = _discover().resolve(full_group(group), name)
+    registry = _tell_of_damage(discover())
+    found = registry.resolve(kind_called(registry, group), name)
     if as_json:
         print_json(_record(group, found))
         return
     options = list_options(found)
-    owner = ", ".join(part for part in (found.distribution, *_abilities(found)) if part)
+    owner = ", ".join(part for part in (found.distribution, *found.declaration.abilities) if part)
     echo(f"{group}/{name} ({owner})\n" if owner else f"{group}/{name}\n")
     echo(found.declaration.summary)
     about = _documentation(found)
@@ -90,16 +91,6 @@ def show(plugin: str, as_json: bool) -> None:
 def _option_row(option: Option) -> tuple[str, ...]:
     default = "required" if option.required else "unset" if option.default is None else shown(option.default)
     return (option.name, option.type, option.limits, default, option.unit, option.help)
-
-
-def _abilities(plugin: Plugin) -> list[str]:
-    declaration = plugin.declaration
-    if isinstance(declaration, CallbackDeclaration):
-        return [declaration.effect]
-    if not isinstance(declaration, BlockDeclaration):
-        return []
-    streams = "any number of" if declaration.streams is None else str(declaration.streams)
-    return [declaration.kind, f"reads {streams} stream{'s' * (declaration.streams != 1)}"]
 
 
 def _documentation(plugin: Plugin) -> str:
@@ -118,11 +109,7 @@ def _record(group: str, plugin: Plugin) -> dict[str, Any]:
         "options": [attrs.asdict(option) for option in list_options(plugin)],
         "snippet": snippet(plugin),
     }
-    if isinstance(declaration, BlockDeclaration):
-        record |= {"kind": declaration.kind, "streams": declaration.streams}
-    if isinstance(declaration, CallbackDeclaration):
-        record["changes"] = declaration.changes
-    return record
+    return record | declaration.record()
 
 
 @click.command()
@@ -140,5 +127,5 @@ def schema(distributions: Sequence[str]) -> None:
     """
     from petra_graph.planning.schema import spec_schema
 
-    registry = _discover()
+    registry = _tell_of_damage(discover())
     print_json(spec_schema(registry.only(distributions) if distributions else registry))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from petra_graph.doctor.finding import Finding
 from petra_graph.errors import shown
+from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.registry.discovery import canonical
-from petra_graph.registry.registry import FIRST_PARTY, GROUPS, SHORT_GROUPS, Registry
+from petra_graph.registry.registry import Registry
 from petra_graph.registry.survey import PluginSummary, list_groups
 
 finding = partial(Finding, area="plugins")
@@ -38,8 +39,10 @@ def examine_plugins(
     for one in registry.misplaced:
         problem = one.problem
         yield finding(name=one.entry.distribution, status="broken", found=problem.message, remedy=problem.hint)
+    for problem in registry.broken_kinds:
+        yield finding(name="kinds", status="broken", found=problem.message, remedy=problem.hint)
     yield from _taken(registry)
-    for summary in listed(registry, list(SHORT_GROUPS)):
+    for summary in listed(registry, [kind.short for kind in registry.kinds]):
         if summary.fault:
             remedy = _remedy(summary.distribution)
             yield finding(name=f"{summary.group}/{summary.name}", status="broken", found=summary.fault, remedy=remedy)
@@ -47,9 +50,9 @@ def examine_plugins(
 
 def _distributions(registry: Registry) -> Iterator[Finding]:
     """Yield each distribution with its plugins, and what hides it or its code."""
-    installed = _installed()
+    installed, groups = _installed(), {kind.group for kind in registry.kinds}
     for name in sorted({entry.distribution for entry in registry.entries} | {FIRST_PARTY}):
-        own = [entry for entry in registry.entries if entry.distribution == name and entry.group in GROUPS]
+        own = [entry for entry in registry.entries if entry.distribution == name and entry.group in groups]
         found = installed.get(name, [])
         version = found[0].version if found else "?"
         count = f"{len(own)} plugin{'s' * (len(own) != 1)}"
@@ -110,16 +113,16 @@ def _hidden_by(top: str, distribution: metadata.Distribution) -> Path | None:
 
 def _taken(registry: Registry) -> Iterator[Finding]:
     """Yield the names that several plugins of a group have."""
-    for group, of_group in GROUPS.items():
-        entries = [entry for entry in registry.entries if entry.group == group]
+    for kind in registry.kinds:
+        entries = [entry for entry in registry.entries if entry.group == kind.group]
         for name, count in Counter(entry.name for entry in entries).items():
             if count == 1:
                 continue
             owners = sorted(entry.distribution for entry in entries if entry.name == name)
             names = " or ".join(shown(f"{owner}:{name}") for owner in dict.fromkeys(owners))
             yield finding(
-                name=f"{group.removeprefix('petra_graph.')}/{name}",
+                name=f"{kind.short}/{name}",
                 status="warning",
-                found=f"{of_group.noun} {shown(name)} is in {' and '.join(owners)}: a spec that writes it is refused",
+                found=f"{kind.noun} {shown(name)} is in {' and '.join(owners)}: a spec that writes it is refused",
                 remedy=f"write {names} in specs" if len(set(owners)) > 1 else "its author must rename one of them",
             )

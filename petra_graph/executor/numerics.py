@@ -19,8 +19,8 @@ from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_passes import FirstPasses
+from petra_graph.kinds.data_set import DataFacts
 from petra_graph.program.message_layout import IMAGE_DIMENSIONS, dense_strides
-from petra_graph.registry.contracts import DataFacts
 from petra_graph.spec.model import PrecisionSpec
 
 STREAM_DTYPE = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}

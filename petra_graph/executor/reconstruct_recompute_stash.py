@@ -24,8 +24,8 @@ from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, accumulate_grad, parameter_leaves
 from petra_graph.executor.stashed_inputs import ActivationStore, StashedInput, fetch, restore
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.loss import Loss, mean_loss, target_weight
 from petra_graph.program.stage_program import Segment
-from petra_graph.registry.contracts import Loss, mean_loss, target_weight
 from petra_graph.spec.model import Keeps
 
 T = TypeVar("T")

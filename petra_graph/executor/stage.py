@@ -41,11 +41,11 @@ from petra_graph.executor.stage_parameters import Parameters, ParameterVersions,
 from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
 from petra_graph.executor.update import Updater
 from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.callback import Companion
+from petra_graph.kinds.loss import Loss
 from petra_graph.program.channels import Edge
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.program.weight_versions import WeightVersions
-from petra_graph.registry.callback import Companion
-from petra_graph.registry.contracts import Loss
 from petra_graph.spec.model import StoredDtype
 
 

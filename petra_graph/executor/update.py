@@ -14,12 +14,10 @@ An optimizer may build groups with other rates than `base`: a group has the same
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from itertools import chain, repeat
 
 import torch
 from attrs import define, field
@@ -32,8 +30,9 @@ from petra_graph.blocks.weight_decay import stated_undecayed
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import DeferredCheck
 from petra_graph.executor.first_steps import FirstSteps
-from petra_graph.registry.contracts import Horizon, ParameterGroups
-from petra_graph.registry.trust import run_in_training
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.lr_schedule import Horizon
+from petra_graph.kinds.optimizer import ParameterGroups, set_rates
 from petra_graph.spec.model import ClipSpec, Spec
 
 GOYAL_BATCH = 256
@@ -94,28 +93,6 @@ def _normalises(module: nn.Module) -> bool:
     return named and not isinstance(module, _ConvNd | nn.Linear)
 
 
-def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
-    """Return each group's learning rate, as the optimizer was built, over the options' own; 1 where that is 0.
-
-    A group that was built with the base rate has exactly 1, and so has one that was given no rate, which has none or its class's
-    default. To be asked before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
-    """
-    of_class = inspect.signature(type(optimizer)).parameters.get("lr")
-    none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
-
-    def ratio(rate: float) -> float:
-        unset = none_given and rate == optimizer.defaults["lr"]
-        return 1.0 if unset or not base else float(rate) / base
-
-    return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
-
-
-def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float]) -> None:
-    """Give each group its multiple of a learning rate; a group that was added later has the rate itself."""
-    for group, ratio in zip(optimizer.param_groups, chain(ratios, repeat(1.0)), strict=False):
-        group["lr"] = rate * ratio
-
-
 @define(eq=False, slots=False)
 class Updater:
     """One stage's optimizer, with the averaging, clipping and learning rate of its step."""
@@ -174,8 +151,9 @@ class Updater:
             if self.deferred:
                 self._gate()
             set_rates(self.optimizer, self.rate(self.updates), self.ratios)
-            with nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer):
-                run_in_training(self.optimizer.step, f"{self.owner} failed at update {self.updates + 1}")
+            observed = nullcontext() if self.first_steps is None else self.first_steps.observing(self.optimizer)
+            with observed, author_code(f"{self.owner} failed at update {self.updates + 1}", training=True):
+                self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         self.updates += 1
 

@@ -10,7 +10,7 @@ from attrs import frozen
 from petra_graph.errors import Path, Problem
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph, block_declaration
 from petra_graph.graph.rules import GRAPH, OUTPUTS, WIRING
-from petra_graph.registry.registry import Plugin
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.spec.model import NodeSpec
 
 

@@ -14,9 +14,9 @@ from petra_graph.errors import RunFailed, SpecError
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.inference.network import Network
 from petra_graph.inference.saved_run import SavedRun
-from petra_graph.registry.contracts import Loss, mean_loss, target_weight
-from petra_graph.registry.trust import run_plugin_code
-from petra_graph.training.checked_data import CheckedData
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.loss import Loss, mean_loss, target_weight
 from petra_graph.training.data_loading import Loaders, MicroBatches, spread_part
 from petra_graph.training.meters import Meters
 
@@ -78,9 +78,12 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
 
 
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
-    weight = run_plugin_code(lambda: target_weight(loss, target.cpu()), "the loss gives no weight")
-    value = run_plugin_code(lambda: mean_loss(loss, output, target, weight), "the loss cannot be computed")
-    metrics = run_plugin_code(lambda: loss.metrics(output, target), "the loss has no metrics")
+    with author_code("the loss gives no weight"):
+        weight = target_weight(loss, target.cpu())
+    with author_code("the loss cannot be computed"):
+        value = mean_loss(loss, output, target, weight)
+    with author_code("the loss has no metrics"):
+        metrics = loss.metrics(output, target)
     return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight)
 
 

@@ -17,10 +17,10 @@ from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.kinds.data_set import DataFacts
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR
-from petra_graph.registry.contracts import DataFacts
 
 _LISTED = 5
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.kinds.author_code import author_code, resolve_location
+from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration
 from petra_graph.planning.checked_spec import ConfiguredPlugin
-from petra_graph.registry.contracts import DataFacts, DataSetDeclaration
-from petra_graph.registry.trust import resolve_location, run_plugin_code
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -92,7 +92,8 @@ def _read(file: str, data: ConfiguredPlugin, facts: DataFacts) -> Samples:
         return Samples(name=file, values=_array(array, file, facts))
     if declaration.read is not None:
         read = resolve_location(declaration.read, f"{data.plugin} cannot read files")
-        values = run_plugin_code(lambda: read(data.options, path), f"{data.plugin} cannot read {file}")
+        with author_code(f"{data.plugin} cannot read {file}"):
+            values = read(data.options, path)
         return Samples(name=file, values=_checked(values, file, facts))
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return _image(path, file, facts)

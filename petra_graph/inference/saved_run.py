@@ -19,6 +19,8 @@ from torch import Tensor
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.network import Network
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
@@ -28,8 +30,6 @@ from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
 from petra_graph.record.run_folders import LATEST, find_run
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.registry.contracts import DataFacts
-from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
 from petra_graph.training.checkpointing import best

@@ -26,6 +26,9 @@ from petra_graph.blocks import Block, Shape
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.optimizer import BuildOptimizer
 from petra_graph.measure.meta_kernels import NotOnMeta
 from petra_graph.measure.operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.optimizer import measure_update
@@ -33,8 +36,6 @@ from petra_graph.measure.shapes import Memo, build_block
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.costs import CostTable, NodeCost
-from petra_graph.registry.author_code import author_line
-from petra_graph.registry.contracts import BuildOptimizer, Loss
 from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
 
 _SMALL = (2, 4)

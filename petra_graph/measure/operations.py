@@ -24,9 +24,9 @@ from petra_graph.executor.reconstruct_recompute_stash import (
     SegmentRunner,
     StashGraph,
 )
+from petra_graph.kinds.loss import Loss
 from petra_graph.measure.tally import Lap, Tally, distinct_bytes, storages
 from petra_graph.program.costs import Operation, Work
-from petra_graph.registry.contracts import Loss
 
 T = TypeVar("T", bound=SegmentRunner)
 

@@ -15,11 +15,11 @@ from torch import nn
 
 from petra_graph.blocks import Block
 from petra_graph.errors import PluginError
-from petra_graph.executor.update import Updater, parameter_groups, rate_ratios
+from petra_graph.executor.update import Updater, parameter_groups
+from petra_graph.kinds.optimizer import BuildOptimizer, ParameterGroups, rate_ratios
 from petra_graph.measure.operations import work_of
 from petra_graph.measure.tally import Tally, distinct_bytes, tensors
 from petra_graph.program.costs import Work
-from petra_graph.registry.contracts import BuildOptimizer, ParameterGroups
 from petra_graph.spec.model import ClipSpec
 
 _NORM_BYTES = 16

@@ -21,11 +21,11 @@ from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import load
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.program.message_layout import StreamType
-from petra_graph.registry.author_code import author_line
-from petra_graph.registry.building import load
-from petra_graph.registry.contracts import DataFacts
 
 T = TypeVar("T")
 _BATCH = 2

@@ -14,8 +14,8 @@ from torch import UntypedStorage
 
 from petra_graph.errors import Problem
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.measure.shapes import NodeShapes, build_block
-from petra_graph.registry.registry import FIRST_PARTY
 
 
 def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]) -> Iterator[Problem]:

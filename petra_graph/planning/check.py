@@ -19,18 +19,22 @@ from petra_graph.compiler.spec_checks import check_method, check_precision, devi
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.architecture import expand
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.data_set import DataFacts, declared_facts, declared_samples
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.logger import LOGGER, missing_package
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
 from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugins import packages_then
-from petra_graph.registry.building import declared_facts, declared_samples, expand, missing_package, read_options
-from petra_graph.registry.contracts import BLOCKS, LOGGERS, BlockDeclaration, DataFacts
 from petra_graph.registry.local import missing_module
-from petra_graph.registry.registry import FIRST_PARTY, LIST_GROUPS, TABLE_GROUPS, Plugin, Registry, discover
+from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.limits import NODES
 from petra_graph.spec.load import Given, LoadedSpec, load
-from petra_graph.spec.merge import PLUGIN_TABLES, plugin_name
+from petra_graph.spec.merge import PLUGIN_LISTS, PLUGIN_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
 from petra_graph.spec.paths import located_options
 
@@ -56,9 +60,9 @@ def check_spec(
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
         PluginError: only plugins are at fault.
     """
-    loaded = load(given, overrides)
-    problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     registry = registry or discover()
+    loaded = load(given, overrides, registry.spec_class)
+    problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
     folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
     check = _Check(
         loaded=loaded,
@@ -68,8 +72,8 @@ def check_spec(
         resolved={},
     )
     check.hint_at_misplaced_options()
-    plugins = {table: check.plugin_of(table) for table in PLUGIN_TABLES}
-    lists = {table: check.plugins_of(table) for table in LIST_GROUPS}
+    plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
+    lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
     facts = check.facts(plugins["data"])
     nodes = check.nodes(plugins["architecture"], facts)
     graph = check.graph(nodes, plugins["architecture"])
@@ -95,6 +99,7 @@ def check_spec(
         training_samples=check.training_samples(plugins["data"]),
         loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
         callbacks=lists["callback"],
+        added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
     )
@@ -116,58 +121,58 @@ class _Check:
         for index, problem in enumerate(self.problems.wrong):
             if not problem.at_key or not isinstance(key := problem.path[-1], str):
                 continue
-            hints = [
-                self.option_hint(group, name, key, meant) for group, name, meant in self.named_around(problem.path)
-            ]
+            hints = [self.option_hint(kind, name, key, meant) for kind, name, meant in self.named_around(problem.path)]
             if any(hints):
                 self.problems.wrong[index] = attrs.evolve(problem, hint=next(filter(None, hints)))
 
-    def named_around(self, path: Path) -> Iterator[tuple[str, Any, str]]:
-        """Yield the group and name of plugins, and where their options are: of the table around a key, then of all tables."""
+    def named_around(self, path: Path) -> Iterator[tuple[PluginKind, Any, str]]:
+        """Yield the kind and name of plugins, and where their options are: of the table around a key, then of all tables."""
         values = self.loaded.values
+        by_table = {kind.table: kind for kind in self.registry.kinds if kind.table}
         match path:
-            case (str(table), int(number), str()) if table in LIST_GROUPS:
-                yield LIST_GROUPS[table], values[table][number].get("name"), "options"
+            case (str(table), int(number), str()) if table in by_table and by_table[table].several:
+                yield by_table[table], values[table][number].get("name"), "options"
             case ("graph", "node", int(number), str()):
-                yield BLOCKS, values["graph"]["node"][number].get("block"), "options"
+                yield BLOCK, values["graph"]["node"][number].get("block"), "options"
         for table in sorted(PLUGIN_TABLES, key=lambda table: table != path[0]):
             if isinstance(value := values.get(table, {}), Mapping):
-                yield TABLE_GROUPS[table], plugin_name(table, value), f"{table}.options"
+                yield by_table[table], plugin_name(table, value), f"{table}.options"
 
-    def option_hint(self, group: str, name: Any, key: str, options: str) -> str:
+    def option_hint(self, kind: PluginKind, name: Any, key: str, options: str) -> str:
         """Return the hint that a key is an option of a plugin; "" where it is none."""
-        if not isinstance(name, str) or self.registry.is_local(name, group):
+        if not isinstance(name, str) or self.registry.is_local(name, kind):
             return ""
         try:
-            plugin = self.registry.resolve(group, name)
+            plugin = self.registry.resolve(kind, name)
         except PetraGraphError:  # The step that resolves the plugin reports it.
             return ""
         if key not in attrs.fields_dict(plugin.declaration.options):
             return ""
         return f"did you mean {options}.{key}? {key} is an option of {plugin}"
 
-    def plugin_of(self, table: str) -> ConfiguredPlugin | None:
-        """Resolve a top-level table's plugin and read its options."""
+    def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
+        """Resolve the plugin of a kind's top-level table and read its options."""
+        table = kind.table
         part = self.loaded.parts.get((table,))
         if part is None:
             return None
-        group, written = TABLE_GROUPS[table], self.loaded.values.get(table)
+        written = self.loaded.values.get(table)
         by_default = not (isinstance(written, Mapping) and "name" in written)
-        name = self.registry.within(group, part.name, [FIRST_PARTY]) if by_default else part.name
-        plugin = self.resolve(group, name, (table, "name"))
+        name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
+        plugin = self.resolve(kind, name, (table, "name"))
         if plugin is None:
             return None
         path = (table, "options")
         options = self.options(plugin, part.options, path)
         return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
 
-    def plugins_of(self, table: str) -> tuple[ConfiguredPlugin, ...]:
-        """Resolve the plugins of a top-level array of tables, each of which may be there once."""
+    def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
+        """Resolve the plugins of a kind's array of tables, each of which may be there once."""
         found: dict[tuple[str, str], ConfiguredPlugin] = {}
         for path, part in self.loaded.parts.items():
-            if path[0] != table or not isinstance(part, PluginSpec):
+            if path[0] != kind.table or not isinstance(part, PluginSpec):
                 continue
-            plugin = self.resolve(LIST_GROUPS[table], part.name, (*path, "name"))
+            plugin = self.resolve(kind, part.name, (*path, "name"))
             if plugin is None:
                 continue
             key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
@@ -182,17 +187,16 @@ class _Check:
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
         """Return the loggers of a specification that names none: TensorBoard, where it is installed."""
         try:
-            plugin = self.registry.resolve(LOGGERS, self.registry.within(LOGGERS, "tensorboard", [FIRST_PARTY]))
+            plugin = self.registry.resolve(LOGGER, self.registry.within(LOGGER, "tensorboard", [FIRST_PARTY]))
         except PetraGraphError:
             return ()
         options, _ = read_options(plugin, {}, ())
         return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
 
-    def resolve(self, group: str, name: str, path: Path) -> Plugin | None:
-        """Resolve a plugin."""
-        key = (group, name)
+    def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
+        key = (kind.group, name)
         if self.resolved.get(key) is None:
-            self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, group, name)
+            self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
         return self.resolved[key]
 
     def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
@@ -223,18 +227,18 @@ class _Check:
         expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts) or ()
         # The author of the specification did not write these names, and could not add a distribution to them.
         owners = [architecture.plugin.distribution, FIRST_PARTY]
-        blocks = [self.registry.within(BLOCKS, node.block, owners) for node in expanded]
+        blocks = [self.registry.within(BLOCK, node.block, owners) for node in expanded]
         nodes = [attrs.evolve(node, block=block) for node, block in zip(expanded, blocks, strict=True)]
         return [self.node(node, ("architecture",)) for node in nodes]
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None
-        if self.registry.is_local(node.block, BLOCKS) and not self.import_local:
+        if self.registry.is_local(node.block, BLOCK) and not self.import_local:
             missing = missing_module(node.block, self.registry.folders)
             if missing is not None:
                 self.problems.add([attrs.evolve(missing, path=(*path, "block"))])
         else:
-            plugin = self.resolve(BLOCKS, node.block, (*path, "block"))
+            plugin = self.resolve(BLOCK, node.block, (*path, "block"))
             if plugin is not None:
                 options = self.options(plugin, node.options, (*path, "options"))
         return NodeInput(spec=node, plugin=plugin, options=options, path=path)

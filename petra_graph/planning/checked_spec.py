@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Self
 
 import attrs
@@ -11,11 +13,10 @@ from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_number_of_stages, check_precision
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.registry.building import build_plugin
-from petra_graph.registry.contracts import OPTIMIZERS, DataFacts
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.load import LoadedSpec
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedSchedule, RequestedScheduleName, Spec
 
@@ -36,7 +37,7 @@ class ConfiguredPlugin:
             SpecError: it refuses its options, or what they name; paths that count from the options count from the specification.
             PluginError: its code failed, or breaks the contract.
         """
-        arguments = (*others, self.options) if self.plugin.group == OPTIMIZERS else (self.options, *others)
+        arguments = (*others, self.options) if self.plugin.kind.options_last else (self.options, *others)
         try:
             return build_plugin(self.plugin, *arguments)
         except SpecError as error:
@@ -90,13 +91,23 @@ class CheckedSpec(CheckedNetwork):
     """Beside `metrics.jsonl`, as listed, or the default."""
     callbacks: tuple[ConfiguredPlugin, ...]
     """In the order in which they are called."""
+    added: Mapping[str, tuple[ConfiguredPlugin, ...]]
+    """The plugins of kinds that other packages add, by the table that names them."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
 
     @property
     def plugins(self) -> list[Plugin]:
         """All plugins that the specification uses, blocks among them."""
-        configured = (self.loss, self.optimizer, self.lr_schedule, self.data, *self.loggers, *self.callbacks)
+        configured = (
+            self.loss,
+            self.optimizer,
+            self.lr_schedule,
+            self.data,
+            *self.loggers,
+            *self.callbacks,
+            *chain(*self.added.values()),
+        )
         blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]
         return [*(one.plugin for one in configured), *blocks]
 

@@ -18,6 +18,8 @@ from petra_graph.compiler.profile_check import checked_profile, settings_of
 from petra_graph.errors import Problem, SpecError, at_path
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import FIRST_PARTY, builder
 from petra_graph.measure.costs import Conditions, measure_costs
 from petra_graph.measure.shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
@@ -26,9 +28,6 @@ from petra_graph.program.costs import CostTable
 from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import builder
-from petra_graph.registry.contracts import DataFacts
-from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
 
 

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from petra_graph.errors import PetraGraphError
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.program.method import METHODS
-from petra_graph.registry.contracts import BLOCKS, NoOptions
-from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry
+from petra_graph.registry.registry import Registry
 from petra_graph.spec.bound import Schema
 from petra_graph.spec.formats import FORMAT
-from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -23,13 +25,13 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def spec_schema(registry: Registry) -> Schema:
     """Return the schema; a broken plugin's name is allowed and its options are not described."""
-    schema = class_schema(Spec, complete=False)
+    schema = class_schema(registry.spec_class, complete=False)
     tables = schema["properties"]
-    for table, group in TABLE_GROUPS.items():
-        _name_plugins(tables[table], "name", registry, group, complete=False)
-    for table, group in LIST_GROUPS.items():
-        _name_plugins(tables[table]["items"], "name", registry, group, complete=True)
-    _name_plugins(tables["graph"]["properties"]["node"]["items"], "block", registry, BLOCKS, complete=True)
+    for kind in registry.kinds:
+        if kind.table:
+            table = tables[kind.table]["items"] if kind.several else tables[kind.table]
+            _name_plugins(table, "name", registry, kind, complete=kind.several)
+    _name_plugins(tables["graph"]["properties"]["node"]["items"], "block", registry, BLOCK, complete=True)
     tables["method"]["properties"]["name"]["enum"] = sorted(METHODS)
     names = {"type": "string", "minLength": 1}
     tables["extends"] = {
@@ -53,23 +55,23 @@ def spec_schema(registry: Registry) -> Schema:
     }
 
 
-def _name_plugins(table: Schema, key: str, registry: Registry, group: str, *, complete: bool) -> None:
+def _name_plugins(table: Schema, key: str, registry: Registry, kind: PluginKind, *, complete: bool) -> None:
     """Add to a table's schema the plugins that `key` may name, with the options of each."""
-    names = registry.names(group)
+    names = registry.names(kind)
     plain = table["properties"][key]
     plain.pop("type")
     # "dist:name" and "module:attribute" are allowed beside the names.
     plain["anyOf"] = [{"enum": list(names)}, {"type": "string", "pattern": ":"}]
-    conditions = [_condition(key, plugin, complete=complete) for plugin in _usable(registry, group, names)]
+    conditions = [_condition(key, plugin, complete=complete) for plugin in _usable(registry, kind, names)]
     if conditions:
         table["allOf"] = conditions
 
 
-def _usable(registry: Registry, group: str, names: Iterable[str]) -> list[Plugin]:
+def _usable(registry: Registry, kind: PluginKind, names: Iterable[str]) -> list[Plugin]:
     plugins = []
     for name in names:
         try:
-            plugins.append(registry.resolve(group, name))
+            plugins.append(registry.resolve(kind, name))
         except PetraGraphError:
             continue
     return plugins

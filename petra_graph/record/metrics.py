@@ -34,9 +34,9 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from petra_graph.errors import PluginError, RunFailed, SpecError, cannot_write
-from petra_graph.registry.logger import Logger
-from petra_graph.registry.trust import run_plugin_code
+from petra_graph.errors import RunFailed, SpecError, cannot_write
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.logger import Logger
 
 METRICS = "metrics.jsonl"
 """The file in a run's directory."""
@@ -220,18 +220,11 @@ def quantity_and_stage(name: str) -> tuple[str, int] | None:
     return None if matched is None else (matched["quantity"], int(matched["stage"]))
 
 
-def is_share(name: str) -> bool:
-    """Whether a loss's metric is a share of the samples, and shown as a percentage: "top1", "top5"."""
-    return re.fullmatch(r"top\d+", name) is not None
-
-
 def _run(name: str, action: Callable[[], None]) -> None:
     """Run a logger's code.
 
     Raises:
         RunFailed: it failed.
     """
-    try:
-        run_plugin_code(action, f"{name} failed")
-    except PluginError as error:
-        raise RunFailed(error.problems) from error
+    with author_code(f"{name} failed", error=RunFailed):
+        action()

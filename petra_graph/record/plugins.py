@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from petra_graph.errors import SpecError
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin
 from petra_graph.record.recorded_run import read_json
-from petra_graph.registry.registry import FIRST_PARTY, Plugin
 
 RESOLVED = "resolved.toml"
 

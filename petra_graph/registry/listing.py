@@ -9,9 +9,7 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import shown
-from petra_graph.registry.building import read_options
-from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin
+from petra_graph.kinds.plugin import Plugin, read_options
 from petra_graph.spec.bound import Bound
 from petra_graph.spec.schema import (
     as_mapping,
@@ -109,14 +107,11 @@ def _example(plugin: Plugin, name: str, likely: Mapping[Any, tuple[Any, ...]] = 
 
 
 def _head(plugin: Plugin) -> tuple[str, list[str]]:
-    if plugin.group == BLOCKS:
+    table = plugin.kind.table
+    if not table:
         plain = plugin.name.rpartition(":")[2]
         return "graph.node", ["[[graph.node]]", f"name = {shown(plain)}", f"block = {shown(plugin.name)}"]
-    for table, group in LIST_GROUPS.items():
-        if group == plugin.group:
-            return table, [f"[[{table}]]", f"name = {shown(plugin.name)}"]
-    table = next(table for table, group in TABLE_GROUPS.items() if group == plugin.group)
-    return table, [f"[{table}]", f"name = {shown(plugin.name)}"]
+    return table, [f"[[{table}]]" if plugin.kind.several else f"[{table}]", f"name = {shown(plugin.name)}"]
 
 
 def _accepts(plugin: Plugin, name: str, value: Any) -> bool:

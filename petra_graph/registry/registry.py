@@ -6,77 +6,20 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 
 import attrs
 from attrs import field, frozen
 
-from petra_graph.errors import PluginError, Problem, SpecError, Where, shown, suggestion
-from petra_graph.registry import contracts
-from petra_graph.registry.contracts import Declaration
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
+from petra_graph.kinds.author_code import AUTHOR, author_code
+from petra_graph.kinds.declaration import Declaration, api_fault, find_fault
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin import Plugin, label
+from petra_graph.kinds.table import GROUP, KINDS
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
 from petra_graph.registry.local import is_local, resolve_local
-from petra_graph.registry.trust import checked_declaration
-
-
-@frozen
-class Group:
-    """A group of entry points: the noun of its plugins in messages, and their contract."""
-
-    noun: str
-    contract: type[Declaration]
-
-
-GROUPS: Mapping[str, Group] = {
-    contracts.BLOCKS: Group("block", contracts.BlockDeclaration),
-    contracts.ARCHITECTURES: Group("architecture", contracts.ArchitectureDeclaration),
-    contracts.OPTIMIZERS: Group("optimizer", contracts.OptimizerDeclaration),
-    contracts.LR_SCHEDULES: Group("learning-rate schedule", contracts.LrScheduleDeclaration),
-    contracts.LOSSES: Group("loss", contracts.LossDeclaration),
-    contracts.DATASETS: Group("data set", contracts.DataSetDeclaration),
-    contracts.LOGGERS: Group("logger", contracts.LoggerDeclaration),
-    contracts.CALLBACKS: Group("callback", contracts.CallbackDeclaration),
-}
-SHORT_GROUPS: Mapping[str, str] = {group.removeprefix("petra_graph."): group for group in GROUPS}
-"""Groups by their names on the command line."""
-TABLE_GROUPS: Mapping[str, str] = {
-    "architecture": contracts.ARCHITECTURES,
-    "loss": contracts.LOSSES,
-    "optimizer": contracts.OPTIMIZERS,
-    "lr_schedule": contracts.LR_SCHEDULES,
-    "data": contracts.DATASETS,
-}
-"""The group of the plugin that each top-level table of a specification names."""
-LIST_GROUPS: Mapping[str, str] = {"logger": contracts.LOGGERS, "callback": contracts.CALLBACKS}
-"""The group of the plugins that each top-level array of tables names."""
-
-
-FIRST_PARTY = "petra-graph"
-"""The distribution of the catalog."""
-
-
-@frozen(kw_only=True)
-class Plugin:
-    """A plugin whose declaration has been loaded and checked."""
-
-    group: str
-    name: str
-    """The name that the specification gives."""
-    distribution: str
-    declaration: Declaration
-
-    def __str__(self) -> str:
-        return f"{GROUPS[self.group].noun} {shown(self.name)}"
-
-    @property
-    def label(self) -> str:
-        """As `petra-graph check` takes it: "blocks/rev-basic"."""
-        return _label(self.group, self.name)
-
-    @property
-    def owned(self) -> str:
-        """The plugin with its distribution, for messages that blame it."""
-        plain = self.name.rpartition(":")[2]
-        return f"{GROUPS[self.group].noun} {shown(plain)} of {self.distribution}" if self.distribution else str(self)
+from petra_graph.spec.model import Spec, of_plugins
 
 
 @frozen(kw_only=True)
@@ -86,13 +29,18 @@ class Misplaced:
     entry: Entry
     meant: str | None
     """The group that has almost this name."""
+    allowed: Sequence[str]
 
     @property
     def problem(self) -> Problem:
         """The entry point, for the author of its distribution."""
         entry = self.entry
         message = f"{entry.distribution} registers {shown(entry.name)} in the entry-point group {shown(entry.group)}, which does not exist"
-        right = f"its author must write {shown(self.meant)}" if self.meant else f"allowed: {', '.join(sorted(GROUPS))}"
+        right = (
+            f"its author must write {shown(self.meant)}"
+            if self.meant
+            else f"allowed: {', '.join(sorted(self.allowed))}"
+        )
         return Problem(message=message, hint=right)
 
 
@@ -114,32 +62,65 @@ class Registry:
     made_with: Mapping[str, str] = field(factory=dict)
     """The packages of a run's plugins, by their labels; empty where the specification is of no run."""
 
-    def names(self, group: str) -> tuple[str, ...]:
+    @cached_property
+    def _kinds(self) -> tuple[tuple[PluginKind, ...], tuple[Problem, ...]]:
+        kinds: list[PluginKind] = list(KINDS)
+        problems: list[Problem] = []
+        for entry in self.entries:
+            if entry.group == GROUP:
+                try:
+                    kinds.append(_added(entry, kinds))
+                except PetraGraphError as error:
+                    problems += error.problems
+        return tuple(kinds), tuple(problems)
+
+    @property
+    def kinds(self) -> tuple[PluginKind, ...]:
+        """All kinds of plugins, those that other packages add at the end."""
+        return self._kinds[0]
+
+    @property
+    def broken_kinds(self) -> tuple[Problem, ...]:
+        """What is wrong with kinds that other packages add; these are left out."""
+        return self._kinds[1]
+
+    @cached_property
+    def spec_class(self) -> type[Spec]:
+        """The class of specifications, with an array of tables for each kind that another package adds."""
+        added = {kind.table: of_plugins(f"plugins of the kind {kind.noun}") for kind in self.kinds[len(KINDS) :]}
+        return attrs.make_class("Spec", added, bases=(Spec,), frozen=True, kw_only=True) if added else Spec
+
+    def kind(self, short: str) -> PluginKind:
+        """Return the kind that the command line calls so: "losses"."""
+        return next(kind for kind in self.kinds if kind.short == short)
+
+    def names(self, kind: PluginKind) -> tuple[str, ...]:
         """Return the names that a specification may use, sorted; `dist:name` where two distributions share one."""
-        entries = [entry for entry in self.entries if entry.group == group]
+        entries = [entry for entry in self.entries if entry.group == kind.group]
         count = Counter(entry.name for entry in entries)
         names = (entry.name if count[entry.name] == 1 else f"{entry.distribution}:{entry.name}" for entry in entries)
         return tuple(sorted(names))
 
-    def within(self, group: str, name: str, owners: Sequence[str]) -> str:
+    def within(self, kind: PluginKind, name: str, owners: Sequence[str]) -> str:
         """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
 
         Args:
-            group: of the plugin.
+            kind: of the plugin.
             name: as a default or an architecture gives it.
             owners: the distributions that may be meant, the likeliest first.
         """
-        having = {entry.distribution for entry in self.entries if entry.group == group and entry.name == name}
+        having = {entry.distribution for entry in self.entries if entry.group == kind.group and entry.name == name}
         owner = next((owner for owner in owners if owner in having), None) if len(having) > 1 else None
         return name if owner is None else f"{owner}:{name}"
 
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
         """The entry points in groups that are none of ours, though they are called almost like one."""
-        groups = {entry.group for entry in self.entries} - GROUPS.keys()
-        meant = {group: _meant(group) for group in groups}
+        known = {kind.group for kind in self.kinds}
+        groups = {entry.group for entry in self.entries} - known - {GROUP}
+        meant = {group: _meant(group, known) for group in groups}
         return tuple(
-            Misplaced(entry=entry, meant=meant[entry.group])
+            Misplaced(entry=entry, meant=meant[entry.group], allowed=sorted(known))
             for entry in self.entries
             if meant.get(entry.group) or (entry.group in groups and entry.group.startswith("petra_graph."))
         )
@@ -149,28 +130,29 @@ class Registry:
         names = {canonical(name) for name in distributions}
         return attrs.evolve(self, entries=tuple(entry for entry in self.entries if entry.distribution in names))
 
-    def is_local(self, name: str, group: str) -> bool:
+    def is_local(self, name: str, kind: PluginKind) -> bool:
         """Return whether a plugin's name is "module:attribute" rather than `dist:name`."""
         distribution = canonical(name.partition(":")[0])
         return is_local(name) and all(
-            entry.distribution != distribution for entry in self.entries if entry.group == group
+            entry.distribution != distribution for entry in self.entries if entry.group == kind.group
         )
 
-    def resolve(self, group: str, name: str) -> Plugin:
+    def resolve(self, kind: PluginKind, name: str) -> Plugin:
         """Return the plugin of that name, loaded; it may also be "module:attribute", which imports the module.
 
         Raises:
             SpecError: there is no such plugin.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the
-                contract of its group.
+                contract of its kind.
         """
-        if self.is_local(name, group):
-            return Plugin(group=group, name=name, distribution="", declaration=resolve_local(group, name, self.folders))
-        entry = self.find(group, name)
-        declaration = checked_declaration(entry, GROUPS[group].noun, GROUPS[group].contract)
-        return Plugin(group=group, name=name, distribution=entry.distribution, declaration=declaration)
+        if self.is_local(name, kind):
+            declaration = resolve_local(kind, name, self.folders)
+            return Plugin(kind=kind, name=name, distribution="", declaration=declaration)
+        entry = self.find(kind, name)
+        declaration = _checked_declaration(entry, kind)
+        return Plugin(kind=kind, name=name, distribution=entry.distribution, declaration=declaration)
 
-    def find(self, group: str, name: str) -> Entry:
+    def find(self, kind: PluginKind, name: str) -> Entry:
         """Return the entry point of a name or `dist:name`, without loading it.
 
         Raises:
@@ -181,54 +163,52 @@ class Registry:
         matches = [
             entry
             for entry in self.entries
-            if entry.group == group
+            if entry.group == kind.group
             and entry.name == plain
             and (not colon or entry.distribution == canonical(distribution))
         ]
-        if not matches and _label(group, name) in self.made_with:
-            raise PluginError(self._missing(group, name))
+        if not matches and label(kind, name) in self.made_with:
+            raise PluginError(self._missing(kind, name))
         if not matches:
-            raise SpecError(self._unknown(group, name))
+            raise SpecError(self._unknown(kind, name))
         if len(matches) > 1:
-            raise PluginError(_ambiguous(matches, name))
+            raise PluginError(_ambiguous(kind, matches, name))
         return matches[0]
 
-    def _suggestion(self, group: str, name: str) -> str:
+    def _suggestion(self, kind: PluginKind, name: str) -> str:
         """Return the likeliest name with all names, or with the command that lists them where they are many."""
-        names = self.names(group)
+        names = self.names(kind)
         if len(names) <= _READ_AT_ONCE:
             return suggestion(name, names)
         close = get_close_matches(name, names, n=3)
         meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-        return f"{meant}`petra-graph list {group.removeprefix('petra_graph.')}` shows all {len(names)}"
+        return f"{meant}`petra-graph list {kind.short}` shows all {len(names)}"
 
-    def _missing(self, group: str, name: str) -> Problem:
+    def _missing(self, kind: PluginKind, name: str) -> Problem:
         """Return the problem of a run's plugin that is gone; that of its package, where all of it is."""
-        package = self.made_with[_label(group, name)]
+        package = self.made_with[label(kind, name)]
         owner = package.partition(" ")[0]
         here = any(entry.distribution == owner for entry in self.entries)
-        why = f"has no {GROUPS[group].noun} {shown(name)}, which that of the run had" if here else "is not installed"
+        why = f"has no {kind.noun} {shown(name)}, which that of the run had" if here else "is not installed"
         # The same position for all, so that ten blocks of a package are one problem.
         return Problem(message=f"{owner} {why}", hint=f"install {package}", where=Where(file="the run's plugins"))
 
-    def _unknown(self, group: str, name: str) -> Problem:
-        hint = self._suggestion(group, name)
+    def _unknown(self, kind: PluginKind, name: str) -> Problem:
+        hint = self._suggestion(kind, name)
         plain = name.rpartition(":")[2]
         for one in self.misplaced:
-            if one.entry.name == plain and one.meant in {group, None}:
+            if one.entry.name == plain and one.meant in {kind.group, None}:
                 hint += f"; {one.problem.message}: {one.problem.hint}"
         if self.unreadable:
             hint += f"; entry points that could not be read: {', '.join(self.unreadable)}"
-        return Problem(message=f"unknown {GROUPS[group].noun} {shown(name)}", hint=hint)
+        return Problem(message=f"unknown {kind.noun} {shown(name)}", hint=hint)
 
 
-def _label(group: str, name: str) -> str:
-    return f"{group.removeprefix('petra_graph.')}/{name.rpartition(':')[2]}"
-
-
-def _meant(group: str) -> str | None:
-    close = get_close_matches(after_prefix(group), SHORT_GROUPS, n=1, cutoff=_CLOSE)
-    return SHORT_GROUPS[close[0]] if close else None
+def _meant(group: str, known: Iterable[str]) -> str | None:
+    """Return the group that has almost this name."""
+    plain = {one.removeprefix("petra_graph."): one for one in known}
+    close = get_close_matches(after_prefix(group), plain, n=1, cutoff=_CLOSE)
+    return plain[close[0]] if close else None
 
 
 def discover(search: Iterable[str] | None = None) -> Registry:
@@ -237,10 +217,62 @@ def discover(search: Iterable[str] | None = None) -> Registry:
     return Registry(entries=entries, unreadable=unreadable)
 
 
-def _ambiguous(matches: list[Entry], name: str) -> Problem:
+def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
     owners = sorted(entry.distribution for entry in matches)
-    plugin = f"{GROUPS[matches[0].group].noun} {shown(name)}"
+    plugin = f"{kind.noun} {shown(name)}"
     if len(set(owners)) == 1:
         return Problem(message=f"{plugin} is declared twice by {owners[0]}", hint="its author must rename one of them")
     hint = f"write one of them: {' or '.join(shown(f'{owner}:{name}') for owner in owners)}"
     return Problem(message=f"{plugin} is in {len(owners)} distributions: {', '.join(owners)}", hint=hint)
+
+
+def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
+    """Return the declaration that an entry point names, checked against the contract of its kind.
+
+    Raises:
+        PluginError: the declaration cannot be loaded, or breaks the contract.
+    """
+    plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
+    try:
+        with author_code(f"{plugin} cannot be loaded from {entry.target!r}"):
+            declaration = entry.load()
+    except PluginError as error:
+        if not _is_gone(entry, error.__cause__):
+            raise
+        again = f"; install {entry.distribution} again if its entry points have changed"
+        raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
+    with author_code(f"{plugin} cannot be read"):
+        other = api_fault(declaration)
+        fault = "" if other else find_fault(declaration, kind.declaration)
+    if other:
+        hint = f"install a release of {entry.distribution} for this petra-graph, or the petra-graph that it was written for"
+        raise PluginError(f"{plugin} {other}", hint)
+    if fault:
+        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", AUTHOR)
+    return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
+
+
+def _is_gone(entry: Entry, cause: BaseException | None) -> bool:
+    """Return whether an import failed because there is no such module or attribute, as after a renaming."""
+    module, _, attribute = entry.target.partition(":")
+    if isinstance(cause, ModuleNotFoundError):
+        return cause.name is not None and f"{module}.".startswith(f"{cause.name}.")
+    return isinstance(cause, AttributeError) and cause.name == attribute.partition(".")[0]
+
+
+def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:
+    """Return the kind that an entry point of another package names.
+
+    Raises:
+        PluginError: it cannot be loaded, is no `PluginKind`, or takes the place of another one.
+    """
+    what = f"kind {shown(entry.name)} of {entry.distribution}"
+    with author_code(f"{what} cannot be loaded from {entry.target!r}"):
+        kind = entry.load()
+    if not isinstance(kind, PluginKind):
+        raise PluginError(f"{what} is broken: {entry.target!r} is {type(kind).__name__}, not PluginKind", AUTHOR)
+    for name in ("group", "noun", "table"):
+        value = getattr(kind, name)
+        if any(value and value == getattr(other, name) for other in known):
+            raise PluginError(f"{what} is broken: another kind has its {name}, {shown(value)}", AUTHOR)
+    return kind

@@ -22,9 +22,9 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.registry.discovery import Entry, read_despite_damage
-from petra_graph.registry.registry import SHORT_GROUPS, Registry
+from petra_graph.registry.registry import Registry
 
 _LIMIT_SECONDS = 10.0
 """The longest that one plugin's import may take."""
@@ -55,7 +55,7 @@ def list_groups(
         groups: in the order of the list.
         limit_seconds: the longest that one plugin's import may take.
     """
-    named = [(group, name) for group in groups for name in dict.fromkeys(registry.names(SHORT_GROUPS[group]))]
+    named = [(group, name) for group in groups for name in dict.fromkeys(registry.names(registry.kind(group)))]
     return tuple(_surveyed(registry, named, limit_seconds))
 
 
@@ -131,11 +131,11 @@ def _how(code: int | None) -> str:
 
 def _summary(registry: Registry, group: str, name: str, fault: str = "") -> PluginSummary:
     """Import a plugin, unless its fault is known; return its line."""
-    full, distribution, kind, summary = SHORT_GROUPS[group], "", "", ""
+    of_kind, distribution, kind, summary = registry.kind(group), "", "", ""
     try:
-        distribution = registry.find(full, name).distribution
+        distribution = registry.find(of_kind, name).distribution
         if not fault:
-            declaration = registry.resolve(full, name).declaration
+            declaration = registry.resolve(of_kind, name).declaration
             kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
             summary = " ".join(declaration.summary.split())
     except PetraGraphError as error:

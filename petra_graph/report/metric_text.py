@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from petra_graph.record import metrics
+from petra_graph.kinds import loss
 
 FIRST = ("test/top1", "test/loss")
 """Of a run's final figures, those that stand before all others."""
@@ -13,7 +13,7 @@ FIRST = ("test/top1", "test/loss")
 
 def is_share(metric: str) -> bool:
     """Whether a metric is a share of the samples: top1, top5 and so on, of the training or the test."""
-    return metrics.is_share(re.sub(r"^(train|test)/", "", metric))
+    return loss.is_share(re.sub(r"^(train|test)/", "", metric))
 
 
 def value_text(metric: str, value: float) -> str:

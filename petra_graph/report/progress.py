@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from petra_graph.errors import printable
-from petra_graph.record.metrics import is_share
-from petra_graph.registry.listener import EpochEnded, Listener, Started
+from petra_graph.kinds.listener import EpochEnded, Listener, Started
+from petra_graph.kinds.loss import is_share
 from petra_graph.report.plan.units import plural
 
 _REFRESH_SECONDS = 0.2

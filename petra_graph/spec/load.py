@@ -60,12 +60,13 @@ IN_CODE = "<spec>"
 """The name in messages of a specification made in code."""
 
 
-def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
+def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = Spec) -> LoadedSpec:
     """Load a specification.
 
     Args:
         given: a file's name, or a specification made in code.
         overrides: `--set` assignments, KEY=VALUE.
+        spec_class: with a table for each kind of plugin, where packages add some.
 
     Returns:
         the specification, or its problems; those are located and in reading order.
@@ -75,7 +76,7 @@ def load(given: Given, overrides: Iterable[str] = ()) -> LoadedSpec:
     """
     path = given if isinstance(given, str) else IN_CODE
     read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
-    return _structured(*apply_overrides(read, overrides), default_name(path))
+    return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
 
 
 def load_values(values: Mapping[str, Any]) -> LoadedSpec:
@@ -90,8 +91,8 @@ def load_values(values: Mapping[str, Any]) -> LoadedSpec:
     return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
 
 
-def _structured(layers: Layers, problems: Iterable[Problem], name: str) -> LoadedSpec:
-    structured = structure({"name": name} | dict(with_located_paths(layers)))
+def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_class: type[Spec] = Spec) -> LoadedSpec:
+    structured = structure({"name": name} | dict(with_located_paths(layers)), spec_class)
     problems = layers.in_order((*problems, *structured.problems))
     spec = None if problems else structured.spec
     return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)

@@ -21,18 +21,12 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Path, Problem, Where
-from petra_graph.spec.model import DataSpec, LossSpec, LrScheduleSpec, MethodSpec, OptimizerSpec, PluginSpec
+from petra_graph.spec.model import MethodSpec, PluginSpec, Spec, plugin_lists, plugin_tables
 from petra_graph.spec.source import Source
 
-PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = {
-    "architecture": PluginSpec,
-    "loss": LossSpec,
-    "optimizer": OptimizerSpec,
-    "lr_schedule": LrScheduleSpec,
-    "data": DataSpec,
-}
+PLUGIN_TABLES: Mapping[str, type[PluginSpec]] = dict(plugin_tables(Spec))
 """The tables that name a plugin."""
-PLUGIN_LISTS = ("logger", "callback")
+PLUGIN_LISTS = plugin_lists(Spec)
 """The arrays of tables each of which names a plugin."""
 NAMED_TABLES: Mapping[str, type] = {**PLUGIN_TABLES, "method": MethodSpec}
 """The tables with a `name` that some of their other keys belong to."""

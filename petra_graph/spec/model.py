@@ -6,9 +6,10 @@ here they are plain mappings, and each plugin's own `Options` class checks them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
 
+import attrs
 from attrs import frozen
 from attrs.validators import instance_of
 
@@ -366,6 +367,14 @@ class CheckpointSpec:
     asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
 
 
+OfPlugins: Any = tuple[PluginSpec, ...] | None
+
+
+def of_plugins(text: str) -> Any:
+    """Return an array of tables each of which names a plugin, as a field of `Spec`."""
+    return attrs.field(default=None, type=OfPlugins, metadata={"help": text, "unit": ""})
+
+
 @documented
 @frozen(kw_only=True)
 class Spec:
@@ -413,3 +422,17 @@ class Spec:
         if loaded.spec is None:
             raise SpecError(loaded.problems)
         return loaded.spec
+
+
+def plugin_tables(spec_class: type[Spec]) -> Iterator[tuple[str, type[PluginSpec]]]:
+    """Yield the tables of a specification that name a plugin, each with its class."""
+    for field in attrs.fields(attrs.resolve_types(spec_class)):
+        of_field = get_args(field.type) or (field.type,)
+        if isinstance(of_field[0], type) and issubclass(of_field[0], PluginSpec):
+            yield field.name, of_field[0]
+
+
+def plugin_lists(spec_class: type[Spec]) -> tuple[str, ...]:
+    """Return the arrays of tables each of which names a plugin."""
+    fields = attrs.fields(attrs.resolve_types(spec_class))
+    return tuple(field.name for field in fields if field.type == OfPlugins)

@@ -23,7 +23,7 @@ from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, 
 from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import format_problem
 from petra_graph.spec.limits import MOST_LEVELS
-from petra_graph.spec.merge import OWNED, PLUGIN_LISTS, Layers, paths, plugin_name
+from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
 from petra_graph.spec.source import Source, levels
 
 
@@ -167,7 +167,7 @@ def _names_another(path: Path, key: str | int, table: Any, value: Any) -> bool:
     """Return whether the assignment of `key` makes the table name another plugin than before."""
     if len(path) == 1 and path[0] in OWNED and key == "name":
         return bool(plugin_name(str(path[0]), table) != value)
-    if len(path) == 2 and path[0] in PLUGIN_LISTS and key == "name":  # noqa: PLR2004  the list and the index
+    if len(path) == 2 and isinstance(path[1], int) and key == "name":  # noqa: PLR2004  a list of plugins and the index
         return bool(table.get("name") != value)
     return path[:2] == ("graph", "node") and key == "block" and table.get("block") != value
 

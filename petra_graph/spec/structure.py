@@ -15,8 +15,8 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
-from petra_graph.spec.merge import NAMED_TABLES, PLUGIN_LISTS, plugin_name
-from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PluginSpec, PrecisionSpec, Spec
+from petra_graph.spec.merge import NAMED_TABLES, plugin_name
+from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PluginSpec, PrecisionSpec, Spec, plugin_lists
 from petra_graph.spec.strict import Unreadable, read
 
 T = TypeVar("T")
@@ -36,15 +36,18 @@ class Structured:
     problems: tuple[Problem, ...] = ()
 
 
-def structure(values: Mapping[str, Any]) -> Structured:
+def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Structured:
     """Return the specification that merged values describe."""
-    names = node_names(values) | _list_names(values)
-    spec, problems = structure_as(Spec, values, (), names=names)
+    lists = plugin_lists(spec_class)
+    names = node_names(values) | {
+        path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))
+    }
+    spec, problems = structure_as(spec_class, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
     tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec, ("partition",): PartitionSpec}
     tables |= dict.fromkeys(_nodes(values), NodeSpec)
-    tables |= {path: PluginSpec for name in PLUGIN_LISTS for path in _tables(values, (name,))}
+    tables |= {path: PluginSpec for name in lists for path in _tables(values, (name,))}
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     # A table with a default name chooses a plugin or a method even where it is left out.
     absent = [name for name in NAMED_TABLES if name not in values and plugin_name(name, {}) is not None]
@@ -76,11 +79,6 @@ def structure_as(
 def node_names(values: Mapping[str, Any]) -> dict[Path, str]:
     """Return the name of each node in messages: its own name where it has one, else its index."""
     return {path: _name_of(values, path, "node") for path in _nodes(values)}
-
-
-def _list_names(values: Mapping[str, Any]) -> dict[Path, str]:
-    """Return the name of each logger and callback in messages."""
-    return {path: _name_of(values, path, noun) for noun in PLUGIN_LISTS for path in _tables(values, (noun,))}
 
 
 def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:

@@ -10,33 +10,26 @@ promises that the plugin does not make, and the settings of its trial. It return
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Unpack
 
 from petra_graph.blocks import Block
-from petra_graph.registry.contracts import (
-    ArchitectureDeclaration,
-    BlockDeclaration,
-    CallbackDeclaration,
-    DataFacts,
-    DataSetDeclaration,
-    LoggerDeclaration,
-    LossDeclaration,
-    LrScheduleDeclaration,
-    OptimizerDeclaration,
-)
-from petra_graph.registry.registry import Plugin
-from petra_graph.testing.architectures import IMAGES, ArchitectureTrial
-from petra_graph.testing.conformance import conclude, examine
-from petra_graph.testing.data_sets import DataSetTrial
-from petra_graph.testing.losses import DrawTargets, LossTrial, classes_of
-from petra_graph.testing.lr_schedules import LrScheduleTrial
-from petra_graph.testing.observers import CallbackTrial, LoggerTrial
-from petra_graph.testing.optimizers import OptimizerTrial
-from petra_graph.testing.report import Report
-from petra_graph.testing.trial import Settings, Trial
+from petra_graph.kinds.architecture import ArchitectureDeclaration
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.callback import CallbackDeclaration, CallbackTrial
+from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration, DataSetTrial
+from petra_graph.kinds.examine import conclude, examine
+from petra_graph.kinds.logger import LoggerDeclaration, LoggerTrial
+from petra_graph.kinds.loss import DrawTargets, LossDeclaration, LossTrial, classes_of
+from petra_graph.kinds.lr_schedule import LrScheduleDeclaration, LrScheduleTrial
+from petra_graph.kinds.optimizer import OptimizerDeclaration, OptimizerTrial
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.report import Report
+from petra_graph.kinds.trial import Options
+from petra_graph.promises.architecture import IMAGES, ArchitectureTrial
+from petra_graph.promises.trial import Settings, Trial
 
-Options = Mapping[str, Any] | object
+LeaveOut = Collection[str]
 
 
 def check_block(
@@ -44,7 +37,7 @@ def check_block(
     inputs: Sequence[Sequence[int]],
     options: Options = None,
     *,
-    leave_out: Collection[str] = (),
+    leave_out: LeaveOut = (),
     **settings: Unpack[Settings],
 ) -> Report:
     """Check a block, a class or its declaration.
@@ -64,7 +57,7 @@ def check_architecture(
     options: Options = None,
     *,
     facts: DataFacts = IMAGES,
-    leave_out: Collection[str] = (),
+    leave_out: LeaveOut = (),
     **settings: Any,
 ) -> Report:
     """Check an architecture: its nodes, their graph, and the network that reads samples of these facts."""
@@ -72,22 +65,14 @@ def check_architecture(
 
 
 def check_optimizer(
-    optimizer: OptimizerDeclaration | Plugin,
-    options: Options = None,
-    *,
-    leave_out: Collection[str] = (),
-    **settings: Any,
+    optimizer: OptimizerDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
 ) -> Report:
     """Check an optimizer: each parameter stepped once, at the groups' rate, and runs continued to the bit."""
     return conclude(examine(OptimizerTrial.of(optimizer, options, **settings), leave_out=leave_out))
 
 
 def check_lr_schedule(
-    lr_schedule: LrScheduleDeclaration | Plugin,
-    options: Options = None,
-    *,
-    leave_out: Collection[str] = (),
-    **settings: Any,
+    lr_schedule: LrScheduleDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
 ) -> Report:
     """Check a learning-rate schedule: finite, pure and cheap, for short runs and long ones."""
     return conclude(examine(LrScheduleTrial.of(lr_schedule, options, **settings), leave_out=leave_out))
@@ -99,7 +84,7 @@ def check_loss(
     *,
     output: Sequence[int] = (10,),
     targets: DrawTargets = classes_of,
-    leave_out: Collection[str] = (),
+    leave_out: LeaveOut = (),
     **settings: Any,
 ) -> Report:
     """Check a loss, on outputs [n, *output] and the targets that `targets` draws for them."""
@@ -108,25 +93,19 @@ def check_loss(
 
 
 def check_dataset(
-    data_set: DataSetDeclaration | Plugin,
-    options: Options = None,
-    *,
-    leave_out: Collection[str] = (),
-    **settings: Any,
+    data_set: DataSetDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
 ) -> Report:
     """Check a data set, which is opened: its facts, rows, types, and that samples follow from index, seed and epoch."""
     return conclude(examine(DataSetTrial.of(data_set, options, **settings), leave_out=leave_out))
 
 
-def check_logger(
-    logger: LoggerDeclaration | Plugin, options: Options = None, *, leave_out: Collection[str] = ()
-) -> Report:
+def check_logger(logger: LoggerDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = ()) -> Report:
     """Check a logger in a folder of its own."""
     return conclude(examine(LoggerTrial.of(logger, options), leave_out=leave_out))
 
 
 def check_callback(
-    callback: CallbackDeclaration | Plugin, options: Options = None, *, leave_out: Collection[str] = ()
+    callback: CallbackDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = ()
 ) -> Report:
     """Check a callback in the rehearsal of a run."""
     return conclude(examine(CallbackTrial.of(callback, options), leave_out=leave_out))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from petra_graph.testing.any_trial import AnyTrial
-from petra_graph.testing.broken_promise import BrokenPromise
-from petra_graph.testing.conformance import check_promise, expect_promises, promises_of
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.examine import check_promise, expect_promises, promises_of
+from petra_graph.kinds.trial import AnyTrial
 
 if TYPE_CHECKING:
     import pytest

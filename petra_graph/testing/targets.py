@@ -8,11 +8,13 @@ from difflib import get_close_matches
 import attrs
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown
-from petra_graph.registry.contracts import Declaration
-from petra_graph.registry.declaration_faults import api_fault, described, find_fault
-from petra_graph.registry.local import is_local, missing_module, possible_groups
-from petra_graph.registry.registry import GROUPS, SHORT_GROUPS, Plugin, Registry
-from petra_graph.registry.trust import resolve_location
+from petra_graph.kinds.author_code import resolve_location
+from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.plugin import label as label_of
+from petra_graph.registry.local import is_local, missing_module, possible_kinds
+from petra_graph.registry.registry import Registry
 
 
 @attrs.frozen(kw_only=True)
@@ -43,22 +45,23 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
         PluginError: the module cannot be imported, or has no such plugin.
     """
     group, slash, name = asked.partition("/")
-    if slash and group in SHORT_GROUPS:
-        if registry.is_local(name, SHORT_GROUPS[group]):
-            return [Target(label=asked, plugin=registry.resolve(SHORT_GROUPS[group], name))]
-        registry.find(SHORT_GROUPS[group], name)
-        return [_target(registry, group, name)]
-    having = [group for group in SHORT_GROUPS if _has(registry, SHORT_GROUPS[group], asked)]
+    kind = next((kind for kind in registry.kinds if slash and kind.short == group), None)
+    if kind is not None:
+        if registry.is_local(name, kind):
+            return [Target(label=asked, plugin=registry.resolve(kind, name))]
+        registry.find(kind, name)
+        return [_target(registry, kind, name)]
+    having = [kind for kind in registry.kinds if _has(registry, kind, asked)]
     if len(having) > 1:
-        listed = " or ".join(shown(f"{group}/{asked}") for group in having)
+        listed = " or ".join(shown(f"{kind.short}/{asked}") for kind in having)
         raise SpecError(f"{shown(asked)} is the name of {len(having)} plugins", f"write one of them: {listed}")
     if having:
         return [_target(registry, having[0], asked)]
     entries = registry.only([asked]).entries
     if entries:
         owner = entries[0].distribution
-        found = [(group, one.name) for group in SHORT_GROUPS for one in entries if one.group == SHORT_GROUPS[group]]
-        return [_target(registry, group, _used(registry, group, owner, name)) for group, name in found]
+        found = [(kind, one.name) for kind in registry.kinds for one in entries if one.group == kind.group]
+        return [_target(registry, kind, _used(registry, kind, owner, name)) for kind, name in found]
     if is_local(asked):
         return [_of_module(registry, asked)]
     plain = {one.name for one in registry.entries} | {one.distribution for one in registry.entries}
@@ -68,14 +71,14 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
     raise SpecError(f"nothing that is installed is called {shown(asked)}", hint)
 
 
-def _used(registry: Registry, group: str, owner: str, name: str) -> str:
+def _used(registry: Registry, kind: PluginKind, owner: str, name: str) -> str:
     """Return the name that a specification uses."""
-    return name if name in registry.names(SHORT_GROUPS[group]) else f"{owner}:{name}"
+    return name if name in registry.names(kind) else f"{owner}:{name}"
 
 
-def _has(registry: Registry, group: str, name: str) -> bool:
+def _has(registry: Registry, kind: PluginKind, name: str) -> bool:
     try:
-        registry.find(group, name)
+        registry.find(kind, name)
     except SpecError:
         return False
     except PluginError:  # several distributions have it, which resolving reports
@@ -83,10 +86,10 @@ def _has(registry: Registry, group: str, name: str) -> bool:
     return True
 
 
-def _target(registry: Registry, group: str, name: str) -> Target:
-    label = f"{group}/{name.rpartition(':')[2]}"
+def _target(registry: Registry, kind: PluginKind, name: str) -> Target:
+    label = label_of(kind, name)
     try:
-        return Target(label=label, plugin=registry.resolve(SHORT_GROUPS[group], name))
+        return Target(label=label, plugin=registry.resolve(kind, name))
     except PluginError as error:
         if any("distributions" in problem.message for problem in error.problems):
             raise
@@ -95,26 +98,24 @@ def _target(registry: Registry, group: str, name: str) -> Target:
 
 def _of_module(registry: Registry, location: str) -> Target:
     """Return the plugin that a declaration, or the class of a block, a data set or a callback is."""
-    missing = missing_module(location, registry.folders, "plugin")
+    missing = missing_module(location, registry.folders, "plugin", "plugins")
     if missing is not None:
         raise SpecError(missing)
     sys.path.extend(folder for folder in registry.folders if folder not in sys.path)
     value = resolve_location(location, f"{shown(location)} cannot be loaded")
     if isinstance(value, Declaration):
-        for group, of_group in GROUPS.items():
-            if isinstance(value, of_group.contract):
-                plugin = Plugin(group=group, name=location, distribution="", declaration=value)
-                fault = api_fault(value) or find_fault(value, of_group.contract)
+        for kind in registry.kinds:
+            if isinstance(value, kind.declaration):
+                plugin = Plugin(kind=kind, name=location, distribution="", declaration=value)
+                fault = api_fault(value) or find_fault(value, kind.declaration)
                 return Target(
                     label=location, plugin=None if fault else plugin, fault=fault and f"the declaration {fault}"
                 )
-    possible = possible_groups(value)
+    possible = possible_kinds(value, registry.kinds)
     if len(possible) == 1:
         return Target(label=location, plugin=registry.resolve(possible[0], location))
     if possible:
-        written = " or ".join(
-            shown(f"{short}/{location}") for short, group in SHORT_GROUPS.items() if group in possible
-        )
+        written = " or ".join(shown(f"{kind.short}/{location}") for kind in possible)
         raise SpecError(f"{shown(location)} may be a plugin of {len(possible)} kinds", f"write one of them: {written}")
     raise PluginError(
         Problem(

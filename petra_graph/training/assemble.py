@@ -15,11 +15,13 @@ from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, parameter_groups, rate_ratios
+from petra_graph.executor.update import LearningRate, Updater, parameter_groups
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.optimizer import BuildOptimizer, rate_ratios
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.contracts import BuildOptimizer, DataFacts, Loss
 from petra_graph.spec.model import ClipSpec
 
 

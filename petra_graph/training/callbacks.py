@@ -15,17 +15,12 @@ import torch
 from attrs import define, field, frozen
 from torch import Tensor
 
-from petra_graph.errors import PluginError, RunFailed
+from petra_graph.errors import RunFailed
 from petra_graph.executor.stage import StageExecutor
+from petra_graph.kinds.author_code import AUTHOR, author_code
+from petra_graph.kinds.callback import Callback, CallbackDeclaration, Changes, Companion, companion_fault, misnamed
+from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.planning.checked_spec import ConfiguredPlugin
-from petra_graph.registry.built import AUTHOR
-from petra_graph.registry.call_faults import COMPANION, call_faults
-from petra_graph.registry.callback import Callback, Companion
-from petra_graph.registry.contracts import CallbackDeclaration, Changes
-from petra_graph.registry.declaration_faults import described
-from petra_graph.registry.listener import EpochEnded, Listener, Started
-from petra_graph.registry.misnamed import misnamed
-from petra_graph.registry.trust import run_plugin_code
 
 T = TypeVar("T")
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
@@ -46,10 +41,8 @@ class NamedCallback:
         Raises:
             RunFailed: it failed.
         """
-        try:
-            return run_plugin_code(lambda: action(self.callback), f'callback "{self.name}" failed')
-        except PluginError as error:
-            raise RunFailed(error.problems) from error
+        with author_code(f'callback "{self.name}" failed', error=RunFailed):
+            return action(self.callback)
 
     def state(self) -> Any:
         """Return the callback's state, as JSON gives it back.
@@ -73,10 +66,7 @@ class NamedCallback:
         companion: Any = self.run(lambda callback: callback.at_stage(parameters))
         if companion is None:
             return None
-        fault = next(call_faults(companion, COMPANION), "")
-        if not isinstance(companion, Companion):
-            fault = f"its at_stage returns {described(companion)}, not a Companion or None"
-        if fault:
+        if fault := companion_fault(companion):
             raise RunFailed(f'callback "{self.name}" is broken: {fault}', AUTHOR)
         return _Guarded(self, companion)
 

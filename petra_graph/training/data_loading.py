@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from petra_graph.errors import Interrupted, PetraGraphError, Problem, RunFailed, SpecError
-from petra_graph.registry.contracts import Split
+from petra_graph.kinds.checked_samples import CheckedSplit
+from petra_graph.kinds.data_set import Split
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 
 _END_SECONDS = 0.5
@@ -284,3 +285,26 @@ def _unless_parent_left(kind: type[BaseException], value: BaseException, trace: 
     """Report nothing where the parent was interrupted while it took a tensor from the thread that hands tensors over."""
     if not issubclass(kind, ConnectionError | EOFError):
         sys.__excepthook__(kind, value, trace)
+
+
+def require_finite_samples(batches: MicroBatches, positions: Iterable[int]) -> None:
+    """Check the samples of some micro-batches, whose loss is not finite: it may not be the network's fault.
+
+    Args:
+        batches: of an epoch, or an evaluation.
+        positions: of micro-batches in it.
+
+    Raises:
+        RunFailed: the data set gave samples or targets that are not finite.
+    """
+    for position in positions:
+        split: Any = batches.split
+        indices = batches.indices(position)
+        while isinstance(split, Rows):
+            indices, split = split.rows[indices], split.split
+        if not isinstance(split, CheckedSplit) or not {split.facts.dtype, split.facts.target_dtype} & {
+            "float32",
+            "float64",
+        }:
+            return
+        split.require_finite(indices, seed=batches.seed, epoch=batches.epoch)

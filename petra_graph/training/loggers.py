@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from petra_graph.errors import PluginError, RunFailed, SpecError
+from petra_graph.kinds.logger import RunInfo
 from petra_graph.record.metrics import Metrics, Position
-from petra_graph.registry.logger import RunInfo
 from petra_graph.spec.schema import as_mapping
 from petra_graph.training.prepare import Prepared
 from petra_graph.training.resolve import resolved

@@ -16,12 +16,12 @@ from petra_graph.executor.deferred_reads import MOST
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
+from petra_graph.kinds.listener import EpochEnded, Listener
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import weights_of
-from petra_graph.registry.listener import EpochEnded, Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.callbacks import Callbacks
-from petra_graph.training.checked_data import require_finite_samples
+from petra_graph.training.data_loading import require_finite_samples
 from petra_graph.training.diagnose import NotFinite
 from petra_graph.training.meters import Meters
 from petra_graph.training.prepare import Prepared

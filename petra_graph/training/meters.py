@@ -7,13 +7,10 @@ from typing import Any
 
 from attrs import evolve
 
-from petra_graph.errors import PluginError, RunFailed
+from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.record.metrics import is_share
-
-_ROUNDING = 1e-3
-"""Of a share that is a mean over a sample's targets, in float32."""
+from petra_graph.kinds.loss import expect_share
 
 
 class Meters:
@@ -50,7 +47,7 @@ class Meters:
             self._add("loss", loss * result.weight)
             for name in result.metrics:
                 value = next(values[name])
-                self._expect_share(name, value, result)
+                expect_share(self._loss, name, value, result.samples, result.weight)
                 self._add(name, value)
         return list(zip(pending, losses, strict=True))
 
@@ -89,19 +86,6 @@ class Meters:
         if self.samples and not self.weight:
             message = f"no target of the {data} counts: {self._loss} gives the {self.samples:,} samples a weight of 0"
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")
-
-    def _expect_share(self, name: str, value: float, result: HeadResult) -> None:
-        whole = result.weight
-        if is_share(name) and not -_ROUNDING * whole <= value <= (1 + _ROUNDING) * whole:
-            counted = f"{result.samples} samples"
-            if whole != result.samples:
-                counted = f"{counted} with a weight of {whole:g}"
-            share = f", a share of {value / whole:.2%}" if whole else ""
-            message = f'{self._loss} is broken: its metric "{name}" is {value:g} of {counted}{share}'
-            hint = (
-                "count each sample at most once; where a sample has many targets, add the share of them that are right"
-            )
-            raise PluginError(message, hint)
 
     def _add(self, name: str, value: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from attrs import evolve
 
 from petra_graph.executor.update import horizon
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.registry.contracts import Horizon
-from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import Loaders, MicroBatches
 
 

@@ -17,6 +17,12 @@ from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.executor.update import learning_rate
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.data_set import DataFacts, Split
+from petra_graph.kinds.logger import load_logger, missing_package
+from petra_graph.kinds.lr_schedule import Horizon
+from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.kinds.plugin import builder
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
@@ -29,18 +35,14 @@ from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.building import builder, load_logger, missing_package
-from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups, Split
-from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.assemble import Training, executors
 from petra_graph.training.callbacks import NamedCallback, build_callbacks
-from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.data_loading import MicroBatches, spread_part
 from petra_graph.training.initial_weights import matched
 from petra_graph.training.opened_data import open_data
-from petra_graph.training.self_check import Checked, self_check
+from petra_graph.training.self_check import SelfCheck
 from petra_graph.training.start_reporter import StartReporter
 
 
@@ -174,12 +176,12 @@ def prepare_checked(
         missing = missing_package(logger.plugin)
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
-        elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
+        elif not logger.plugin.is_first_party:  # theirs are imported when they are opened
             problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
     with reporter.step("measuring the network's shapes"):
         network = problems.attempt(measure, checked)
     data_set = checked.data.plugin
-    with reporter.step(f"opening the {data_set}", ours=data_set.distribution == FIRST_PARTY):
+    with reporter.step(f"opening the {data_set}", ours=data_set.is_first_party):
         opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
         network = evolve(network, training_samples=len(opened.data.train))
@@ -200,20 +202,8 @@ def prepare_checked(
     assert training is not None
     assert callbacks is not None
     if spec.run.self_check:
-        tried = Checked(
-            network=network,
-            optimizer=checked.optimizer.plugin,
-            optimizer_options=checked.optimizer.options,
-            loss=checked.loss.plugin,
-            built_loss=training.loss,
-            lr_schedule=checked.lr_schedule.plugin,
-            rate=training.rate,
-            updates=opened.horizon.updates,
-            data_set=checked.data.plugin,
-            data=opened.data,
-            reporter=reporter,
-        )
-        problems.attempt(self_check, tried)
+        tried = SelfCheck(checked=checked, network=network, opened=opened, training=training, reporter=reporter)
+        problems.attempt(tried.run)
         problems.raise_any()
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.kinds.data_set import Split
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.registry.contracts import Split
 from petra_graph.runtime.control.world import World
 from petra_graph.spec.schema import as_mapping, flat
 from petra_graph.training.initial_weights import weights_file

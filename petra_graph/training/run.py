@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 from attrs import define, field, frozen
 
 from petra_graph.errors import Interrupted
+from petra_graph.kinds.listener import Listener
 from petra_graph.measure.uncompiled import uncompiled
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import numbers_of, stop_requests

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
 from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
+from petra_graph.kinds.listener import Started
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers
 from petra_graph.record.plugins import packages_of
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
-from petra_graph.registry.listener import Started
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.callbacks import uncalled

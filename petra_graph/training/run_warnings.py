@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import define, field
 
+from petra_graph.kinds.listener import Listener
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.metrics import quantity_and_stage
-from petra_graph.registry.listener import Listener
 from petra_graph.training.progress import Peers
 
 _LOST = 0.5

@@ -1,67 +1,58 @@
 """The self-check at the start of a run: plugins that are not the first party's, tried in this network before it trains.
 
-    blocks       the kit's promises on the real shapes of their streams: inverse, recomputation, statistics, random draws, evaluation;
-                 at a glance, and one by one where that finds something
-    optimizer    all promises of the kit, on small parameters
+    blocks       the promises of their kind on the real shapes of their streams: at a glance, and one by one where that finds something
+    optimizer    all promises of its kind, on small parameters
     data set     one micro-batch of each split, fetched, compared with what is declared, and finite; some samples again and again
     lr schedule  the learning rates of some updates, over the whole run, twice
     loss         outputs of the head's shape against real targets: a finite scalar with a gradient, the mean over the samples, and
                  metrics that are sums over them
 
-The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it changes no bit of
-the run. `run.self_check = false` leaves it out.
+Which promises these are stands in the kinds' own modules (`petra_graph.kinds`, `When.BEFORE_RUN`): only what holds wherever a plugin is
+right, and costs a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
+changes no bit of the run. `run.self_check = false` leaves it out.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, cast
+from math import prod
+from typing import cast
 
 import numpy as np
 import torch
 from attrs import evolve, frozen
+from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import PluginError, Problem, RunFailed, SpecError, at_path
-from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path
 from petra_graph.graph.node_graph import INPUT, Node
+from petra_graph.kinds.author_code import AUTHOR
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.checked_samples import CheckedSplit
+from petra_graph.kinds.data_set import DataSetTrial
+from petra_graph.kinds.examine import examine
+from petra_graph.kinds.kind import When
+from petra_graph.kinds.loss import LossTrial
+from petra_graph.kinds.lr_schedule import LrScheduleTrial
+from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.report import Outcome
+from petra_graph.kinds.trial import AnyTrial
 from petra_graph.measure.shapes import Memo
+from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork
-from petra_graph.registry.building import load
-from petra_graph.registry.built import AUTHOR
-from petra_graph.registry.contracts import BlockDeclaration, Loss, target_weight
-from petra_graph.registry.registry import FIRST_PARTY, Plugin
-from petra_graph.testing.conformance import examine, promises_of
-from petra_graph.testing.optimizers import OptimizerTrial
-from petra_graph.testing.report import Outcome
-from petra_graph.testing.screening import looks_sound
-from petra_graph.testing.state import IN_A_FORWARD
-from petra_graph.testing.trial import Trial, normal
-from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.meters import Meters
-from petra_graph.training.promises_in_run import (
-    broken_by_data,
-    broken_by_loss,
-    broken_by_schedule,
-    targets_for_loss,
-    targets_of,
-)
+from petra_graph.promises.screening import looks_sound
+from petra_graph.promises.state import IN_A_FORWARD
+from petra_graph.promises.trial import Trial, normal
+from petra_graph.training.assemble import Training
+from petra_graph.training.opened_data import OpenedData
 from petra_graph.training.start_reporter import StartReporter
 
-_BLOCK_PROMISES = (
-    "construction",
-    "shapes",
-    "streams untouched",
-    "inverse",
-    "recomputation",
-    "statistics",
-    "randomness",
-    "evaluation mode",
-)
 _CAUSES = (
     "construction",
     "shapes",
@@ -73,86 +64,216 @@ _CAUSES = (
     "statistics",
     "evaluation mode",
 )
-"""Where several promises are broken, the first of these explains the others; "state" is that which moves in any forward."""
+"""Where several promises of a block are broken, the first of these explains the others; "state" is that which moves in any forward."""
 _SAMPLES = 2
 """In a micro-batch of a block's trial."""
-_UPDATES, _ASKED_AGAIN = 1000, 60
-"""Of a run, whose learning rates are asked for; and of these, asked for again."""
+_TARGETS, _LARGE = 8, 2**16
+"""Of a loss's trial; of outputs larger than that number of values, two."""
 
 
 @frozen(kw_only=True)
-class Checked:
-    """What the self-check looks at."""
+class SelfCheck:
+    """The plugins of a run, tried before it trains."""
 
+    checked: CheckedSpec
     network: MeasuredNetwork
-    optimizer: Plugin
-    optimizer_options: Any
-    loss: Plugin
-    built_loss: Loss
-    lr_schedule: Plugin
-    rate: Callable[[int], float]
-    updates: int
-    """Of the run."""
-    data_set: Plugin
-    data: CheckedData
+    opened: OpenedData
+    training: Training
     reporter: StartReporter
 
-    def step(self, what: str) -> AbstractContextManager[None]:
-        """Return the context of a part of the self-check."""
+    def run(self) -> None:
+        """Try all plugins that are not the first party's.
+
+        Raises:
+            PluginError: a plugin breaks its promises: all of them, each with what was found and what to do; or the data set
+                raised, or returned what it does not declare.
+        """
+        with _generators_as_they_were():
+            problems = [*self._blocks(), *self._optimizer(), *self._lr_schedule()]
+            _raise_any(problems)
+            loss, data_set = self.checked.loss.plugin, self.checked.data.plugin
+            targets = of_micro_batch = None
+            try:
+                with self._step(data_set.owned):
+                    if not (data_set.is_first_party and loss.is_first_party):
+                        of_micro_batch = self._fetched()
+                    problems += self._data_set()
+                    if not loss.is_first_party:
+                        targets = self._targets_for_loss()
+            except RunFailed as error:
+                raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
+            _raise_any(problems)
+            with self._step(loss.owned):
+                if targets is None:
+                    self._compare_zeros()
+                else:
+                    _raise_any(list(self._loss(targets, of_micro_batch)))
+
+    def _step(self, what: str) -> AbstractContextManager[None]:
         return self.reporter.step(f"trying {what}", self.network.spec.run.watchdog)
 
+    def _blocks(self) -> Iterator[Problem]:
+        network = self.network
+        memo = Memo[Sequence[Outcome]]()
+        for name in network.graph.order:
+            node = network.graph.nodes[name]
+            if node.plugin is None or node.plugin.is_first_party:
+                continue
+            inputs = network.shapes[name].inputs
+            dtypes = tuple(dtype for producer in node.inputs for dtype in self._dtypes(producer))
+            key = (node.plugin, node.options, node.kind, inputs, dtypes)
+            with self._step(f'node "{name}" ({node.plugin.owned})'):
+                broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes))
+            if broken:
+                cause, *others = sorted(broken, key=_cause)
+                names = [other.promise for other in others]
+                yield _problem(node.plugin, cause, node.path, names, node=f'node "{name}": ')
 
-def self_check(checked: Checked) -> None:
-    """Try all plugins that are not the first party's.
+    def _broken_by_block(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
+        assert node.plugin is not None
+        real = self._real_samples() if INPUT in node.inputs else None
+        streams = iter(range(10**9))
 
-    Raises:
-        PluginError: a plugin breaks its promises: all of them, each with what was found and what to do; or the data set
-            raised, or returned what it does not declare.
-    """
-    with _generators_as_they_were():
-        problems = [*_blocks(checked), *_optimizer(checked), *_lr_schedule(checked)]
-        if problems:
-            raise PluginError(problems)
+        def draw(shape: Shape, generator: torch.Generator) -> Tensor:
+            at = next(streams) % len(inputs)
+            if real is not None:
+                return real[: shape[0]]
+            dtype = dtypes[at]
+            if dtype.is_floating_point:
+                return normal(shape, generator)
+            return torch.randint(2, shape, generator=generator).to(dtype)
+
+        trial = Trial(
+            block_class=cast(type[Block], load(node.plugin)),
+            declaration=cast(BlockDeclaration, node.plugin.declaration),
+            inputs=tuple(inputs),
+            options=node.options,
+            batch=_SAMPLES,
+            draw=draw,
+        )
+        return () if looks_sound(trial) else examine(trial, when=When.BEFORE_RUN).broken
+
+    def _dtypes(self, producer: str) -> Sequence[torch.dtype]:
+        if producer != INPUT:
+            return self.network.shapes[producer].dtypes
+        return (torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32,)
+
+    def _real_samples(self) -> Tensor:
+        """Return samples of the training data, images as a stem reads them but for their normalisation."""
+        samples, _ = self.opened.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)
+        return samples / 255 if samples.dtype == torch.uint8 else samples
+
+    def _optimizer(self) -> Iterator[Problem]:
+        plugin = self.checked.optimizer.plugin
+        if plugin.is_first_party:
+            return
+        with self._step(plugin.owned):
+            trial = OptimizerTrial(plugin=plugin, options=self.checked.optimizer.options)
+            found = examine(trial, when=When.BEFORE_RUN).broken
+        for outcome in found:
+            problem = _problem(plugin, outcome, ("optimizer", "name"))
+            yield evolve(problem, message=outcome.found) if outcome.found.startswith(plugin.owned) else problem
+
+    def _lr_schedule(self) -> Sequence[Problem]:
+        plugin, horizon = self.checked.lr_schedule.plugin, self.opened.horizon
+        if plugin.is_first_party:
+            return ()
+        options = self.checked.lr_schedule.options
+        trial = LrScheduleTrial(plugin=plugin, options=options, horizons=[horizon], of_run=self.training.rate)
         try:
-            with checked.step(checked.data_set.owned):
-                fetched = _fetched(checked)
-                if checked.data_set.distribution != FIRST_PARTY:
-                    problems += broken_by_data(checked.data_set, checked.data)
-                spread = (
-                    None
-                    if checked.loss.distribution == FIRST_PARTY
-                    else targets_for_loss(checked.data, _output(checked))
-                )
-        except RunFailed as error:
-            raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
-        if problems:
-            raise PluginError(problems)
-        with checked.step(checked.loss.owned):
-            _try_loss(checked, fetched)
-            if spread is not None:
-                with at_path("loss", "name"):
-                    problems += broken_by_loss(checked.loss, checked.built_loss, _output(checked), spread)
-        if problems:
-            raise PluginError(problems)
+            with self._step(plugin.owned), at_path("lr_schedule", "name"):
+                return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in _broken(trial)]
+        except PluginError as error:
+            return error.problems
+
+    def _data_set(self) -> Iterator[Problem]:
+        """Yield what the samples of either split depend on, beside their indices, the seed and the epoch: one problem, or none."""
+        data, plugin = self.opened.data, self.checked.data.plugin
+        if plugin.is_first_party:
+            return
+        trial = DataSetTrial(plugin=plugin, options=self.checked.data.options, of_run=data)
+        for _, split, indices in trial.splits:
+            cast(CheckedSplit, split).require_finite(indices, seed=0, epoch=0)
+        if found := list(_broken(trial)):  # the first explains the others
+            others = dict.fromkeys(one.promise for one in found if one.promise != found[0].promise)
+            yield _problem(plugin, found[0], ("data", "name"), list(others))
+
+    def _loss(self, targets: Tensor, of_micro_batch: Tensor | None) -> Iterator[Problem]:
+        plugin = self.checked.loss.plugin
+        trial = LossTrial(
+            plugin=plugin,
+            options=self.checked.loss.options,
+            output=self._output,
+            of_run=(self.training.loss, targets),
+            micro_batch=of_micro_batch,
+        )
+        with at_path("loss", "name"):
+            found = list(_broken(trial))
+        explaining = [broken for broken in found if broken.promise == "untouched"]
+        for broken in explaining or found:
+            yield _problem(plugin, broken, ("loss", "name"))
+
+    def _fetched(self) -> Tensor:
+        """Fetch a micro-batch of each split, and return the test targets."""
+        data, rows = self.opened.data, self.network.spec.data.batch
+        for split in (data.train, data.test):
+            indices = np.arange(min(rows, len(split)))
+            split.require_finite(indices, seed=0, epoch=0)
+        return _targets_of(data.test, indices)
+
+    def _targets_for_loss(self) -> Tensor:
+        """Fetch the targets that a loss is tried with: spread over the test data, whose order may be that of classes.
+
+        Those that losses pass over (-100) are given a class: a sample may have no other.
+        """
+        data = self.opened.data
+        count, samples = _TARGETS if prod(self._output) <= _LARGE else 2, len(data.test)
+        indices = np.unique(np.linspace(0, samples - 1, min(count, samples)).astype(np.intp))
+        targets = _targets_of(data.test, indices)
+        return targets if data.facts.classes is None else targets.clamp(min=0)
+
+    @property
+    def _output(self) -> Shape:
+        (shape,) = self.network.shapes[self.network.graph.head].outputs
+        return shape
+
+    def _compare_zeros(self) -> None:
+        """Call a loss of the first party's on zeros of the shapes that come.
+
+        Raises:
+            SpecError: it cannot compare the head's outputs with such targets.
+        """
+        facts, shape = self.opened.data.facts, self._output
+        targets = torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
+        try:
+            self.training.loss(torch.zeros(_SAMPLES, *shape), targets)
+        except PluginError as error:
+            head = self.network.graph.nodes[self.network.graph.head]
+            outputs, of_data = (list(one) or "one number" for one in (shape, facts.target_shape))
+            reason = error.problems[0].message.rpartition("Error: ")[2]
+            problem = Problem(
+                message=f'the head "{head.name}" has outputs {outputs} a sample, and the data set targets {of_data}: {reason}',
+                hint=f"change the head or its options, or {self.checked.loss.plugin}",
+                path=head.path,
+            )
+            raise SpecError(problem) from error
 
 
-def _blocks(checked: Checked) -> Iterator[Problem]:
-    network = checked.network
-    memo = Memo[Sequence[Outcome]]()
-    for name in network.graph.order:
-        node = network.graph.nodes[name]
-        if node.plugin is None or node.plugin.distribution == FIRST_PARTY:
-            continue
-        inputs = network.shapes[name].inputs
-        dtypes = tuple(dtype for producer in node.inputs for dtype in _dtypes(checked, producer))
-        key = (node.plugin, node.options, node.kind, inputs, dtypes)
-        with checked.step(f'node "{name}" ({node.plugin.owned})'):
-            broken = memo.get(key, partial(_broken, checked, node, inputs, dtypes))
-        if broken:
-            cause, *others = sorted(broken, key=_cause)
-            more = f" (and with it: {', '.join(other.promise for other in others)})" if others else ""
-            message = f'node "{name}": {node.plugin.owned} breaks a promise ({cause.promise}): {cause.found}{more}'
-            yield Problem(message=message, hint=cause.remedy, path=node.path)
+def _broken(trial: AnyTrial) -> Iterator[BrokenPromise]:
+    """Ask a plugin's promises in a trial of the run's own, and yield those that it breaks; its errors are not caught."""
+    for promise in trial.kind.asked(When.BEFORE_RUN):
+        try:
+            promise.function(trial)
+        except BrokenPromise as broken:
+            yield broken
+
+
+def _problem(
+    plugin: Plugin, broken: Outcome | BrokenPromise, path: Path, others: Sequence[str] = (), node: str = ""
+) -> Problem:
+    more = f" (and with it: {', '.join(others)})" if others else ""
+    message = f"{node}{plugin.owned} breaks a promise ({broken.promise}): {broken.found}{more}"
+    return Problem(message=message, hint=broken.remedy or AUTHOR, path=path)
 
 
 def _cause(outcome: Outcome) -> int:
@@ -160,138 +281,15 @@ def _cause(outcome: Outcome) -> int:
     return _CAUSES.index("state" if IN_A_FORWARD in outcome.found else outcome.promise)
 
 
-def _broken(checked: Checked, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
-    assert node.plugin is not None
-    real = _real_samples(checked) if INPUT in node.inputs else None
-    streams = iter(range(10**9))
-
-    def draw(shape: Shape, generator: torch.Generator) -> Tensor:
-        at = next(streams) % len(inputs)
-        if real is not None:
-            return real[: shape[0]]
-        dtype = dtypes[at]
-        if dtype.is_floating_point:
-            return normal(shape, generator)
-        return torch.randint(2, shape, generator=generator).to(dtype)
-
-    trial = Trial(
-        block_class=cast(type[Block], load(node.plugin)),
-        declaration=cast(BlockDeclaration, node.plugin.declaration),
-        inputs=tuple(inputs),
-        options=node.options,
-        batch=_SAMPLES,
-        draw=draw,
-    )
-    if looks_sound(trial):
-        return ()
-    others = [promise for promise in promises_of(trial) if promise not in _BLOCK_PROMISES]
-    return examine(trial, leave_out=others).broken
+def _targets_of(split: CheckedSplit, indices: NDArray[np.intp]) -> Tensor:
+    """Fetch targets, without their samples where the split can."""
+    alone = split.fetch_targets
+    return split.fetch(indices, seed=0, epoch=0)[1] if alone is None else alone(indices)
 
 
-def _dtypes(checked: Checked, producer: str) -> Sequence[torch.dtype]:
-    if producer != INPUT:
-        return checked.network.shapes[producer].dtypes
-    return (torch.int64 if checked.data.facts.dtype == "int64" else torch.float32,)
-
-
-def _real_samples(checked: Checked) -> Tensor:
-    """Return samples of the training data, images as a stem reads them but for their normalisation."""
-    samples, _ = checked.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)
-    return samples / 255 if samples.dtype == torch.uint8 else samples
-
-
-def _optimizer(checked: Checked) -> Iterator[Problem]:
-    plugin = checked.optimizer
-    if plugin.distribution == FIRST_PARTY:
-        return
-    with checked.step(plugin.owned):
-        found = examine(OptimizerTrial(plugin=plugin, options=checked.optimizer_options)).broken
-    for outcome in found:
-        message = f"{plugin.owned} breaks a promise ({outcome.promise}): {outcome.found}"
-        if outcome.found.startswith(plugin.owned):
-            message = outcome.found
-        yield Problem(message=message, hint=outcome.remedy or AUTHOR, path=("optimizer", "name"))
-
-
-def _lr_schedule(checked: Checked) -> Sequence[Problem]:
-    """Ask a schedule for some of the run's learning rates, the first and the last among them."""
-    if checked.lr_schedule.distribution == FIRST_PARTY:
-        return ()
-    try:
-        with checked.step(checked.lr_schedule.owned), at_path("lr_schedule", "name"):
-            spread = np.linspace(0, checked.updates - 1, min(checked.updates, _UPDATES))
-            asked = np.unique(spread.astype(int)).tolist()
-            for update in asked:
-                checked.rate(update)
-            again = asked[:: -(-len(asked) // _ASKED_AGAIN)]
-            return list(broken_by_schedule(checked.lr_schedule, checked.rate, again))
-    except PluginError as error:
-        return error.problems
-
-
-def _fetched(checked: Checked) -> Tensor | None:
-    """Fetch a micro-batch of each split of a data set that is not the first party's; return test targets."""
-    if checked.data_set.distribution == FIRST_PARTY and checked.loss.distribution == FIRST_PARTY:
-        return None
-    rows = checked.network.spec.data.batch
-    targets = None
-    for split in (checked.data.train, checked.data.test):
-        indices = np.arange(min(rows, len(split)))
-        split.require_finite(indices, seed=0, epoch=0)
-        targets = targets_of(split, indices)
-    return targets
-
-
-def _output(checked: Checked) -> Shape:
-    (shape,) = checked.network.shapes[checked.network.graph.head].outputs
-    return shape
-
-
-def _try_loss(checked: Checked, targets: Tensor | None) -> None:
-    """Call a loss as the training does: on random outputs; one of the first party's on zeros of the shapes that come.
-
-    Raises:
-        PluginError: it raised, is not finite, has no gradient, or breaks its contract.
-        SpecError: one of the first party's cannot compare the head's outputs with such targets.
-    """
-    facts, shape = checked.data.facts, _output(checked)
-    if checked.loss.distribution == FIRST_PARTY:
-        targets = torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
-        try:
-            checked.built_loss(torch.zeros(_SAMPLES, *shape), targets)
-        except PluginError as error:
-            raise SpecError(_not_compared(checked, shape, error)) from error
-        return
-    assert targets is not None
-    generator = torch.Generator().manual_seed(0)
-    output = torch.randn(len(targets), *shape, generator=generator).requires_grad_()
-    with at_path("loss", "name"):
-        value = checked.built_loss(output, targets)
-        (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
-        if gradient is None or not bool(value.isfinite()) or not bool(gradient.isfinite().all()):
-            found = (
-                "has no gradient"
-                if gradient is None
-                else f"is {float(value.detach()):g}, or its gradient is not finite"
-            )
-            pair = f"outputs drawn from a normal distribution {list(output.shape)} and targets {list(targets.shape)}"
-            raise PluginError(f"{checked.loss.owned} is broken: on {pair} it {found}", AUTHOR)
-        meters = Meters(checked.loss.owned)
-        metrics = checked.built_loss.metrics(output.detach(), targets)
-        weight = target_weight(checked.built_loss, targets)
-        meters.add(HeadResult(micro_batch=0, samples=len(targets), weight=weight, loss=value.detach(), metrics=metrics))
-        meters.read()
-
-
-def _not_compared(checked: Checked, shape: Shape, error: PluginError) -> Problem:
-    head = checked.network.graph.nodes[checked.network.graph.head]
-    outputs, targets = (list(one) or "one number" for one in (shape, checked.data.facts.target_shape))
-    reason = error.problems[0].message.rpartition("Error: ")[2]
-    return Problem(
-        message=f'the head "{head.name}" has outputs {outputs} a sample, and the data set targets {targets}: {reason}',
-        hint=f"change the head or its options, or {checked.loss}",
-        path=head.path,
-    )
+def _raise_any(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise PluginError(problems)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from petra_graph.errors import printable
-from petra_graph.registry.author_code import is_author_code
+from petra_graph.kinds.author_code import is_author_code
 from petra_graph.runtime.control.failure import StartStatus
 from petra_graph.runtime.control.watchdog import Watchdog
 

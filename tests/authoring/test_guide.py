@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from petra_graph.authoring.package import examples
-from petra_graph.authoring.parts import DECLARED, PARTS, common_test
+from petra_graph.authoring.parts import DECLARED, PARTS, common_test, part_files
 from tests.support import ROOT
 from tests.support.pages import Page
 
@@ -21,7 +21,7 @@ def listings(name):
 def test_each_file_of_a_part_is_a_listing():
     shown = {}
     for part in PARTS:
-        for name, text in part.files().items():
+        for name, text in part_files(part).items():
             path = f"tests/{name}" if name.startswith("test_") else f"src/petra_graph_examples/{name}"
             shown.setdefault(path, []).append(text.strip("\n"))
     assert len(shown[f"src/petra_graph_examples/{DECLARED}"]) == len(PARTS)

@@ -15,7 +15,8 @@ from petra_graph.catalog.datasets import declared as datasets
 from petra_graph.catalog.loggers import declared as loggers
 from petra_graph.catalog.losses import declared as losses
 from petra_graph.catalog.optimizers import declared as optimizers
-from petra_graph.registry.contracts import DataFacts, Declaration
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.declaration import Declaration
 
 MODULES = [
     "datasets.declared",

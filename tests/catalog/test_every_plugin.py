@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import SpecError
-from petra_graph.registry.registry import SHORT_GROUPS, discover
+from petra_graph.registry.registry import discover
 from petra_graph.testing import examine
 from petra_graph.testing.likely_trials import likely_trial
 
 REGISTRY = discover().only(["petra-graph"])
 ELSEWHERE = {"blocks", "datasets"}
-ALL = [
-    (group, name) for group in SHORT_GROUPS if group not in ELSEWHERE for name in REGISTRY.names(SHORT_GROUPS[group])
-]
+ALL = [(kind.short, name) for kind in REGISTRY.kinds if kind.short not in ELSEWHERE for name in REGISTRY.names(kind)]
 OPTIONS = {
     "sgd": [{"weight_decay": 0.1}, {"momentum": 0.0, "nesterov": False}],
     "adam": [{"weight_decay": 0.1}],
@@ -31,7 +29,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize(("group", "name"), ALL)
 def test_it_keeps_every_promise(group, name):
-    plugin = REGISTRY.resolve(SHORT_GROUPS[group], name)
+    plugin = REGISTRY.resolve(REGISTRY.kind(group), name)
     for options in ({}, *OPTIONS.get(name, ())):
         try:
             trial = likely_trial(plugin, options)

@@ -8,7 +8,10 @@ from petra_graph.cli.main import main
 
 DECLARED = """
 from attrs import frozen
-from petra_graph.registry.contracts import AtLeast, BlockDeclaration, LossDeclaration, option
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.loss import LossDeclaration
+from petra_graph.spec.bounds import AtLeast
 
 @frozen(kw_only=True)
 class Options:

@@ -10,9 +10,8 @@ from petra_graph.catalog.optimizers import declared
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.first_steps import STEPS, FirstSteps
 from petra_graph.executor.update import Updater, parameter_groups
-from petra_graph.registry.building import build_plugin
-from petra_graph.registry.contracts import OPTIMIZERS
-from petra_graph.registry.registry import Plugin
+from petra_graph.kinds.optimizer import OPTIMIZER
+from petra_graph.kinds.plugin import Plugin, build_plugin
 
 
 class Block(nn.Module):
@@ -153,7 +152,7 @@ def test_a_step_that_rounding_may_hide_is_not_judged():
 @pytest.mark.parametrize("rate", [1.0, 1e-2, 1e-5, 1e-8])
 def test_the_first_party_s_optimizers_move_what_they_should(name, rate):
     declaration = getattr(declared, name)
-    plugin = Plugin(group=OPTIMIZERS, name=name, distribution="petra-graph", declaration=declaration)
+    plugin = Plugin(kind=OPTIMIZER, name=name, distribution="petra-graph", declaration=declaration)
     block = Block()
 
     def build(parameters, lr):

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.executor.update import horizon, learning_rate
-from petra_graph.registry.contracts import Horizon
+from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, RunSpec, Spec
 
 

@@ -16,10 +16,9 @@ from petra_graph.catalog.losses.declared import CROSS_ENTROPY
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.program.weight_versions import WeightVersions
-from petra_graph.registry.building import load
-from petra_graph.registry.contracts import LOSSES
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
 
@@ -163,7 +162,7 @@ class NormHead(Head):
 
 
 def head_runner() -> HeadRunner:
-    loss = Plugin(group=LOSSES, name="cross-entropy", distribution="petra-graph", declaration=CROSS_ENTROPY)
+    loss = Plugin(kind=LOSS, name="cross-entropy", distribution="petra-graph", declaration=CROSS_ENTROPY)
     numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
     modules = {"head": NormHead().double()}
     return HeadRunner(modules, numerics, reads_samples=False, loss=load(loss)(CROSS_ENTROPY.options()))

@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.blocks import Buffered, NoOptions
 from petra_graph.errors import RunFailed
-from petra_graph.executor.update import Updater, parameter_groups, rate_ratios
+from petra_graph.executor.update import Updater, parameter_groups
+from petra_graph.kinds.optimizer import rate_ratios
 from petra_graph.spec.model import ClipSpec
 from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 from petra_graph.errors import SpecError
 from petra_graph.inference.samples import read_samples
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.plugin import build_plugin, read_options
 from petra_graph.planning.checked_spec import ConfiguredPlugin
-from petra_graph.registry.building import build_plugin, read_options
-from petra_graph.registry.contracts import DATASETS
 from petra_graph.registry.registry import discover
 
 PIXELS = np.arange(3 * 8 * 6, dtype=np.uint8).reshape(8, 6, 3)
@@ -97,7 +97,7 @@ def test_an_image_is_read_as_the_test_split_reads_it(here, name, options):
         (here / "images" / split / label).mkdir(parents=True)
         pixels = generator.integers(0, 256, (37, 53, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(here / "images" / split / label / "a.png")
-    plugin = discover().resolve(DATASETS, name)
+    plugin = discover().resolve(DATA_SET, name)
     chosen, problems = read_options(plugin, {"root": "images", **options}, ())
     assert problems == ()
     data = build_plugin(plugin, chosen)

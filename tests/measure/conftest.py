@@ -10,9 +10,10 @@ import torch
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.measure.shapes import measure_shapes
-from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, NoOptions
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
 
@@ -44,7 +45,7 @@ def made(monkeypatch):
         declaration = BlockDeclaration(
             summary="x", build="blocks_of_this_test:Mine", kind=getattr(block, "kind", "buffered"), streams=None
         )
-        plugin = Plugin(group=BLOCKS, name="mine", distribution="mine", declaration=declaration)
+        plugin = Plugin(kind=BLOCK, name="mine", distribution="mine", declaration=declaration)
         tables = node_inputs((STEM, HEAD))
         mine = [
             NodeInput(

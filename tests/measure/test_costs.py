@@ -11,12 +11,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from petra_graph.blocks import AdditiveCoupling, Buffered
 from petra_graph.errors import PluginError
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.loss import LOSS, LossDeclaration
+from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.measure import costs as module
 from petra_graph.measure.costs import measure_costs
-from petra_graph.registry.building import build_plugin
-from petra_graph.registry.contracts import BLOCKS, LOSSES, LossDeclaration
 from petra_graph.registry.local import resolve_local
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.support.costs import UINT8, conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
@@ -166,7 +166,7 @@ class Attending(AdditiveCoupling):
 def with_block(block, **kinds):
     graph = built_graph(CHAIN)
     name = f"{__name__}:{block}"
-    plugin = Plugin(group=BLOCKS, name=name, distribution="", declaration=resolve_local(BLOCKS, name, ()))
+    plugin = Plugin(kind=BLOCK, name=name, distribution="", declaration=resolve_local(BLOCK, name, ()))
     changed = attrs.evolve(
         graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
     )
@@ -204,7 +204,7 @@ class Unwilling(Weighted):
 
 def guarded(loss):
     plugin = Plugin(
-        group=LOSSES,
+        kind=LOSS,
         name=loss.__name__,
         distribution="",
         declaration=LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"),

@@ -12,9 +12,10 @@ from torch import nn
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible, TwoFunctionCoupling
 from petra_graph.errors import PluginError, Problem, SpecError
 from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.measure.shapes import measure_shapes
-from petra_graph.registry.contracts import BLOCKS, BlockDeclaration, NoOptions
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
 
@@ -151,7 +152,7 @@ def test_a_head_that_is_none(block, message, monkeypatch):
     module.Mine = block
     monkeypatch.setitem(sys.modules, "it", module)
     declaration = BlockDeclaration(summary="x", build="it:Mine", kind="head")
-    plugin = Plugin(group=BLOCKS, name="mine", distribution="mine", declaration=declaration)
+    plugin = Plugin(kind=BLOCK, name="mine", distribution="mine", declaration=declaration)
     head = NodeInput(
         spec=NodeSpec(name="head", block="mine"), plugin=plugin, options=NoOptions(), path=("graph", "node", 1)
     )

@@ -115,7 +115,8 @@ def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(writ
         "bad-data",
         "[petra_graph.datasets]\nbad = bad_data:DATA\n[petra_graph.architectures]\nbad = bad_data:NET\n",
         bad_data="""
-        from petra_graph.registry.contracts import ArchitectureDeclaration, DataSetDeclaration
+        from petra_graph.kinds.architecture import ArchitectureDeclaration
+        from petra_graph.kinds.data_set import DataSetDeclaration
         def nodes(options, facts):
             return ["not a node"]
         DATA = DataSetDeclaration(summary="x", build="a:b", facts=lambda options: options.nothing)

@@ -10,9 +10,9 @@ import pytest
 from attrs import evolve
 
 from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.kinds.listener import Listener
 from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
-from petra_graph.registry.listener import Listener
 from petra_graph.report.plan.document import read_document
 from petra_graph.report.plan.html import html
 from petra_graph.report.plan.terminal import plan_text

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from petra_graph.registry.contracts import CALLBACKS, LOGGERS
+from petra_graph.kinds.callback import CALLBACK
+from petra_graph.kinds.logger import LOGGER
 from petra_graph.registry.registry import discover
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
@@ -16,11 +17,11 @@ from tests.support.runs import SPEC, only_run, weights_bytes, without_times
 
 REGISTRY = discover().only(["petra-graph"])
 HARMLESS = [
-    name for name in REGISTRY.names(CALLBACKS) if REGISTRY.resolve(CALLBACKS, name).declaration.changes == "nothing"
+    name for name in REGISTRY.names(CALLBACK) if REGISTRY.resolve(CALLBACK, name).declaration.changes == "nothing"
 ]
 SERVICES = ["mlflow", "wandb"]
 """Loggers whose packages the tests do without, where they are not installed."""
-EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGERS) if name not in SERVICES)) + named(
+EVERYTHING = named("logger", *(name for name in REGISTRY.names(LOGGER) if name not in SERVICES)) + named(
     "callback", *HARMLESS
 )
 

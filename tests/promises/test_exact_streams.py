@@ -8,7 +8,7 @@ import torch
 from petra_graph.blocks import Reversible
 from petra_graph.blocks.grid import grid, grid_limit, on_grid, rounded
 from petra_graph.errors import RunFailed, SpecError
-from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.kinds.block import BlockDeclaration
 from tests.support.pipelines import BLOCKS, CLASSES, batches, node, pipeline
 
 DEPTH = 32

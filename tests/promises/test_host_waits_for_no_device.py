@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
-from petra_graph.registry.listener import Listener
+from petra_graph.kinds.listener import Listener
 from petra_graph.spec.model import ClipSpec
 from petra_graph.training import assemble, checked_data
 from petra_graph.training.diagnose import NotFinite

@@ -13,8 +13,8 @@ import pytest
 
 import petra_graph as pg
 from petra_graph.cli.main import main
-from petra_graph.registry.contracts import BLOCKS
-from petra_graph.registry.registry import LIST_GROUPS, SHORT_GROUPS, TABLE_GROUPS
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.table import KINDS
 from tests.support.runs import only_run, weights_bytes
 
 MODULE = '''
@@ -172,8 +172,8 @@ def folder(here, write, monkeypatch):
 
 def test_the_spec_has_every_kind():
     spec = tomllib.loads(SPEC)
-    groups = {**TABLE_GROUPS, **LIST_GROUPS}
-    assert {groups[table] for table in spec if table in groups} | {BLOCKS} == set(SHORT_GROUPS.values())
+    kinds = {kind.table: kind for kind in KINDS}
+    assert {kinds[table] for table in spec if table in kinds} | {BLOCK} == set(KINDS)
 
 
 def test_they_train_and_their_metrics_are_shown(folder, capsys):

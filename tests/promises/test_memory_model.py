@@ -12,9 +12,9 @@ import pytest
 
 from petra_graph.blocks import Buffered
 from petra_graph.compiler.memory.segment_memory import SegmentMemory
+from petra_graph.kinds.block import BLOCK
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
-from petra_graph.registry import contracts
 from petra_graph.registry.local import resolve_local
 from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
@@ -88,7 +88,7 @@ def test_several_nodes_in_a_segment(method):
 
 @pytest.mark.parametrize("schedule", ["1f1b", "lockstep"])
 def test_one_tensor_as_two_streams(monkeypatch, schedule):
-    monkeypatch.setitem(BLOCKS, "twice", resolve_local(contracts.BLOCKS, f"{__name__}:Twice", ()))
+    monkeypatch.setitem(BLOCKS, "twice", resolve_local(BLOCK, f"{__name__}:Twice", ()))
     assert deviation(TWO_EQUAL_STREAMS, IMAGE, method="petra", schedule=schedule) < NEAR
 
 

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from petra_graph.errors import RunFailed
+from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
-from petra_graph.registry.listener import Listener
 from petra_graph.training.cut_plan import CutPlan
 from petra_graph.training.run import run
 from tests.support.runs import (
@@ -379,7 +379,8 @@ def test_what_is_discarded_is_counted(spec, capsys, at, settings, discarded):
 
 COUNTING = """\
 from attrs import frozen
-from petra_graph.registry.contracts import OptimizerDeclaration, option
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.optimizer import OptimizerDeclaration
 
 @frozen(kw_only=True)
 class Options:

@@ -5,8 +5,9 @@ import sys
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.registry.building import load
-from petra_graph.registry.contracts import BLOCKS, NoOptions
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.plugin import load
 from petra_graph.registry.local import is_local, missing_module, resolve_local
 from petra_graph.registry.registry import discover
 
@@ -41,8 +42,8 @@ def test_a_class_declares_itself(site):
         "        size: int\n"
     )
     registry = discover([])
-    plain = registry.resolve(BLOCKS, "local_blocks:Plain")
-    whole = registry.resolve(BLOCKS, "local_blocks:Whole")
+    plain = registry.resolve(BLOCK, "local_blocks:Plain")
+    whole = registry.resolve(BLOCK, "local_blocks:Whole")
     assert (plain.declaration.summary, plain.declaration.options) == ("A plain block.", NoOptions)
     assert (whole.declaration.kind, whole.declaration.streams) == ("reversible", 2)
     assert load(whole).__name__ == "Whole"
@@ -54,19 +55,19 @@ def test_a_module_is_looked_for_on_the_path_and_then_in_the_folders(here, site):
     assert missing_module("block_right_here:B", [str(here)]) is None
     assert missing_module("block_right_here:B", []) is not None
     assert missing_module("block_nowhere:B", [str(here)]) is not None
-    resolve_local(BLOCKS, "block_right_here:B", [str(here)])
+    resolve_local(BLOCK, "block_right_here:B", [str(here)])
     assert sys.path[-1] == str(here)
 
 
 def test_a_distribution_of_the_same_name_wins(install, site):
     install("blocks_and_module", "[petra_graph.blocks]\nB = x:y\n", blocks_and_module="")
-    assert not discover([str(site)]).is_local("blocks_and_module:B", BLOCKS)
-    assert discover([]).is_local("blocks_and_module:B", BLOCKS)
+    assert not discover([str(site)]).is_local("blocks_and_module:B", BLOCK)
+    assert discover([]).is_local("blocks_and_module:B", BLOCK)
 
 
 def fault(name, kind):
     with pytest.raises(kind) as caught:
-        discover([]).resolve(BLOCKS, name)
+        discover([]).resolve(BLOCK, name)
     assert type(caught.value) is kind
     return str(caught.value)
 

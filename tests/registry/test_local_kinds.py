@@ -6,8 +6,9 @@ import attrs
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.registry.contracts import NoOptions
-from petra_graph.registry.registry import GROUPS, SHORT_GROUPS, discover
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.table import KINDS
+from petra_graph.registry.registry import discover
 from petra_graph.testing.targets import find_targets
 
 CODE = """
@@ -68,18 +69,18 @@ def module(site):
 
 
 def resolved(group, name):
-    return discover([]).resolve(SHORT_GROUPS[group], f"local_kinds:{name}").declaration
+    return discover([]).resolve(discover([]).kind(group), f"local_kinds:{name}").declaration
 
 
 def test_each_kind_is_here():
-    assert set(EXPECTED) == set(SHORT_GROUPS)
+    assert set(EXPECTED) == {kind.short for kind in KINDS}
 
 
 @pytest.mark.parametrize("group", EXPECTED)
 def test_code_declares_itself(group):
     name, options = EXPECTED[group]
     declaration = resolved(group, name)
-    assert type(declaration) is GROUPS[SHORT_GROUPS[group]].contract
+    assert type(declaration) is discover([]).kind(group).declaration
     assert (declaration.build, declaration.options.__name__) == (f"local_kinds:{name}", options)
 
 
@@ -155,9 +156,9 @@ def test_what_is_none(group, name, message):
 def test_a_class_of_another_module_may_be_named_where_it_is_imported():
     """petra_graph.blocks has only names that come from elsewhere."""
     registry = discover([])
-    assert registry.resolve(SHORT_GROUPS["blocks"], "petra_graph.blocks:SpaceToDepth").declaration.kind == "reversible"
+    assert registry.resolve(registry.kind("blocks"), "petra_graph.blocks:SpaceToDepth").declaration.kind == "reversible"
     with pytest.raises(PluginError, match="did you mean 'SpaceToDepth'"):
-        registry.resolve(SHORT_GROUPS["blocks"], "petra_graph.blocks:SpaceToDept")
+        registry.resolve(registry.kind("blocks"), "petra_graph.blocks:SpaceToDept")
 
 
 def test_targets_of_a_check():
@@ -183,12 +184,12 @@ def test_two_distributions_and_a_module(install, site):
         install(f"{name}-losses", "[petra_graph.losses]\nsame = local_kinds:LOSS\n")
     registry = discover([str(site)])
     with pytest.raises(PluginError) as caught:
-        registry.resolve(SHORT_GROUPS["losses"], "same")
+        registry.resolve(registry.kind("losses"), "same")
     assert str(caught.value) == (
         'loss "same" is in 2 distributions: one-losses, two-losses\n'
         '    help: write one of them: "one-losses:same" or "two-losses:same"'
     )
     for name in ("one-losses:same", "two-losses:same", "local_kinds:LOSS"):
-        plugin = registry.resolve(SHORT_GROUPS["losses"], name)
+        plugin = registry.resolve(registry.kind("losses"), name)
         assert attrs.asdict(plugin.declaration)["summary"] == "Declared."
     assert plugin.declaration.options is not NoOptions

@@ -5,63 +5,67 @@ import tomllib
 import attrs
 import pytest
 
-from petra_graph.registry.building import read_options
-from petra_graph.registry.contracts import BLOCKS
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.plugin import read_options
+from petra_graph.kinds.table import KINDS
 from petra_graph.registry.listing import Option, list_options, snippet
-from petra_graph.registry.registry import LIST_GROUPS, SHORT_GROUPS, TABLE_GROUPS, discover
+from petra_graph.registry.registry import discover
 from petra_graph.spec.merge import PLUGIN_LISTS, PLUGIN_TABLES
 
 REGISTRY = discover().only(["petra-graph"])
-ALL = [(group, name) for group in SHORT_GROUPS.values() for name in REGISTRY.names(group)]
+ALL = [(kind, name) for kind in REGISTRY.kinds for name in REGISTRY.names(kind)]
 
 
-def test_every_table_that_names_a_plugin_has_a_group():
-    assert set(TABLE_GROUPS) == set(PLUGIN_TABLES)
-    assert set(LIST_GROUPS) == set(PLUGIN_LISTS)
+def test_every_table_that_names_a_plugin_has_a_kind():
+    assert {kind.table for kind in KINDS if not kind.several} == {*PLUGIN_TABLES, ""}
+    assert {kind.table for kind in KINDS if kind.several} == set(PLUGIN_LISTS)
 
 
-def table_of(values, group):
+def table_of(values, kind):
     """The table that names the plugin; loggers and callbacks are listed."""
-    table = values["graph"]["node"] if group == BLOCKS else next(iter(values.values()))
+    table = values["graph"]["node"] if kind == BLOCK else next(iter(values.values()))
     return table[0] if isinstance(table, list) else table
 
 
-@pytest.mark.parametrize(("group", "name"), ALL)
-def test_the_snippet_to_paste_is_right(group, name):
-    plugin = REGISTRY.resolve(group, name)
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_the_snippet_to_paste_is_right(kind, name):
+    plugin = REGISTRY.resolve(kind, name)
     pasted = tomllib.loads(snippet(plugin))
-    table = table_of(pasted, group)
-    assert table["block" if group == BLOCKS else "name"] == name
+    table = table_of(pasted, kind)
+    assert table["block" if kind == BLOCK else "name"] == name
     options, problems = read_options(plugin, table.get("options", {}), ("options",))
     assert problems == ()
     assert isinstance(options, plugin.declaration.options)
 
 
-@pytest.mark.parametrize(("group", "name"), ALL)
-def test_the_snippet_with_its_defaults_means_the_same(group, name):
-    plugin = REGISTRY.resolve(group, name)
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_the_snippet_with_its_defaults_means_the_same(kind, name):
+    plugin = REGISTRY.resolve(kind, name)
     with_defaults = tomllib.loads(snippet(plugin).replace("\n# ", "\n"))
-    table = table_of(with_defaults, group)
+    table = table_of(with_defaults, kind)
     required = {option.name: table["options"][option.name] for option in list_options(plugin) if option.required}
     explicit, problems = read_options(plugin, table.get("options", {}), ())
     assert problems == ()
     assert explicit == read_options(plugin, required, ())[0]
 
 
-@pytest.mark.parametrize(("group", "name"), ALL)
-def test_every_option_has_a_help_text(group, name):
-    assert [option.name for option in list_options(REGISTRY.resolve(group, name)) if not option.help] == []
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_every_option_has_a_help_text(kind, name):
+    assert [option.name for option in list_options(REGISTRY.resolve(kind, name)) if not option.help] == []
 
 
-@pytest.mark.parametrize(("group", "name"), ALL)
-def test_options_are_frozen_and_by_keyword(group, name):
-    options = REGISTRY.resolve(group, name).declaration.options
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_options_are_frozen_and_by_keyword(kind, name):
+    options = REGISTRY.resolve(kind, name).declaration.options
     assert all(attribute.kw_only for attribute in attrs.fields(options))
 
 
 PLUGIN = """\
 from attrs import frozen
-from petra_graph.registry.contracts import AtLeast, LossDeclaration, OneOf, option
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.loss import LossDeclaration
+from petra_graph.spec.bounds import AtLeast, OneOf
 
 @frozen(kw_only=True)
 class Options:
@@ -76,7 +80,7 @@ LOSS = LossDeclaration(summary="A loss.", options=Options, build="a:b")
 
 def test_options_one_by_one(install, site):
     install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=PLUGIN)
-    plugin = discover([str(site)]).resolve("petra_graph.losses", "mine")
+    plugin = discover([str(site)]).resolve(LOSS, "mine")
     assert list_options(plugin) == (
         Option(
             name="share", type="a number", limits=">= 0", required=True, default=None, unit="per cent", help="how much"
@@ -106,7 +110,7 @@ share = 0.1
 
 def test_problems_name_the_plugin(install, site):
     install("my-losses", "[petra_graph.losses]\nmine = my_losses:LOSS\n", my_losses=PLUGIN)
-    plugin = discover([str(site)]).resolve("petra_graph.losses", "mine")
+    plugin = discover([str(site)]).resolve(LOSS, "mine")
     _, problems = read_options(plugin, {"shar": 3, "mode": "z"}, ("loss", "options"))
     assert [(problem.path, problem.message) for problem in problems] == [
         (("loss", "options", "mode"), 'mode in the options of loss "mine" must be one of "x", "y" (got "z")'),

@@ -3,13 +3,19 @@
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
-from petra_graph.registry.building import load
-from petra_graph.registry.contracts import BLOCKS, LOSSES, OPTIMIZERS
-from petra_graph.registry.registry import GROUPS, Registry, discover
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.optimizer import OPTIMIZER
+from petra_graph.kinds.plugin import load
+from petra_graph.kinds.table import KINDS
+from petra_graph.registry.registry import Registry, discover
 
 DECLARED = """\
 from attrs import frozen
-from petra_graph.registry.contracts import BlockDeclaration, LossDeclaration, OptimizerDeclaration, option
+from petra_graph.kinds.block import BlockDeclaration
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.loss import LossDeclaration
+from petra_graph.kinds.optimizer import OptimizerDeclaration
 
 @frozen(kw_only=True)
 class Options:
@@ -40,47 +46,47 @@ def problem(registry: Registry, group, name, kind):
 
 @pytest.mark.parametrize("name", ["mine", "my-blocks:mine", "My_Blocks:mine"])
 def test_resolves_a_name_and_a_name_with_its_distribution(found, name):
-    plugin = found.resolve(BLOCKS, name)
+    plugin = found.resolve(BLOCK, name)
     assert (plugin.name, plugin.distribution, plugin.declaration.kind) == (name, "my-blocks", "buffered")
     assert load(plugin) == 3
 
 
 def test_finding_plugins_imports_none(install, site):
     install("my-blocks", "[petra_graph.blocks]\nmine = raises_at_once:X\n", raises_at_once="raise SystemExit(3)\n")
-    assert discover([str(site)]).names(BLOCKS) == ("mine",)
+    assert discover([str(site)]).names(BLOCK) == ("mine",)
 
 
 def test_unknown_name(found):
-    assert problem(found, BLOCKS, "mime", SpecError) == (
+    assert problem(found, BLOCK, "mime", SpecError) == (
         """\
 unknown block "mime"
     help: did you mean 'mine'? allowed: mine"""
     )
-    assert problem(found, LOSSES, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
+    assert problem(found, LOSS, "mine", SpecError) == 'unknown loss "mine"\n    help: allowed: nothing'
 
 
 def test_of_many_names_the_likeliest_are_said(install, site):
     lines = "".join(f"block-{number:03} = x:y\n" for number in range(500))
     install("many", f"[petra_graph.blocks]\n{lines}")
     registry = discover([str(site)])
-    assert len(registry.names(BLOCKS)) == 500
-    assert problem(registry, BLOCKS, "blokc-123", SpecError) == (
+    assert len(registry.names(BLOCK)) == 500
+    assert problem(registry, BLOCK, "blokc-123", SpecError) == (
         """\
 unknown block "blokc-123"
     help: did you mean 'block-123' or 'block-423' or 'block-413'? `petra-graph list blocks` shows all 500"""
     )
-    assert problem(registry, BLOCKS, "zzz", SpecError).endswith("\n    help: `petra-graph list blocks` shows all 500")
+    assert problem(registry, BLOCK, "zzz", SpecError).endswith("\n    help: `petra-graph list blocks` shows all 500")
 
 
 def test_unknown_name_of_a_known_distribution(found):
-    assert problem(found, BLOCKS, "my-blocks:other", SpecError) == (
+    assert problem(found, BLOCK, "my-blocks:other", SpecError) == (
         'unknown block "my-blocks:other"\n    help: allowed: mine'
     )
 
 
 def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
     (install("broken", "") / "entry_points.txt").write_bytes(b"\xff\xfe")
-    assert problem(discover([str(site)]), BLOCKS, "mine", SpecError) == (
+    assert problem(discover([str(site)]), BLOCK, "mine", SpecError) == (
         'unknown block "mine"\n    help: allowed: nothing; entry points that could not be read: broken'
     )
 
@@ -88,16 +94,16 @@ def test_an_unknown_name_may_be_in_an_unreadable_distribution(install, site):
 def test_two_distributions_with_one_name_are_refused_where_the_name_is_used(found, install, site):
     install("other-blocks", "[petra_graph.blocks]\nmine = my_declared:BLOCK\nfree = my_declared:BLOCK\n")
     registry = discover([str(site)])
-    assert problem(registry, BLOCKS, "mine", PluginError) == (
+    assert problem(registry, BLOCK, "mine", PluginError) == (
         """\
 block "mine" is in 2 distributions: my-blocks, other-blocks
     help: write one of them: "my-blocks:mine" or "other-blocks:mine\""""
     )
-    assert registry.resolve(BLOCKS, "other-blocks:mine").distribution == "other-blocks"
-    assert registry.resolve(BLOCKS, "free").distribution == "other-blocks"
-    assert registry.resolve(OPTIMIZERS, "mine").distribution == "my-blocks"
-    assert registry.names(BLOCKS) == ("free", "my-blocks:mine", "other-blocks:mine")
-    assert registry.only(["other_blocks"]).names(BLOCKS) == ("free", "mine")
+    assert registry.resolve(BLOCK, "other-blocks:mine").distribution == "other-blocks"
+    assert registry.resolve(BLOCK, "free").distribution == "other-blocks"
+    assert registry.resolve(OPTIMIZER, "mine").distribution == "my-blocks"
+    assert registry.names(BLOCK) == ("free", "my-blocks:mine", "other-blocks:mine")
+    assert registry.only(["other_blocks"]).names(BLOCK) == ("free", "mine")
 
 
 def test_entry_points_that_name_what_is_gone(install, site):
@@ -105,7 +111,7 @@ def test_entry_points_that_name_what_is_gone(install, site):
     points = "[petra_graph.blocks]\nold = renamed_blocks:OLD\nolder = renamed:OLDER\n"
     install("my-blocks", points, renamed_blocks="NEW = 1\n")
     for name in ("old", "older"):
-        said = problem(discover([str(site)]), BLOCKS, name, PluginError)
+        said = problem(discover([str(site)]), BLOCK, name, PluginError)
         assert said.endswith("; install my-blocks again if its entry points have changed")
 
 
@@ -120,7 +126,7 @@ def test_entry_points_that_name_what_is_gone(install, site):
 )
 def test_a_plugin_that_raises_is_blamed_with_its_line(install, site, text, reason, line):
     install("bad-blocks", "[petra_graph.blocks]\nbad = bad_module:BLOCK\n", bad_module=text)
-    assert problem(discover([str(site)]), BLOCKS, "bad", PluginError) == (
+    assert problem(discover([str(site)]), BLOCK, "bad", PluginError) == (
         f"""\
 block "bad" of bad-blocks cannot be loaded from 'bad_module:BLOCK': {reason}
     help: raised at {site}/bad_module.py:{line}"""
@@ -130,7 +136,7 @@ block "bad" of bad-blocks cannot be loaded from 'bad_module:BLOCK': {reason}
 def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site):
     install("slow-blocks", "[petra_graph.blocks]\nslow = slow_module:BLOCK\n", slow_module="raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        discover([str(site)]).resolve(BLOCKS, "slow")
+        discover([str(site)]).resolve(BLOCK, "slow")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +174,7 @@ def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declarat
         "[petra_graph.blocks]\nbad = bad_module:BAD\n",
         bad_module=f"{DECLARED}\n{strange}\nBAD = {declaration}\n",
     )
-    assert problem(discover([str(site)]), BLOCKS, "bad", PluginError) == (
+    assert problem(discover([str(site)]), BLOCK, "bad", PluginError) == (
         f"block \"bad\" of bad-blocks is broken: 'bad_module:BAD' {fault}\n    help: report it to its author"
     )
 
@@ -186,25 +192,25 @@ my-blocks registers "l1" in the entry-point group "petra-graph.losses", which do
     help: its author must write "petra_graph.losses\"""",
         f"""\
 my-blocks registers "x" in the entry-point group "petra_graph.gadgets", which does not exist
-    help: allowed: {", ".join(sorted(GROUPS))}""",
+    help: allowed: {", ".join(sorted(kind.group for kind in KINDS))}""",
     ]
-    assert problem(registry, BLOCKS, "mine", SpecError) == (
+    assert problem(registry, BLOCK, "mine", SpecError) == (
         """\
 unknown block "mine"
     help: allowed: nothing; my-blocks registers "mine" in the entry-point group "petra_graph.block", \
 which does not exist: its author must write "petra_graph.blocks\""""
     )
-    assert "registers" not in problem(registry, LOSSES, "mine", SpecError)
+    assert "registers" not in problem(registry, LOSS, "mine", SpecError)
 
 
 def test_the_distribution_of_a_name_that_nobody_wrote(found, install, site):
     install("other-blocks", "[petra_graph.blocks]\nmine = my_declared:BLOCK\nfree = my_declared:BLOCK\n")
     registry = discover([str(site)])
-    assert registry.within(BLOCKS, "mine", ["other-blocks", "my-blocks"]) == "other-blocks:mine"
-    assert registry.within(BLOCKS, "mine", ["absent", "my-blocks"]) == "my-blocks:mine"
-    assert registry.within(BLOCKS, "mine", ["absent"]) == "mine"
-    assert registry.within(BLOCKS, "free", ["my-blocks", "other-blocks"]) == "free"
-    assert registry.within(BLOCKS, "my-blocks:mine", ["other-blocks"]) == "my-blocks:mine"
+    assert registry.within(BLOCK, "mine", ["other-blocks", "my-blocks"]) == "other-blocks:mine"
+    assert registry.within(BLOCK, "mine", ["absent", "my-blocks"]) == "my-blocks:mine"
+    assert registry.within(BLOCK, "mine", ["absent"]) == "mine"
+    assert registry.within(BLOCK, "free", ["my-blocks", "other-blocks"]) == "free"
+    assert registry.within(BLOCK, "my-blocks:mine", ["other-blocks"]) == "my-blocks:mine"
 
 
 WRONG_DEFAULTS = [
@@ -231,7 +237,7 @@ class Options:
 BAD = LossDeclaration(summary="x", options=Options, build="a:b")
 """
     install("bad", "[petra_graph.losses]\nbad = bad_module:BAD\n", bad_module=declared)
-    assert problem(discover([str(site)]), LOSSES, "bad", PluginError) == (
+    assert problem(discover([str(site)]), LOSS, "bad", PluginError) == (
         f"loss \"bad\" of bad is broken: 'bad_module:BAD' has an option with a wrong default: {fault}\n"
         "    help: report it to its author"
     )
@@ -254,13 +260,13 @@ class Options:
 GOOD = LossDeclaration(summary="x", options=Options, build="a:b", api=1)
 """
     install("good", "[petra_graph.losses]\ngood = good_module:GOOD\n", good_module=declared)
-    assert discover([str(site)]).resolve(LOSSES, "good").declaration.api == 1
+    assert discover([str(site)]).resolve(LOSS, "good").declaration.api == 1
 
 
 def test_a_plugin_for_other_contracts_names_both_versions(install, site):
     declared = f"{DECLARED}\nimport attrs\nNEW = attrs.evolve(BLOCK, api=2, summary=3)\n"
     install("new-blocks", "[petra_graph.blocks]\nnew = new_module:NEW\n", new_module=declared)
-    assert problem(discover([str(site)]), BLOCKS, "new", PluginError) == (
+    assert problem(discover([str(site)]), BLOCK, "new", PluginError) == (
         """\
 block "new" of new-blocks is written for plugin API 2, and this petra-graph has plugin API 1
     help: install a release of new-blocks for this petra-graph, or the petra-graph that it was written for"""
@@ -270,7 +276,7 @@ block "new" of new-blocks is written for plugin API 2, and this petra-graph has 
 def test_an_optimizer_without_a_rate_is_no_optimizer(install, site):
     declared = "OptimizerDeclaration(summary='x', build='a:b')"
     install("bad", "[petra_graph.optimizers]\nbad = bad_module:BAD\n", bad_module=f"{DECLARED}\nBAD = {declared}\n")
-    assert problem(discover([str(site)]), OPTIMIZERS, "bad", PluginError) == (
+    assert problem(discover([str(site)]), OPTIMIZER, "bad", PluginError) == (
         "optimizer \"bad\" of bad is broken: 'bad_module:BAD' has options without `lr` (NoOptions)\n"
         "    help: report it to its author"
     )
@@ -280,13 +286,13 @@ def test_an_optimizer_whose_rate_is_no_number(install, site):
     text = DECLARED.replace("lr: float", "lr: int").replace("default=0.1", "default=1")
     install("bad", "[petra_graph.optimizers]\nbad = bad_module:OPTIMIZER\n", bad_module=text)
     assert "has options whose `lr` is of type int, not float" in problem(
-        discover([str(site)]), OPTIMIZERS, "bad", PluginError
+        discover([str(site)]), OPTIMIZER, "bad", PluginError
     )
 
 
 def test_code_that_is_not_at_the_declared_location(found):
     with pytest.raises(PluginError) as caught:
-        load(found.resolve(OPTIMIZERS, "mine"))
+        load(found.resolve(OPTIMIZER, "mine"))
     assert str(caught.value).startswith(
         "optimizer \"mine\" of my-blocks cannot be built from 'my_code:optimizer': "
         "AttributeError: module 'my_code' has no attribute 'optimizer'"

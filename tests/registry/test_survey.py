@@ -6,7 +6,8 @@ from petra_graph.registry.registry import discover
 from petra_graph.registry.survey import PluginSummary, list_groups
 
 GOOD = """\
-from petra_graph.registry.contracts import LossDeclaration, NoOptions
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.loss import LossDeclaration
 LOSS = LossDeclaration(summary="A\\n  loss.", options=NoOptions, build="gone:loss")
 """
 MINE = PluginSummary(group="losses", name="mine", distribution="my-losses", summary="A loss.")
@@ -63,7 +64,8 @@ def test_a_plugin_that_hangs_costs_its_own_line(install_both, site):
 def test_no_plugin_is_blamed_for_the_thread_of_another_one(install, site):
     thread = """\
     import os, threading, time
-    from petra_graph.registry.contracts import LossDeclaration, NoOptions
+    from petra_graph.kinds.declaration import NoOptions
+    from petra_graph.kinds.loss import LossDeclaration
     LOSS = LossDeclaration(summary="A thread.", options=NoOptions, build="gone:loss")
     threading.Thread(target=lambda: (time.sleep(0.2), os._exit(3))).start()
     """

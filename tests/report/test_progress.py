@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from petra_graph.registry.listener import EpochEnded, Started
+from petra_graph.kinds.listener import EpochEnded, Started
 from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
 from tests.support.forks import until
 

@@ -9,20 +9,12 @@ from attrs.validators import ge
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.registry.contracts import (
-    AtLeast,
-    AtMost,
-    Each,
-    GreaterThan,
-    Length,
-    LessThan,
-    LossDeclaration,
-    OneOf,
-    option,
-)
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.loss import LOSS, LossDeclaration
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.registry.listing import list_options
-from petra_graph.registry.registry import Plugin
 from petra_graph.spec.bound import OutOfBounds
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf
 from petra_graph.spec.schema import class_schema
 from petra_graph.spec.structure import structure_as
 
@@ -114,7 +106,7 @@ def test_python_code_is_refused_by_the_name_of_the_field():
 
 def shown_limits(cls: type) -> dict[str, str]:
     declaration = LossDeclaration(summary="A loss.", options=cls, build="a:b")
-    plugin = Plugin(group="petra_graph.losses", name="mine", distribution="", declaration=declaration)
+    plugin = Plugin(kind=LOSS, name="mine", distribution="", declaration=declaration)
     return {option.name: option.limits for option in list_options(plugin) if option.limits}
 
 

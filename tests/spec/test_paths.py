@@ -7,7 +7,7 @@ import os
 import pytest
 from attrs import frozen
 
-from petra_graph.registry.contracts import option
+from petra_graph.kinds.declaration import option
 from petra_graph.spec.load import load
 from petra_graph.spec.paths import absolute, located_options
 from tests.support.specs import SPEC

@@ -18,6 +18,9 @@ from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.graph.build import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.measure.shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
 from petra_graph.planning.devices import planned_devices
@@ -26,9 +29,6 @@ from petra_graph.planning.place import place
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.registry.contracts import BLOCKS as BLOCK_GROUP
-from petra_graph.registry.contracts import BlockDeclaration, DataFacts
-from petra_graph.registry.registry import Plugin
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
@@ -125,9 +125,7 @@ def node_inputs(nodes: Sequence[NodeSpec]) -> list[NodeInput]:
     return [
         NodeInput(
             spec=table,
-            plugin=Plugin(
-                group=BLOCK_GROUP, name=table.block, distribution="petra-graph", declaration=BLOCKS[table.block]
-            ),
+            plugin=Plugin(kind=BLOCK, name=table.block, distribution="petra-graph", declaration=BLOCKS[table.block]),
             options=BLOCKS[table.block].options(**table.options),
             path=("graph", "node", index),
         )

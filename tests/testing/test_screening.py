@@ -8,10 +8,11 @@ import pytest
 from torch import nn
 
 from petra_graph.blocks import Head
-from petra_graph.registry.registry import SHORT_GROUPS, discover
+from petra_graph.kinds.block import BLOCK
+from petra_graph.promises.screening import looks_sound
+from petra_graph.registry.registry import discover
 from petra_graph.testing import Trial
 from petra_graph.testing.likely_trials import likely_trial
-from petra_graph.testing.screening import looks_sound
 from tests.promises import mistaken
 from tests.support.blocks import SHAPE, Scaled, Sound, Stem
 from tests.testing import test_promises_of_streams as streams
@@ -58,9 +59,9 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("name", REGISTRY.names(SHORT_GROUPS["blocks"]))
+@pytest.mark.parametrize("name", REGISTRY.names(BLOCK))
 def test_the_first_party_s_blocks_pass(name):
-    assert looks_sound(likely_trial(REGISTRY.resolve(SHORT_GROUPS["blocks"], name), {}))
+    assert looks_sound(likely_trial(REGISTRY.resolve(BLOCK, name), {}))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.errors import PluginError, RunFailed
+from petra_graph.kinds.listener import Listener
 from petra_graph.planning.check import check_spec
-from petra_graph.registry.listener import Listener
 from petra_graph.training.run import run
 from tests.support import ROOT
 from tests.support.forks import SPEC as SHARED
@@ -36,7 +36,9 @@ notes = noting:LOGGER
 """
 DECLARED = """\
 from attrs import frozen
-from petra_graph.registry.contracts import CallbackDeclaration, LoggerDeclaration, option
+from petra_graph.kinds.callback import CallbackDeclaration
+from petra_graph.kinds.declaration import option
+from petra_graph.kinds.logger import LoggerDeclaration
 
 @frozen(kw_only=True)
 class Options:
@@ -60,7 +62,7 @@ from pathlib import Path
 import petra_graph
 import torch
 from safetensors.torch import save_file
-from petra_graph.registry.callback import Callback, Companion
+from petra_graph.kinds.callback import Callback, Companion
 
 def note(text):
     with Path("notes").open("a") as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.registry.listener import Listener
+from petra_graph.kinds.listener import Listener
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run

@@ -9,12 +9,12 @@ import pytest
 
 from petra_graph.compiler.listed_stages import partition
 from petra_graph.compiler.spec_checks import check_depths, check_method, check_precision
+from petra_graph.kinds.listener import Listener
 from petra_graph.measure.costs import measure_costs
 from petra_graph.measure.shapes import Memo, measure_shapes
 from petra_graph.planning import measure
 from petra_graph.planning.plan import plan
 from petra_graph.planning.predict import predict
-from petra_graph.registry.listener import Listener
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
 from petra_graph.training.run import run

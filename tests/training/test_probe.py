@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.errors import SpecError
+from petra_graph.kinds.listener import Listener
 from petra_graph.record.metrics import quantity_and_stage
-from petra_graph.registry.listener import Listener
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, weights_bytes

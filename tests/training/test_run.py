@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from petra_graph.errors import SpecError
-from petra_graph.registry.listener import Listener
+from petra_graph.kinds.listener import Listener
 from petra_graph.training.run import run
 from tests.support.runs import (
     FILES,

@@ -13,9 +13,8 @@ from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.update import Updater
+from petra_graph.kinds.listener import Listener
 from petra_graph.registry import building
-from petra_graph.registry.listener import Listener
-from petra_graph.registry.registry import TABLE_GROUPS
 from petra_graph.training.run import run
 from tests.support.runs import (
     FILES,
@@ -99,7 +98,7 @@ def test_a_plugin_that_cannot_be_built_is_reported_before_anything_is_written(sp
     load = building.load
 
     def broken(plugin):
-        if plugin.group != TABLE_GROUPS[table]:
+        if plugin.kind.table != table:
             return load(plugin)
         return lambda *_: {}["x"]
 

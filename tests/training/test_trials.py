@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
-from petra_graph.registry.listener import Listener
+from petra_graph.kinds.listener import Listener
 from petra_graph.training.data_loading import MicroBatches, order
 from petra_graph.training.prepare import prepare
 from petra_graph.training.run import run

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from petra_graph.executor.update import parameter_groups
-from petra_graph.registry.building import load
+from petra_graph.kinds.plugin import load
 
 
 class Baselines:

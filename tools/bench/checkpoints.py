@@ -17,9 +17,9 @@ import click
 from network import save
 from parallel import SPEC
 
+from petra_graph.kinds.listener import Listener
 from petra_graph.planning.plan import plan
 from petra_graph.record import checkpoint
-from petra_graph.registry.listener import Listener
 from petra_graph.runtime.scheduler.context import SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpointing import Checkpoints

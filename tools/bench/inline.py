@@ -23,8 +23,8 @@ from network import Plain, loss_of, prepared, runtime_of, save
 from petra_graph.blocks import Block
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.update import parameter_groups
+from petra_graph.kinds.plugin import load
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepare import Prepared

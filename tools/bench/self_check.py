@@ -21,7 +21,7 @@ import click
 import torch
 from network import save
 
-from petra_graph.registry.registry import FIRST_PARTY
+from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.training import self_check
 from petra_graph.training.prepare import prepare
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from petra_graph.blocks.base import Reversed, Reversible, Shape, Streams, without_autocast
 from petra_graph.blocks.couplings.evaluation import evaluate
-from petra_graph.registry.contracts import AtLeast, option
+from petra_graph.kinds.declaration import option
+from petra_graph.spec.bounds import AtLeast
 
 
 @frozen(kw_only=True)

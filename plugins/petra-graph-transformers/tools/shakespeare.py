@@ -68,7 +68,7 @@ def main(
 
 def trained(changes: dict[str, Any], root: str) -> dict[str, Any]:
     """Train once, and return what is reported."""
-    from petra_graph.registry.listener import Listener
+    from petra_graph.kinds.listener import Listener
 
     where = {"data.options.root": root, "run.directory": "runs/shakespeare"}
     run = petra_graph.train(SPEC, changes | where, listener=Listener())

@@ -32,8 +32,8 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.grid import grid
 from petra_graph.blocks.randomness import fork_rng
+from petra_graph.promises.harness import Harness, gradients_for
 from petra_graph.testing import Trial, check_block, check_gradients, check_inverse
-from petra_graph.testing.harness import Harness, gradients_for
 
 FEATURES = 6
 EXAMPLES = 20

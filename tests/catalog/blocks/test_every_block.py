@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.catalog.blocks import declared
-from petra_graph.registry.contracts import BlockDeclaration
+from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.testing import Trial, check_block, check_imports_no_torch, check_inverse, check_shapes
 
 IMAGE, PLANE, ROW = (3, 6, 6), (8, 6, 6), (9,)

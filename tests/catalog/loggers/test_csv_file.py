@@ -10,9 +10,9 @@ import pytest
 
 from petra_graph.catalog.loggers.csv_file import CsvFile
 from petra_graph.errors import RunFailed
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.logger import RunInfo
 from petra_graph.record.metrics import Metrics
-from petra_graph.registry.contracts import NoOptions
-from petra_graph.registry.logger import RunInfo
 from tests.support.runs import events, small_files
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from petra_graph.catalog.losses.declared import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
-from petra_graph.registry.contracts import NoOptions
+from petra_graph.kinds.declaration import NoOptions
 
 PLAIN = CrossEntropy(CrossEntropyOptions())
 SQUARED = MeanSquaredError(NoOptions())

@@ -17,7 +17,8 @@ from petra_graph.catalog.lr_schedules import (
     polynomial,
     step,
 )
-from petra_graph.registry.contracts import Horizon, NoOptions
+from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.lr_schedule import Horizon
 
 HALF = 1 / sqrt(2)
 

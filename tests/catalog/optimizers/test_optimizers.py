@@ -10,7 +10,7 @@ import torch
 
 from petra_graph.catalog.optimizers.builders import adam, lars, sgd
 from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
-from petra_graph.registry.contracts import ParameterGroups
+from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12
 """Of a few float64 updates."""

@@ -1,0 +1,88 @@
+"""An architecture: a network by name, written out as nodes for the samples that it is given, without torch.
+
+Decision: its promises are those of a graph of nodes and of their shapes, which lie above this module, so they are named by their
+locations, as the code of plugins is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.spec.model import NodeSpec
+
+
+@frozen(kw_only=True)
+class ArchitectureDeclaration(Declaration):
+    """A network by name; `build` names a torch-free function (options, DataFacts) -> tuple of NodeSpec.
+
+    It may raise `SpecError` with problems, whose paths count from its own options.
+    """
+
+
+def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ...]:
+    """Return the nodes of an architecture with these options, for a data set's samples; its code does not import torch.
+
+    Raises:
+        SpecError: its options or the data do not make a network; paths count from the `options` table.
+        PluginError: the architecture cannot be loaded, failed, or returned something else than nodes.
+    """
+    build = load(plugin)
+    with author_code(f"{plugin.owned} cannot be written out as nodes"):
+        made = build(options, facts)
+    plugin.refuse(_nodes_fault(made))
+    return tuple(made)
+
+
+def _nodes_fault(made: Any) -> str:
+    if not isinstance(made, tuple | list):
+        return f"its build returns {described(made)}, not a tuple of NodeSpec"
+    if not made:
+        return "its build returns no node"
+    others = [node for node in made if not isinstance(node, NodeSpec)]
+    return f"its build returns {described(others[0])} among its nodes, not a NodeSpec" if others else ""
+
+
+_KIT = {When.KIT: ""}
+_CHECKS = "petra_graph.promises.architecture"
+
+ARCHITECTURE = PluginKind(
+    noun="architecture",
+    group="petra_graph.architectures",
+    table="architecture",
+    declaration=ArchitectureDeclaration,
+    form=called(ArchitectureDeclaration, "options, facts", "tuple of NodeSpec"),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="nodes", check=f"{_CHECKS}:check_nodes", asked={When.BUILD: "their types", **_KIT}, foundation=True
+        ),
+        Promise(
+            name="graph",
+            check=f"{_CHECKS}:check_graph",
+            asked={When.BUILD: "the rules of every graph", **_KIT},
+            foundation=True,
+        ),
+        Promise(name="network", check=f"{_CHECKS}:check_network", asked=_KIT),
+        Promise(name="other samples", check=f"{_CHECKS}:check_other_samples", asked=_KIT),
+        NO_TORCH,
+    ),
+    trial=f"{_CHECKS}:ArchitectureTrial",
+    trials=f"{_CHECKS}:likely_architectures",
+    parts=(
+        Part(
+            kind="architecture",
+            summary="a network by name",
+            example="tanh-net",
+            suffix="net",
+            options="blocks = 2, channels = 8",
+        ),
+    ),
+)

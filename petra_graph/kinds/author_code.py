@@ -1,0 +1,100 @@
+"""Code of plugins' authors: how it is run, and which line of it raised an error. This imports no torch."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from petra_graph.errors import PetraGraphError, PluginError, Problem
+
+_PACKAGE = str(Path(__file__).parents[1])
+_MACHINERY = ("<frozen", pkgutil.__file__, importlib.__file__, str(Path(__file__).parent))
+"""What calls the code of authors."""
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+
+
+def is_author_code(file: str) -> bool:
+    """Whether a file of code is an author's."""
+    torch = sys.modules.get("torch")
+    others = [_PACKAGE] if torch is None or torch.__file__ is None else [_PACKAGE, str(Path(torch.__file__).parent)]
+    library = file.startswith(_LIBRARY) and "site-packages" not in file
+    return not (library or file.startswith("<") or any(file.startswith(f"{folder}/") for folder in others))
+
+
+def author_line(error: BaseException) -> str:
+    """Return file:line of the author's code that raised an error; "" where none of it did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _last_line(frame for frame in frames if is_author_code(frame.filename))
+
+
+def raised_at(error: BaseException) -> str:
+    """Return file:line of the code that raised an error: the author's or, where there is none of it, any.
+
+    Where only the machinery has run that imports and calls an author's code, "".
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return author_line(error) or _last_line(frame for frame in frames if not frame.filename.startswith(_MACHINERY))
+
+
+def _last_line(frames: Iterable[traceback.FrameSummary]) -> str:
+    lines = [f"{frame.filename}:{frame.lineno}" for frame in frames]
+    return lines[-1] if lines else ""
+
+
+AUTHOR = "report it to its author"
+
+
+@contextmanager
+def author_code(
+    failure: str | Callable[[], str], *, error: type[PetraGraphError] = PluginError, training: bool = False
+) -> Iterator[None]:
+    """Run code of a plugin's author: an exception becomes one problem that names the plugin, the exception and the line.
+
+    Decision: this is the one place where what a plugin raises is caught, so that no verb ends with a traceback.
+
+    Args:
+        failure: the beginning of the message, as in 'loss "hinge" of my-losses failed'; or what makes it, once it is needed.
+        error: the class that is raised, which decides the exit code.
+        training: the code runs in a training, where memory that runs out is not the plugin's fault, and an exit is the stage's.
+
+    Raises:
+        PetraGraphError: of class `error`; the code raised anything but an interruption by the keyboard or one of our own errors.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, PetraGraphError):
+        raise
+    except BaseException as raised:
+        if training and (not isinstance(raised, Exception) or _out_of_memory(raised)):
+            raise
+        raise error(blamed(failure if isinstance(failure, str) else failure(), raised)) from raised
+
+
+def blamed(failure: str, raised: BaseException) -> Problem:
+    """Return what an author's code raised as a problem, with the line in its hint."""
+    exception = traceback.format_exception_only(raised)[-1].strip()
+    at = raised_at(raised)
+    return Problem(message=f"{failure}: {exception}", hint=f"raised at {at}" if at else AUTHOR)
+
+
+def resolve_location(location: str, failure: str) -> Any:
+    """Return what "module:attribute" names, which a declaration has given.
+
+    Raises:
+        PluginError: it cannot be imported; the message begins with `failure`.
+    """
+    with author_code(failure):
+        return pkgutil.resolve_name(location)
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's own, on a GPU

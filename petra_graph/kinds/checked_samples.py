@@ -1,0 +1,114 @@
+"""A data set whose every micro-batch is compared with what it declares, and whose errors name it and its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from petra_graph.errors import PetraGraphError, RunFailed
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.data_set import DataFacts, DataSet, Split, not_finite, samples_fault, targets_fault
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SHOWN = 4
+"""Samples that a message lists, where they are not consecutive."""
+_MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
+
+
+@frozen(kw_only=True, eq=False)
+class CheckedSplit:
+    """One split of a data set."""
+
+    name: str
+    """Of the data set, as messages say it: data set "digits"."""
+    part: str
+    """ "training" or "test"."""
+    split: Split
+    facts: DataFacts
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.split)
+
+    def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+        """Load samples as the split does.
+
+        Raises:
+            RunFailed: the split raised, or what it returned is not what the data set declares.
+        """
+        samples, targets = self._tried(
+            lambda some: self.split.fetch(some, seed=seed, epoch=epoch), indices, samples_fault
+        )
+        return samples, targets
+
+    @property
+    def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tensor] | None:
+        """What loads targets alone, where the split has it; errors as those of `fetch`."""
+        fetch = getattr(self.split, "fetch_targets", None)
+        return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
+
+    def named(self, indices: Sequence[int] | NDArray[np.intp]) -> str:
+        """Name samples of this split, as the subject of a message."""
+        return f"{self.name}, {sample_names(indices)} of its {self.part} data"
+
+    def require_finite(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> None:
+        """Check that samples and targets are finite.
+
+        Raises:
+            RunFailed: some are not.
+        """
+        part = not_finite(self.fetch(indices, seed=seed, epoch=epoch))
+        if not part:
+            return
+        bad = [i for i in indices if not_finite(self.fetch(np.array([i]), seed=seed, epoch=epoch))]
+        raise RunFailed(f"{self.named(bad or indices)}: {part} are not finite", "mend or leave out these samples")
+
+    def _tried(self, fetch: Callable[[NDArray[np.intp]], Any], indices: NDArray[np.intp], fault_of: Any) -> Any:
+        with author_code(lambda: self.named([i for i in indices if _raises(fetch, i)] or indices), error=RunFailed):
+            fetched = fetch(indices)
+        fault = fault_of(self.facts, len(indices), fetched)
+        if fault:
+            raise RunFailed(f"{self.named(indices)}: {fault}", _MEND)
+        return fetched
+
+
+@frozen(kw_only=True, eq=False)
+class CheckedData:
+    """A data set with both splits checked."""
+
+    facts: DataFacts
+    train: CheckedSplit
+    test: CheckedSplit
+
+    @classmethod
+    def of(cls, name: str, data: DataSet) -> CheckedData:
+        """Check an opened data set's splits; `name` is as messages say it."""
+        facts = data.facts
+        splits = {"training": data.train, "test": data.test}
+        train, test = (CheckedSplit(name=name, part=part, split=split, facts=facts) for part, split in splits.items())
+        return cls(facts=facts, train=train, test=test)
+
+
+def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
+    """Return "sample 7", "samples 440..459", or the first of scattered ones."""
+    numbers = [int(index) for index in indices]
+    if len(numbers) == 1:
+        return f"sample {numbers[0]}"
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return f"samples {numbers[0]}..{numbers[-1]}"
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    return f"samples {shown}" + (f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else "")
+
+
+def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:
+    with suppress(PetraGraphError), author_code(""):
+        fetch(np.array([index]))
+        return False
+    return True

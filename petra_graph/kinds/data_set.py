@@ -1,0 +1,522 @@
+"""A data set: its samples are what its facts say, and each follows from its index, the seed and the epoch alone."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+
+import attrs
+from attrs import evolve, field, frozen
+
+from petra_graph.errors import shown
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
+from petra_graph.kinds.declaration import LOCATION, Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, When
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.trial import PluginTrial
+from petra_graph.spec.model import Dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+_ROWS, _ROWS_OF_RUN, _SCANNED = 6, 2, 256
+"""Samples of one call, those in a run, and targets that are looked at."""
+_IGNORED = -100
+"""The class index that torch's losses pass over."""
+_FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
+_FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
+Samples = tuple["Tensor", "Tensor"]
+
+
+@frozen(kw_only=True)
+class DataFacts:
+    """The properties of a data set that its declaration gives before any file is opened.
+
+    Attributes:
+        shape: of one sample, without the batch dimension; images are channels, height, width.
+        dtype: of the samples.
+        classes: class indices in targets are below this; None where that depends on the files, or where targets are not
+            classes.
+        target_shape: of one target, without the batch dimension: () for a class or a number, (tokens,) for a class each token,
+            (height, width) for one each pixel.
+        target_dtype: int64 for class indices, floats for values.
+        mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
+        std: of each channel, likewise; given with the mean or not at all.
+        class_names: the names of the classes, by number; None where they have none.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
+    classes: int | None = None
+    target_shape: tuple[int, ...] = ()
+    target_dtype: Literal["int64", "float32", "float64"] = "int64"
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong, as the end of a sentence."""
+        shape, targets = self.shape, ("int64", "float32", "float64")
+        if not isinstance(shape, tuple) or not all(type(size) is int and size > 0 for size in shape):
+            yield f"have shape = {shape!r}, not a tuple of integers above 0"
+            return
+        if self.dtype not in get_args(Dtype):
+            yield f"have dtype = {self.dtype!r}, not one of {', '.join(get_args(Dtype))}"
+        if not isinstance(self.target_shape, tuple) or not all(
+            type(size) is int and size > 0 for size in self.target_shape
+        ):
+            yield f"have target_shape = {self.target_shape!r}, not a tuple of integers above 0"
+        if self.target_dtype not in targets:
+            yield f"have target_dtype = {self.target_dtype!r}, not one of {', '.join(targets)}"
+        if self.classes is not None and (type(self.classes) is not int or self.classes < 1):
+            yield f"have classes = {self.classes!r}, not a number of classes"
+        if (self.mean is None) != (self.std is None):
+            yield "have one of mean and std; give both, or neither"
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if values is not None and (not shape or len(values) not in {1, shape[0]}):
+                yield f"have {len(values)} values in {name}, and samples of {shape[0] if shape else 0} channels"
+        if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
+            yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
+
+
+def facts_fault(facts: object) -> str:
+    """Return the first fault of what should be a data set's facts, as the end of a sentence."""
+    if not isinstance(facts, DataFacts):
+        return f"are {described(facts)}, not DataFacts"
+    return next(facts.faults(), "")
+
+
+@frozen(kw_only=True)
+class DataSetDeclaration(Declaration):
+    """A data set; `build` names a function (options) -> DataSet that opens the files.
+
+    Where files are missing, it raises `SpecError` with a hint that names the remedy; paths of problems count from its own options.
+
+    Attributes:
+        facts: a torch-free function of the options alone; it opens no file.
+        training_samples: a torch-free function (options) -> how many samples the training has, or None; it counts no file. Plans
+            then say what an epoch takes.
+        read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
+            file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
+    """
+
+    facts: Callable[[Any], DataFacts]
+    training_samples: Callable[[Any], int | None] | None = None
+    read: str | None = None
+
+    def faults(self) -> Iterator[str]:
+        if not callable(getattr(self, "facts", None)):
+            yield "has `facts` that cannot be called"
+        if self.read is not None and not LOCATION.fullmatch(str(self.read)):
+            yield f'has read = {self.read!r}, not "module:attribute"'
+
+
+class Split(Protocol):
+    """The training or the test split of a data set.
+
+    A split may also have `fetch_targets(indices) -> targets [n, *target_shape]`: a process that hosts the head, but not the first
+    stage, then decodes no image.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+
+    def fetch(self, indices: np.ndarray, *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Load samples: images [n, *shape] in the data set's dtype, and targets [n, *target_shape].
+
+        Augmentation is a function of (seed, epoch, index) alone: a sample depends neither on the other indices of the
+        call, nor on the calling process, nor on the number of calls. Images may be in channels-last memory format.
+        """
+
+
+class DataSet(Protocol):
+    """An opened data set."""
+
+    @property
+    def train(self) -> Split:
+        """The training split."""
+
+    @property
+    def test(self) -> Split:
+        """The test split."""
+
+    @property
+    def facts(self) -> DataFacts:
+        """The declaration's facts, completed from the files."""
+
+
+def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
+    """Return the facts that a data set's declaration gives.
+
+    Raises:
+        PluginError: its function failed, or returned no facts that samples could have.
+    """
+    declaration = cast(DataSetDeclaration, plugin.declaration)
+    with author_code(f"{plugin.owned} cannot say what its samples are"):
+        facts = declaration.facts(options)
+    if fault := facts_fault(facts):
+        raise plugin.broken(f"the facts of its declaration {fault}")
+    return facts
+
+
+def declared_samples(plugin: Plugin, options: Any) -> int | None:
+    """Return how many training samples a data set's declaration says there are; None where it does not say.
+
+    Raises:
+        PluginError: its function failed, or returned no number.
+    """
+    count = cast(DataSetDeclaration, plugin.declaration).training_samples
+    if count is None:
+        return None
+    with author_code(f"{plugin.owned} cannot say how many samples it has"):
+        found = count(options)
+    if found is not None and (not isinstance(found, int) or found < 0):
+        raise plugin.broken(
+            f"`training_samples` of its declaration returns {described(found)}, not a number of samples"
+        )
+    return found
+
+
+def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
+    for name in ("train", "test", "facts"):
+        if not hasattr(built, name):
+            yield f"its build returns {described(built)} without `{name}`"
+    for name in ("train", "test"):
+        split = getattr(built, name)
+        try:
+            samples = len(split)
+        except Exception as error:  # noqa: BLE001  its code may raise anything
+            yield f"the length of its split `{name}` cannot be had: {type(error).__name__}: {error}"
+            return
+        if not samples:
+            yield f"its split `{name}` is empty; where files are missing, its build raises SpecError"
+        if not callable(getattr(split, "fetch", None)):
+            yield f"its split `{name}` is {described(split)} without the method `fetch`"
+        yield from call_faults(split, [_FETCH, _FETCH_TARGETS])
+    fault = facts_fault(built.facts)
+    if fault:
+        yield f"its facts {fault}"
+    yield from _contradictions(cast(DataSetDeclaration, plugin.declaration).facts(arguments[0]), built.facts)
+
+
+def _contradictions(declared: DataFacts, opened: DataFacts) -> Iterator[str]:
+    """Yield what an opened data set says otherwise than its declaration; what the declaration leaves open may be anything."""
+    for one in attrs.fields(DataFacts):
+        said, found = getattr(declared, one.name), getattr(opened, one.name)
+        if said is not None and said != found:
+            yield f"its declaration says {one.name} = {shown(said)}, and its files {shown(found)}"
+
+
+def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
+    """Return the first fault of a fetched micro-batch, as a sentence without its subject's place; "" where it has none.
+
+    Args:
+        facts: of the opened data set.
+        rows: samples that were asked for.
+        fetched: what came.
+    """
+    import torch
+
+    parts = ("samples", "targets")
+    if not (
+        isinstance(fetched, tuple | list)
+        and len(fetched) == len(parts)
+        and all(isinstance(x, torch.Tensor) for x in fetched)
+    ):
+        inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""
+        return f"fetch returned a {type(fetched).__name__}{inside}, not a tuple of two tensors"
+    samples, targets = fetched
+    return _tensor_fault("samples", samples, (rows, *facts.shape), facts.dtype) or targets_fault(facts, rows, targets)
+
+
+def targets_fault(facts: DataFacts, rows: int, targets: Any) -> str:
+    """Return the first fault of fetched targets, as `samples_fault`."""
+    import torch
+
+    if not isinstance(targets, torch.Tensor):
+        return f"fetch_targets returned a {type(targets).__name__}, not a tensor"
+    fault = _tensor_fault("targets", targets, (rows, *facts.target_shape), facts.target_dtype)
+    if fault or facts.classes is None or facts.target_dtype != "int64" or not targets.numel():
+        return fault
+    low, high = int(targets.min()), int(targets.max())
+    if high >= facts.classes or (low < 0 and bool(((targets < 0) & (targets != _IGNORED)).any())):
+        return f"targets are {low} .. {high}, where the data set declares classes 0 .. {facts.classes - 1}"
+    return ""
+
+
+def not_finite(fetched: tuple[Tensor, Tensor]) -> str:
+    """Return which part of a fetched micro-batch is not finite; "" where all is."""
+    names = zip(("samples", "targets"), fetched, strict=True)
+    return next((name for name, part in names if part.is_floating_point() and not bool(part.isfinite().all())), "")
+
+
+def _tensor_fault(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> str:
+    import torch
+
+    if tuple(tensor.shape) != shape:
+        return f"{shape[0]} {name} have the shape {list(tensor.shape)}, where the data set declares {list(shape)}"
+    if tensor.dtype != getattr(torch, dtype):
+        return f"{name} are {str(tensor.dtype).removeprefix('torch.')}, where the data set declares {dtype}"
+    if tensor.device.type != "cpu":
+        return f"{name} are on {tensor.device}, not on the CPU"
+    return ""
+
+
+@frozen(kw_only=True)
+class DataSetTrial(PluginTrial):
+    """A data set with options; it is opened once.
+
+    Attributes:
+        plugin: the data set.
+        options: an instance of its own options class.
+        seed: of the calls that fetch.
+        of_run: the data set as a run has opened it, in the place of a new one; two samples of each split are tried.
+    """
+
+    seed: int = 0
+    of_run: DataSet | None = field(default=None, repr=False, eq=False)
+    _opened: list[DataSet] = field(factory=list, init=False, repr=False, eq=False)
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        return DATA_SET
+
+    def open(self) -> DataSet:
+        """Return the data set, opened at the first call.
+
+        Raises:
+            SpecError: its files are missing.
+        """
+        if self.of_run is not None:
+            return self.of_run
+        if not self._opened:
+            self._opened.append(self.build(self.options))
+        return self._opened[0]
+
+    @property
+    def splits(self) -> Iterator[tuple[str, Split, NDArray[np.intp]]]:
+        """The splits by name, each with some indices, out of order."""
+        import numpy as np
+
+        for name, split in (("train", self.open().train), ("test", self.open().test)):
+            generator = np.random.default_rng(self.seed)
+            if self.of_run is not None:
+                yield name, split, generator.choice(len(split), min(_ROWS_OF_RUN, len(split)), replace=False)
+            else:
+                yield name, split, generator.permutation(len(split))[:_ROWS]
+
+    def fetch(self, split: Split, indices: NDArray[np.intp], *, seed: int | None = None, epoch: int = 0) -> Samples:
+        """Load samples."""
+        return split.fetch(indices, seed=self.seed if seed is None else seed, epoch=epoch)
+
+
+def check_data_set_construction(trial: DataSetTrial) -> None:
+    """`build` opens a data set with `train`, `test` and `facts`, which are those of the declaration, completed."""
+    first, again = (declared_facts(trial.plugin, trial.options) for _ in range(2))
+    if first != again:
+        raise BrokenPromise(
+            "construction", "its declaration gives other facts each time", "make them of the options alone"
+        )
+    trial.open()
+
+
+def check_samples(trial: DataSetTrial) -> None:
+    """`fetch` returns samples [n, *shape] and targets [n, *target_shape], of the declared types, on the CPU, all finite."""
+    facts = trial.open().facts
+    for name, split, indices in trial.splits:
+        fetched: Any = trial.fetch(split, indices)
+        fault = samples_fault(evolve(facts, classes=None), len(indices), fetched)
+        wrong = "" if fault else not_finite(fetched)
+        if fault or wrong:
+            found = f"`{name}`: {fault or f'{wrong} are not finite'}"
+            raise BrokenPromise("samples", found, "mend fetch, or the facts of the declaration")
+
+
+def check_classes(trial: DataSetTrial) -> None:
+    """Where the facts have a number of classes, class indices are below it, from 0; -100 is passed over by losses."""
+    import numpy as np
+
+    facts = trial.open().facts
+    for name, split, _ in trial.splits:
+        some = np.random.default_rng(trial.seed).permutation(len(split))[:_SCANNED]
+        fault = targets_fault(facts, len(some), trial.fetch(split, some)[1])
+        if fault:
+            remedy = "number classes from 0, and count all of them in the facts"
+            raise BrokenPromise("classes", f"`{name}`: {fault}", remedy)
+
+
+def check_rows(trial: DataSetTrial) -> None:
+    """A sample is the same alone and among others, in any order, twice in one call: it follows from its own index."""
+    for name, split, indices in trial.splits:
+        _expect_rows(name, split, indices, trial.seed)
+
+
+def _expect_rows(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
+    import numpy as np
+    import torch
+
+    remedy = "make a sample of its index, the seed and the epoch: draw with np.random.default_rng([seed, epoch, index])"
+    whole = split.fetch(indices, seed=seed, epoch=0)
+    alone = [split.fetch(indices[row : row + 1], seed=seed, epoch=0) for row in range(len(indices))]
+    together = tuple(torch.cat([one[part] for one in alone]) for part in range(2))
+    if not all_equal(whole, together):
+        raise BrokenPromise("rows", f"samples of `{name}` are others when they are fetched one by one", remedy)
+    twice = split.fetch(np.concatenate([indices[::-1], indices[:1]]), seed=seed, epoch=0)
+    expected = tuple(torch.cat([part.flip(0), part[:1]]) for part in whole)
+    if not all_equal(twice, expected):
+        raise BrokenPromise("rows", f"samples of `{name}` are others when their order is reversed", remedy)
+
+
+def check_same_samples(trial: DataSetTrial) -> None:
+    """The same index, seed and epoch give the same bits, whatever was fetched before and generators stand at."""
+    for name, split, indices in trial.splits:
+        _expect_same_samples(name, split, indices, trial.seed)
+
+
+def _expect_same_samples(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
+    remedy = "draw with np.random.default_rng([seed, epoch, index]); remember nothing between calls"
+    with seeded(1):
+        first = split.fetch(indices, seed=seed, epoch=3)
+        split.fetch(indices, seed=seed, epoch=4)
+    before = states()
+    with seeded(2):
+        again = split.fetch(indices, seed=seed, epoch=3)
+    if not all_equal(first, again):
+        raise BrokenPromise("repeatable", f"samples of `{name}` are others at the second call", remedy)
+    split.fetch(indices, seed=seed, epoch=0)
+    moved = moved_since(before)
+    if moved:
+        found = f"fetch of `{name}` moved the global generator of {' and '.join(moved)}"
+        raise BrokenPromise("repeatable", found, remedy)
+
+
+def check_test_samples(trial: DataSetTrial) -> None:
+    """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
+    *_, (_, split, indices) = trial.splits
+    if not all_equal(
+        split.fetch(indices, seed=trial.seed, epoch=0), split.fetch(indices, seed=trial.seed + 1, epoch=5)
+    ):
+        found = "test samples are others in another epoch, or with another seed"
+        raise BrokenPromise("test samples", found, "augment training samples alone")
+
+
+def check_targets_alone(trial: DataSetTrial) -> None:
+    """`fetch_targets`, where a split has it, returns the targets that `fetch` returns."""
+    for name, split, indices in trial.splits:
+        _expect_targets_alone(name, split, indices, trial.seed)
+
+
+def _expect_targets_alone(name: str, split: Split, indices: NDArray[np.intp], seed: int) -> None:
+    import torch
+
+    alone = getattr(split, "fetch_targets", None)
+    if alone is None:
+        return
+    found, expected = alone(indices), split.fetch(indices, seed=seed, epoch=0)[1]
+    if not isinstance(found, torch.Tensor) or found.dtype != expected.dtype or not torch.equal(found, expected):
+        message = f"fetch_targets of `{name}` gives other targets than fetch"
+        raise BrokenPromise("targets alone", message, "let fetch call fetch_targets, or leave it out")
+
+
+def check_own_memory(trial: DataSetTrial) -> None:
+    """Fetched tensors are the caller's own: what is written to them does not reach the data set."""
+    import torch
+
+    for name, split, indices in trial.splits:
+        first = trial.fetch(split, indices)
+        kept = tuple(part.clone() for part in first)
+        for part in first:
+            part.copy_(part + 1 if part.dtype != torch.bool else ~part)
+        if not all_equal(trial.fetch(split, indices), kept):
+            found = f"a write to fetched samples of `{name}` changed the data set"
+            raise BrokenPromise("own memory", found, "index with an array, which copies, or return x.clone()")
+
+
+def check_workers(trial: DataSetTrial) -> None:
+    """A split can be pickled, and its copy gives the same samples: loader processes that are not forked read a copy."""
+    for name, split, indices in trial.splits:
+        try:
+            copy = pickle.loads(pickle.dumps(split))  # noqa: S301  what the line itself has pickled
+        except Exception as error:
+            found = f"its split `{name}` cannot be pickled: {type(error).__name__}: {error}"
+            raise BrokenPromise("workers", found, "hold paths and arrays, not open files, lambdas or locks") from error
+        if not all_equal(trial.fetch(copy, indices, epoch=2), trial.fetch(split, indices, epoch=2)):
+            found = f"a copy of its split `{name}` gives other samples"
+            raise BrokenPromise("workers", found, "let a sample follow from what is pickled")
+
+
+def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[DataSetTrial]:
+    trial = DataSetTrial.of(plugin, options)
+    trial.open()
+    return [trial]
+
+
+def _declares_itself(value: object) -> bool:
+    return isinstance(value, type) and isinstance(getattr(value, "facts", None), DataFacts)
+
+
+def _declared(data: Any, name: str) -> Mapping[str, Any]:
+    facts: DataFacts = data.facts
+    return {"facts": lambda _: facts, "read": f"{name}.read" if hasattr(data, "read") else None}
+
+
+_OF_RUN = {When.BEFORE_RUN: "two samples of each split", When.KIT: "six samples of each split"}
+_KIT = {When.KIT: "six samples of each split"}
+
+DATA_SET = PluginKind(
+    noun="data set",
+    group="petra_graph.datasets",
+    table="data",
+    declaration=DataSetDeclaration,
+    form=Form(
+        fits=_declares_itself,
+        having="class with `facts`, as data sets are",
+        otherwise="is not a class with `facts`, a DataFacts of its samples",
+        hint="give it `facts = DataFacts(...)`, and the attributes `train` and `test` where it is built",
+        declared=_declared,
+    ),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="construction",
+            check=check_data_set_construction,
+            asked={When.BUILD: "", When.KIT: ""},
+            foundation=True,
+        ),
+        Promise(
+            name="samples",
+            check=check_samples,
+            asked={When.BUILD: "every micro-batch; whether it is finite before a run, and where a loss is not", **_KIT},
+            foundation=True,
+        ),
+        Promise(name="classes", check=check_classes, asked={When.BUILD: "every micro-batch", When.KIT: "256 targets"}),
+        Promise(name="rows", check=check_rows, asked=_OF_RUN),
+        Promise(name="repeatable", check=check_same_samples, asked=_OF_RUN),
+        Promise(name="test samples", check=check_test_samples, asked=_OF_RUN),
+        Promise(name="targets alone", check=check_targets_alone, asked=_OF_RUN),
+        Promise(name="own memory", check=check_own_memory, asked=_KIT),
+        Promise(name="workers", check=check_workers, asked=_KIT),
+    ),
+    trial=DataSetTrial,
+    trials=_trials,
+    built_faults=_built_faults,
+    parts=(
+        Part(
+            kind="dataset",
+            summary="a data set",
+            example="noisy-stripes",
+            suffix="data",
+            module=("data.py", "The data set."),
+            options="samples = 512",
+        ),
+    ),
+)

@@ -1,0 +1,152 @@
+"""The declaration of a plugin: torch-free, named by an entry point, and checked when the plugin is resolved.
+
+A declaration describes a plugin, the class of its options and the location of its code (`build = "module:attribute"`),
+which is imported only when the plugin is built. So a specification is checked without importing torch. Faults are the words that end
+a sentence: "has no summary".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import attrs
+from attrs import frozen
+
+from petra_graph.spec.bound import Bound
+from petra_graph.spec.error_messages import RawValue
+from petra_graph.spec.keys import key
+from petra_graph.spec.schema import as_mapping, class_schema, is_union
+from petra_graph.spec.strict import Unreadable, read
+
+API_VERSION = 1
+"""The version of the contracts of all kinds. It grows when a plugin that kept them before would not keep them any more."""
+LOCATION = re.compile(r"[\w.]+:[\w.]+")
+
+
+@frozen(kw_only=True)
+class NoOptions:
+    """A plugin without options."""
+
+
+def option(
+    text: str, *, default: Any = attrs.NOTHING, unit: str = "", validator: Any = None, is_path: bool = False
+) -> Any:
+    """Return one option of a plugin's `Options` class; required without a default.
+
+    Args:
+        text: its meaning.
+        default: its default.
+        unit: of its value.
+        validator: bounds, exported here beside `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
+            messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
+            they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
+        is_path: the value names a file or folder that is read; it is relative to the file that gives it.
+    """
+    return key(default, text, unit=unit, validator=validator, is_path=is_path)
+
+
+@frozen(kw_only=True)
+class Declaration:
+    """The declaration of any plugin.
+
+    Attributes:
+        summary: one sentence.
+        options: a frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table.
+        build: the location of the code, "module:attribute"; imported when the plugin is built.
+        api: the version of the contracts that the plugin was written for. A declaration that states none was written for 1,
+            the first; a petra-graph that keeps other contracts refuses the plugin, and names both versions.
+    """
+
+    summary: str
+    options: type = NoOptions
+    build: str
+    api: int = 1
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong beyond that which every declaration must have; a kind's own class overrides this."""
+        yield from ()
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """What the plugin can do, in words; a kind's own class overrides this."""
+        return ()
+
+    def record(self) -> dict[str, Any]:
+        """Return what a kind's own class states beside summary, options and build, as JSON."""
+        return {}
+
+
+def find_fault(declaration: object, expected: type[Declaration]) -> str:
+    """Return the first fault of a declaration; "" where it is right."""
+    if not isinstance(declaration, expected):
+        return f"is {type(declaration).__name__}, not {expected.__name__}"
+    return next(_faults(declaration), "")
+
+
+def api_fault(declaration: object) -> str:
+    """Return the fault of a declaration that was written for other contracts; "" where it was written for these."""
+    version = getattr(declaration, "api", API_VERSION)
+    if not isinstance(declaration, Declaration) or version == API_VERSION:
+        return ""
+    return f"is written for plugin API {version!r}, and this petra-graph has plugin API {API_VERSION}"
+
+
+def described(value: object) -> str:
+    """Return what came, in words: "None", or its type with the article."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def expect_among(name: str, value: object, allowed: tuple[object, ...]) -> Iterator[str]:
+    """Yield the fault of a field that has only some allowed values."""
+    if value not in allowed:
+        yield f"has {name} = {value!r}, not one of {', '.join(map(str, allowed))}"
+
+
+def _faults(declaration: Declaration) -> Iterator[str]:
+    if not isinstance(declaration.build, str) or not LOCATION.fullmatch(declaration.build):
+        yield f'has build = {declaration.build!r}, not "module:attribute"'
+    if not isinstance(declaration.summary, str) or not declaration.summary.strip():
+        yield "has no summary"
+    yield from _option_faults(declaration.options)
+    yield from declaration.faults()
+
+
+def _option_faults(options: object) -> Iterator[str]:
+    if not isinstance(options, type) or not attrs.has(options):
+        yield f"has options = {options!r}, which is not an attrs class"
+        return
+    try:
+        class_schema(options, complete=True)
+    except Exception as error:  # noqa: BLE001  annotations are code of the plugin
+        yield f"has options that cannot be read from TOML: {error}"
+        return
+    for field in attrs.fields(options):
+        fault = _default_fault(field)
+        if fault:
+            yield f"has an option with a wrong default: {fault}"
+
+
+def _default_fault(field: attrs.Attribute[Any]) -> str:
+    """Return why the resolved specification could not hold an option's default; "" where it can."""
+    default: Any = field.default
+    if default is attrs.NOTHING or getattr(default, "takes_self", False):
+        return ""
+    if hasattr(default, "factory"):
+        default = default.factory()
+    if default is None:
+        free = field.type is Any or (is_union(field.type) and type(None) in get_args(field.type))
+        return "" if free else f"{field.name} is None, and its type has no None"
+    try:
+        value = read(RawValue(path=(field.name,), raw=as_mapping(default), names={}), field.type)
+        if isinstance(field.validator, Bound):
+            field.validator(None, field, value)
+    except Unreadable as error:
+        return error.problems[0].message
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,99 @@
+"""All promises of a plugin at once.
+
+Decision: the promises on which others rest (declaration, construction, shapes) come first, and nothing is checked after a
+broken one; the others are all checked, even where some are broken, so that an author sees the whole list.
+
+Decision: what applies to a plugin is known before anything runs, so that each promise can be a test of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import MappingProxyType
+
+from petra_graph.errors import PluginError
+from petra_graph.kinds.author_code import raised_at
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.kind import When
+from petra_graph.kinds.report import BrokenPromises, Outcome, Report
+from petra_graph.kinds.table import KINDS
+from petra_graph.kinds.trial import AnyTrial
+
+PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked(When.KIT)) for kind in KINDS})
+"""The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""
+
+
+def promises_of(trial: AnyTrial) -> tuple[str, ...]:
+    """Return the names of the promises that apply: only reversible blocks have an inverse."""
+    return tuple(promise.name for promise in trial.kind.asked(When.KIT) if promise.applies(trial))
+
+
+def check_promise(trial: AnyTrial, name: str) -> None:
+    """Check one promise.
+
+    Raises:
+        BrokenPromise: it is broken, or the plugin's code raised an exception.
+    """
+    (promise,) = (promise for promise in trial.kind.promises if promise.name == name)
+    try:
+        promise.function(trial)
+    except (KeyboardInterrupt, BrokenPromise):
+        raise
+    except PluginError as error:
+        raise BrokenPromise(name, "; ".join(problem.message for problem in error.problems), "") from error
+    except BaseException as error:
+        at = raised_at(error)
+        found = f"it raised {type(error).__name__}{at and f' at {at}'}: {error}"
+        raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
+
+
+def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = When.KIT) -> Report:
+    """Check all promises that apply, and return their outcomes.
+
+    Args:
+        trial: a plugin with options, and what it needs to be tried.
+        leave_out: names of promises that the plugin does not make.
+        when: only those that are asked then.
+
+    Raises:
+        ValueError: `leave_out` names no promise of the kind.
+    """
+    expect_promises(trial, leave_out)
+    outcomes: list[Outcome] = []
+    fallen = False
+    for promise in trial.kind.asked(When.KIT):
+        if not promise.applies(trial):
+            continue
+        if fallen or promise.name in leave_out or when not in promise.asked:
+            outcomes.append(Outcome(promise=promise.name, status="not checked"))
+            continue
+        outcomes.append(_outcome(trial, promise.name))
+        fallen = promise.foundation and outcomes[-1].status == "broken"
+    return Report(kind=trial.kind.noun, name=trial.name, trial=trial.about, outcomes=outcomes)
+
+
+def expect_promises(trial: AnyTrial, names: Collection[str]) -> None:
+    """Raise ValueError where a name is that of no promise of the trial's kind."""
+    known = [promise.name for promise in trial.kind.asked(When.KIT)]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise ValueError(f"no promise is called {', '.join(unknown)}; there are {', '.join(known)}")
+
+
+def conclude(report: Report) -> Report:
+    """Return a report without broken promises.
+
+    Raises:
+        BrokenPromises: there are some.
+    """
+    if not report.kept:
+        raise BrokenPromises(report)
+    return report
+
+
+def _outcome(trial: AnyTrial, name: str) -> Outcome:
+    try:
+        check_promise(trial, name)
+    except BrokenPromise as broken:
+        return Outcome(promise=name, status="broken", found=broken.found, remedy=broken.remedy)
+    return Outcome(promise=name, status="kept")

@@ -1,0 +1,42 @@
+"""The global generators of torch, numpy and Python: set to other states, so that what draws from them shows itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run with the global generators seeded; afterwards they have their former states."""
+    import numpy as np
+    import torch
+
+    python, numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  the global one, which plugins draw from
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        torch.set_rng_state(of_torch)
+
+
+def states() -> Mapping[str, bytes]:
+    """Return the states of the global generators, by the names of their libraries."""
+    import numpy as np
+    import torch
+
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": repr(np.random.get_state()).encode(),  # noqa: NPY002
+        "python": repr(random.getstate()).encode(),
+    }
+
+
+def moved_since(before: Mapping[str, bytes]) -> list[str]:
+    """Return the names of the generators that have moved."""
+    return [name for name, state in states().items() if state != before[name]]

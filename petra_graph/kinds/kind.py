@@ -1,0 +1,194 @@
+"""A kind of plugin as a value: where a specification names it, what its code looks like, what it promises, and when that is asked.
+
+    kind = PluginKind(noun="loss", group="petra_graph.losses", table="loss", declaration=LossDeclaration, form=..., promises=(...))
+
+The registry, a run and the conformance kit ask the same value. The module of a kind imports no torch; its functions do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.kinds.declaration import Declaration
+
+Check = Callable[[Any], None]
+"""Checks one promise of a trial, and raises BrokenPromise. Its docstring says what is promised."""
+
+
+class When(Enum):
+    """When a promise is asked."""
+
+    REGISTRATION = "when the plugin is resolved; nothing is built, and torch is not imported"
+    BUILD = "of what `build` returns, and of each value that it returns later"
+    BEFORE_RUN = "by the self-check of a run, on the run's own shapes and samples"
+    FIRST_STEPS = "of the first passes and steps of a training"
+    KIT = "by `petra-graph check` and a plugin's own tests"
+
+
+@frozen(kw_only=True)
+class Promise:
+    """One promise of a kind.
+
+    Attributes:
+        name: as messages use it.
+        check: what checks it in a trial; or its location, "module:attribute", where the check needs what may not be imported here.
+        asked: when, each with the effort in words, "" for that of the trial.
+        foundation: whether the promises behind it cannot be checked without it.
+        applies: whether a trial's plugin makes it at all.
+    """
+
+    name: str
+    check: Check | str
+    asked: Mapping[When, str]
+    foundation: bool = False
+    applies: Callable[[Any], bool] = lambda _: True
+
+    @property
+    def function(self) -> Check:
+        """What checks it."""
+        return pkgutil.resolve_name(self.check) if isinstance(self.check, str) else self.check
+
+    @property
+    def sentence(self) -> str:
+        """What is promised, in one sentence."""
+        return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
+
+
+@frozen(kw_only=True)
+class Form:
+    """What code of a kind looks like where it declares itself, in a module beside a specification.
+
+    Attributes:
+        fits: whether a value is such code.
+        having: as in "has no class with {having}", or "has no {having}".
+        otherwise: why a value that does not fit is refused, as the end of a sentence.
+        hint: what to write.
+        says_its_kind: whether code that fits can be nothing else.
+        declared: the fields of the declaration beside summary, options and build, of the code and its name.
+    """
+
+    fits: Callable[[Any], bool]
+    having: str
+    otherwise: str
+    hint: str
+    says_its_kind: bool = True
+    declared: Callable[[Any, str], Mapping[str, Any]] = lambda _, __: {}
+
+
+@frozen(kw_only=True)
+class Part:
+    """A working plugin that `petra-graph new plugin` writes, and that the guide shows.
+
+    Attributes:
+        kind: as in `--KIND`; its files are in the folder of that name, with underscores.
+        summary: for the help of the command line.
+        example: the plugin's name, as the part is written.
+        suffix: what names the plugin beside others of one package.
+        module: the file of its code beside the declaration, and what that file is; None: there is none.
+        stand_in: a first-party block with the same options, in a package without this part.
+        options: of the plugin in the example specification, in TOML.
+        without: the table of the example specification in a package without this part.
+    """
+
+    kind: str
+    summary: str
+    example: str
+    suffix: str
+    module: tuple[str, str] | None = None
+    stand_in: str = ""
+    options: str = ""
+    without: str = ""
+
+
+@frozen(kw_only=True, eq=False)
+class PluginKind:
+    """A kind of plugin.
+
+    Attributes:
+        noun: in messages.
+        plural: of the noun, where it is not regular.
+        group: of its entry points.
+        table: of the specification, which names the plugin; "" for blocks, which nodes name.
+        several: whether a specification may name several, in an array of tables.
+        declaration: the class of its declarations.
+        form: what code without a declaration looks like; None: there must be one.
+        promises: in the order in which they are checked, the foundations first.
+        trial: the class of its trials, or its location: `trial.of(plugin, options)` makes one.
+        trials: the trials of a plugin of which only the declaration is known, or their location, the likeliest first; it is called
+            as (plugin, options, inputs). None: that of `trial` alone.
+        built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
+        guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
+        options_last: whether `build` takes the options behind its other arguments.
+        parts: what `petra-graph new plugin` writes.
+    """
+
+    noun: str
+    plural: str = ""
+    group: str
+    table: str = ""
+    several: bool = False
+    declaration: type[Declaration]
+    form: Form
+    promises: tuple[Promise, ...]
+    trial: Any
+    trials: Callable[..., Sequence[Any]] | str | None = None
+    built_faults: Callable[[Any, Sequence[Any], Any], Iterable[str]] = lambda *_: ()
+    guard: Callable[[Any, Any], Any] = lambda _, built: built
+    options_last: bool = False
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """The group on the command line: "losses"."""
+        return self.group.removeprefix("petra_graph.")
+
+    @property
+    def nouns(self) -> str:
+        return self.plural or f"{self.noun}s"
+
+    def asked(self, when: When) -> tuple[Promise, ...]:
+        """Return the promises that are asked at a time, in their order."""
+        return tuple(promise for promise in self.promises if when in promise.asked)
+
+    def trials_of(self, plugin: Any, options: Any, inputs: Sequence[Any] = ()) -> Sequence[Any]:
+        """Return likely trials of a plugin, the likeliest first."""
+        if self.trials is None:
+            return [_found(self.trial).of(plugin, options)]
+        trials: Sequence[Any] = _found(self.trials)(plugin, options, inputs)
+        return trials
+
+
+def called(contract: type[Declaration], arguments: str, result: str, more: str = "") -> Form:
+    """Return the form of a kind whose code is any class or function with these arguments."""
+    return Form(
+        fits=takes(arguments.count(",") + 1),
+        having=f"class or function ({arguments})",
+        otherwise=f"is not a class or function that is called as ({arguments})",
+        says_its_kind=False,
+        hint=f"write a function or class ({arguments}) -> {result}{more}; or name an instance of {contract.__name__}",
+    )
+
+
+def takes(count: int) -> Callable[[Any], bool]:
+    """Return whether a value is a class or function that can be called with that number of arguments."""
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, type) and not inspect.isroutine(value):
+            return False
+        try:
+            inspect.signature(value).bind(*range(count))
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return fits
+
+
+def _found(location: Any) -> Any:
+    return pkgutil.resolve_name(location) if isinstance(location, str) else location

@@ -1,0 +1,221 @@
+"""A logger: it receives the values of `metrics.jsonl` as the run records them, and keeps them elsewhere.
+
+Loggers live in the process that leads, which hosts the head of the first replica, and are called in the order in which
+the specification lists them, after the line is in `metrics.jsonl`. They change nothing of a run. The kit lets a logger watch a
+rehearsal: a run that has a directory and values, and no network.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.generators import moved_since, states
+from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.trial import PluginTrial
+
+_CALLS = (ExpectedCall("record", (), ("epoch", "step", "values")), ExpectedCall("close"))
+_LINE = {"time": 0.0, "epoch": 1, "step": 2, "name": "train/loss", "value": 2.5}
+_VALUES = {"train/loss": 1.5, "test/top1": 0.25, "stage1/seconds": 1e-9, "odd": math.inf, "none": math.nan}
+
+
+@frozen(kw_only=True)
+class LoggerDeclaration(Declaration):
+    """A logger; `build` names a function (options, RunInfo) -> Logger.
+
+    Attributes:
+        requires: the module of another package, without which the logger cannot work; "": it needs none.
+        install: the command that installs that package.
+    """
+
+    requires: str = ""
+    install: str = ""
+
+    def faults(self) -> Iterator[str]:
+        for name in ("requires", "install"):
+            if not isinstance(getattr(self, name), str):
+                yield f"has {name} = {getattr(self, name)!r}, not a string"
+
+
+@frozen(kw_only=True)
+class RunInfo:
+    """The run that a logger is built for.
+
+    Attributes:
+        directory: of the run; `metrics.jsonl` in it ends where a resumed run goes on.
+        name: of the run.
+        spec: the resolved specification, in TOML's types.
+        resumed_at: the micro-batches behind a resumed run: later events will come again. None: the run begins.
+    """
+
+    directory: Path
+    name: str
+    spec: Mapping[str, Any]
+    resumed_at: int | None
+
+
+class Logger(Protocol):
+    """A place for a run's values."""
+
+    def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Keep values by name, such as "train/loss"; they may be infinite or no number.
+
+        Args:
+            epoch: counted from 1.
+            step: micro-batches since the run's start.
+            values: what is recorded at once.
+        """
+
+    def close(self) -> None:
+        """Write what is held back; nothing is recorded afterwards."""
+
+
+def missing_package(plugin: Plugin) -> Problem | None:
+    """Return the problem of a logger whose package is not installed; this imports nothing."""
+    declaration = plugin.declaration
+    if not isinstance(declaration, LoggerDeclaration) or not declaration.requires:
+        return None
+    if find_spec(declaration.requires) is not None:
+        return None
+    hint = declaration.install or f"install the package that has {declaration.requires!r}"
+    return Problem(message=f"{plugin} needs the module {declaration.requires!r}, which is not installed", hint=hint)
+
+
+def load_logger(plugin: Plugin) -> None:
+    """Import the code of a logger, which is built when its run has a directory; a class is looked at now.
+
+    Raises:
+        PluginError: as `load`, or a method of the class cannot be called as a run calls it.
+    """
+    loaded = load(plugin)
+    plugin.refuse(next(call_faults(loaded, _CALLS), "") if isinstance(loaded, type) else "")
+
+
+def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
+    missing = [f"`{name}`" for name in ("record", "close") if not callable(getattr(built, name, None))]
+    if missing:
+        yield f"its build returns {described(built)} without the method {' and '.join(missing)}"
+    yield from call_faults(built, _CALLS)
+
+
+@frozen(kw_only=True)
+class LoggerTrial(PluginTrial):
+    """A logger with options."""
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        return LOGGER
+
+    @contextmanager
+    def run(self) -> Iterator[Path]:
+        """Have the directory of a run whose `metrics.jsonl` has one line."""
+        with tempfile.TemporaryDirectory() as folder:
+            directory = Path(folder) / "run"
+            directory.mkdir()
+            (directory / "metrics.jsonl").write_text(json.dumps(_LINE) + "\n")
+            yield directory
+
+    def open(self, directory: Path, resumed_at: int | None = None) -> Logger:
+        """Return the logger of a run."""
+        run = RunInfo(directory=directory, name="rehearsal", spec={"name": "rehearsal"}, resumed_at=resumed_at)
+        logger: Logger = self.build(self.options, run)
+        return logger
+
+
+def check_logger_construction(trial: LoggerTrial) -> None:
+    """`build` returns a logger: it has `record` and `close`."""
+    with trial.run() as directory:
+        trial.open(directory).close()
+
+
+def check_values(trial: LoggerTrial) -> None:
+    """Any values are recorded, also infinite ones and those that are no number, and several at one step."""
+    with trial.run() as directory:
+        logger = trial.open(directory)
+        for step in (0, 4, 4, 8):
+            logger.record(epoch=1 + step // 8, step=step, values=dict(_VALUES))
+        logger.close()
+
+
+def check_resumed(trial: LoggerTrial) -> None:
+    """A run that goes on has a new logger in the same directory, which is given some steps again."""
+    with trial.run() as directory:
+        for resumed_at in (None, 4):
+            logger = trial.open(directory, resumed_at)
+            for step in (4, 8):
+                logger.record(epoch=1, step=step, values=dict(_VALUES))
+            logger.close()
+
+
+def check_changes_nothing(trial: LoggerTrial) -> None:
+    """The values that it is given, `metrics.jsonl` and the global generators stay as they are."""
+    with trial.run() as directory:
+        values, lines, before = dict(_VALUES), (directory / "metrics.jsonl").read_bytes(), states()
+        logger = trial.open(directory)
+        logger.record(epoch=1, step=4, values=values)
+        logger.close()
+        moved = moved_since(before)
+        if moved:
+            found = f"it moved the global generator of {' and '.join(moved)}"
+            raise BrokenPromise("changes nothing", found, "draw with a generator of its own")
+        if repr(values) != repr(_VALUES):
+            raise BrokenPromise("changes nothing", "it changed the values that it was given", "copy them first")
+        if (directory / "metrics.jsonl").read_bytes() != lines:
+            raise BrokenPromise("changes nothing", "it wrote to metrics.jsonl", "write to a file of its own name")
+
+
+def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[LoggerTrial]:
+    missing = missing_package(plugin)
+    if missing is not None:
+        raise SpecError(missing)
+    return [LoggerTrial.of(plugin, options)]
+
+
+_KIT = {When.KIT: "a rehearsal"}
+
+LOGGER = PluginKind(
+    noun="logger",
+    group="petra_graph.loggers",
+    table="logger",
+    several=True,
+    declaration=LoggerDeclaration,
+    form=called(LoggerDeclaration, "options, run", "Logger"),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="construction",
+            check=check_logger_construction,
+            asked={When.BEFORE_RUN: "of a class, without building it", When.BUILD: "", **_KIT},
+            foundation=True,
+        ),
+        Promise(name="values", check=check_values, asked=_KIT),
+        Promise(name="resumed", check=check_resumed, asked=_KIT),
+        Promise(name="changes nothing", check=check_changes_nothing, asked=_KIT),
+    ),
+    trial=LoggerTrial,
+    trials=_trials,
+    built_faults=_built_faults,
+    parts=(
+        Part(
+            kind="logger",
+            summary="a place for a run's values",
+            example="text-lines",
+            suffix="logger",
+            module=("logger.py", "The logger."),
+        ),
+    ),
+)

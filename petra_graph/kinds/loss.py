@@ -1,0 +1,541 @@
+"""A loss: a scalar with a graph, the mean over samples; its metrics are sums over samples, however these are batched."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from attrs import field, frozen
+
+from petra_graph.errors import PluginError, shown
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.broken_promise import BrokenPromise, expect_close, name_of, relative_error
+from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
+from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.trial import PluginTrial
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Shape = tuple[int, ...]
+
+T = TypeVar("T")
+DrawTargets = Callable[["Tensor", "torch.Generator"], "Tensor"]
+"""Draws the targets [n, ...] of outputs [n, ...]."""
+RESERVED_METRICS = frozenset({"loss"})
+"""Names that a run records itself, beside the metrics of its loss."""
+_SHARE_ROUNDING = 1e-3
+"""Of a share that is a mean over a sample's targets, in float32."""
+_RIGHT = 6.0
+"""The output of a right class, above all that are drawn."""
+_ROUNDED = 4
+"""Units of rounding by which a loss that is returned in few digits may be off."""
+_NEAR = 0.01
+"""How far targets are from outputs that predict them well, and a loss from the sum of its samples' losses."""
+_CALLED, _METRICS = ExpectedCall("__call__", ("output", "target")), ExpectedCall("metrics", ("output", "target"))
+_TARGET_WEIGHT = ExpectedCall("target_weight", ("target",))
+
+
+@frozen(kw_only=True)
+class LossDeclaration(Declaration):
+    """A loss; `build` names a function (options) -> Loss."""
+
+
+class Loss(Protocol):
+    """A loss: the mean over samples in training, and the counts of evaluation.
+
+    A loss whose samples do not all count alike also has the method `target_weight(target) -> float`: the sum of their weights,
+    on the CPU; a sample counts 1 where there is no reason for another number, and 0 if it is passed over. The loss is then the
+    weighted mean; it is not asked for a batch of weight 0. Windows, replicas, evaluations and metrics divide by the sum of these
+    weights, so that none of their means depends on how the samples are batched.
+    """
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the mean loss over the samples, a scalar with a graph."""
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        """Return sums over the samples, scalars without a graph: "top1" and "top5" count correct samples.
+
+        Where a sample has several targets, it counts with the share of those that are correct. Each sum is divided by that of the
+        samples' weights.
+        """
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of the targets, between 0 and 1: "top1", "top5"."""
+    return re.fullmatch(r"top\d+", metric) is not None
+
+
+def target_weight(loss: Loss, target: Tensor) -> float:
+    """Return the weight of a batch's targets, on the CPU: the number of samples, where the loss gives none.
+
+    Targets without values, on the meta device, count in full.
+    """
+    stated: Callable[[Tensor], float] | None = getattr(loss, "target_weight", None)
+    return float(len(target)) if stated is None or target.is_meta else stated(target)
+
+
+def mean_loss(loss: Loss, output: Tensor, target: Tensor, weight: float) -> Tensor:
+    """Return the loss of a batch with this weight: 0 where nothing counts, of which torch's means are not numbers."""
+    return loss(output, target) if weight else (output * 0.0).sum()
+
+
+def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
+    """Yield what is wrong with what `build` returned: not called as a run calls it, or with parameters that nothing trains."""
+    import torch
+
+    if not callable(built):
+        yield f"its build returns {described(built)}, not a function (output, target) -> mean loss"
+    if not callable(getattr(built, "metrics", None)):
+        yield f"its build returns {described(built)} without the method `metrics`"
+    parameters = built.named_parameters() if isinstance(built, torch.nn.Module) else ()
+    trained = [name for name, parameter in parameters if parameter.requires_grad]
+    if trained:
+        yield f"it has parameters that nothing trains: {', '.join(trained)}; let the head have them, or call requires_grad_(False)"
+    if inspect.isfunction(built):
+        yield from function_faults(built, ExpectedCall("loss", _CALLED.positional))
+        return
+    forward = ExpectedCall("forward", _CALLED.positional) if isinstance(built, torch.nn.Module) else _CALLED
+    yield from call_faults(built, [forward, _METRICS, _TARGET_WEIGHT])
+
+
+def value_fault(output: Tensor, value: Any) -> str:
+    """Return why a value is no loss of an output; "" where it is one."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return f"it returns {described(value)}, not a tensor"
+    if value.dim():
+        return f"it returns a tensor of shape {list(value.shape)}, not a scalar: the mean over the samples"
+    if not value.is_floating_point():
+        return f"it returns a scalar of {value.dtype}, which has no gradient"
+    if torch.is_grad_enabled() and output.requires_grad and not value.requires_grad:
+        return "it returns a scalar without a graph, so nothing can be learnt: leave out detach(), item() and argmax()"
+    return ""
+
+
+def metrics_fault(values: Any) -> str:
+    """Return why values are no metrics of a loss; "" where they are."""
+    import torch
+
+    if not isinstance(values, Mapping):
+        return (
+            f"its metrics are {described(values)}, not a mapping from names to sums; return {{}} where there are none"
+        )
+    for name, value in values.items():
+        if not isinstance(name, str) or name in RESERVED_METRICS:
+            return f"one of its metrics is called {name!r}, which is not a name of their own"
+        if not isinstance(value, torch.Tensor) or value.dim():
+            came = f"of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else described(value)
+            return f"its metric {shown(name)} is {came}, not a scalar tensor: the sum over the samples"
+    return ""
+
+
+def weight_fault(value: Any) -> str:
+    """Return why a value is no weight of targets; "" where it is one."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return f"its target_weight is {described(value)}, not a number"
+    if not math.isfinite(number) or number < 0:
+        return f"its target_weight is {number}, not a finite number of at least 0"
+    return ""
+
+
+@frozen(eq=False)
+class _GuardedLoss:
+    """A loss whose every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
+
+    plugin: Plugin
+    loss: Loss
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        value = self._called(self.loss, output, target)
+        self.plugin.refuse(value_fault(output, value))
+        return value
+
+    def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+        """Return the loss's metrics."""
+        values = self._called(self.loss.metrics, output, target)
+        self.plugin.refuse(metrics_fault(values))
+        return values
+
+    def target_weight(self, target: Tensor) -> float:
+        """Return the loss's weight of targets."""
+        with author_code(f"{self.plugin.owned} failed on targets {list(target.shape)}", training=True):
+            value = target_weight(self.loss, target)
+        self.plugin.refuse(weight_fault(value))
+        return value
+
+    def _called(self, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
+        pair = f"outputs {list(output.shape)} and targets {list(getattr(target, 'shape', ()))}"
+        with author_code(f"{self.plugin.owned} failed on {pair}", training=True):
+            return function(output, target)
+
+
+def classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw class indices, int64 [n], or [n, ...] for outputs [n, classes, ...]; every second sample's are predicted.
+
+    So a metric that counts right predictions is not 0 in every batch, where a mean would be its own sum.
+    """
+    import torch
+
+    shape = (output.shape[0], *output.shape[2:])
+    drawn = torch.randint(output.shape[1], shape, generator=generator)
+    drawn[::2] = output[::2].argmax(1)
+    return drawn
+
+
+def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw targets of the output's shape, standard normal; every second sample's are near its outputs."""
+    import torch
+
+    drawn = torch.randn(output.shape, generator=generator)
+    drawn[::2] = output[::2].to(drawn.dtype) + _NEAR * drawn[::2]
+    return drawn
+
+
+def _shape(sizes: Sequence[int]) -> Shape:
+    return tuple(sizes)
+
+
+@frozen(kw_only=True)
+class LossTrial(PluginTrial):
+    """A loss with options, and the outputs and targets that it compares.
+
+    Attributes:
+        plugin: the loss.
+        options: an instance of its own options class.
+        output: shape of the head's output for one sample.
+        targets: draws the targets of a batch: `classes_of`, `values_like`, or a function of one's own.
+        samples: in a batch.
+        seed: outputs and targets follow from it.
+        of_run: the loss as a run has built it, and targets of the run's data, in the place of new ones.
+        micro_batch: of a run, targets of a whole micro-batch.
+    """
+
+    output: Shape = field(default=(10,), converter=_shape)
+    targets: DrawTargets = classes_of
+    samples: int = 8
+    seed: int = 0
+    of_run: tuple[Loss, Tensor] | None = field(default=None, repr=False, eq=False)
+    micro_batch: Tensor | None = field(default=None, repr=False, eq=False)
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        return LOSS
+
+    @property
+    def about(self) -> str:
+        return f"outputs {list(self.output)}; {self.options}"
+
+    def loss(self) -> Loss:
+        """Return the loss: without a guard, but for that of a run."""
+        built: Loss = self.build_raw(self.options) if self.of_run is None else self.of_run[0]
+        return built
+
+    def batch(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """Return outputs with a graph, float64 unless another type is given, and targets."""
+        import torch
+
+        if self.of_run is not None:
+            return _outputs(self.output, self.of_run[1]), self.of_run[1]
+        generator = torch.Generator().manual_seed(self.seed)
+        output = torch.randn(self.samples, *self.output, generator=generator, dtype=torch.float64)
+        return output.to(dtype or torch.float64).requires_grad_(), self.targets(output, generator)
+
+    def attempt(self) -> None:
+        self.loss()(*self.batch())
+
+
+def _outputs(shape: Shape, targets: Tensor) -> Tensor:
+    """Draw outputs, those of every second sample right or near, so that metrics that count them are not 0 throughout."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(len(targets), *shape, generator=generator)
+    if targets.is_floating_point() and targets.shape == output.shape:
+        output[::2] = targets[::2].float() + _NEAR * output[::2]
+    elif targets.dtype == torch.int64 and targets.shape == (len(output), *output.shape[2:]):
+        right = targets[::2].unsqueeze(1)
+        if int(right.max()) < output.shape[1]:
+            output[::2] = output[::2].scatter(1, right, _RIGHT)
+    return output.requires_grad_()
+
+
+def check_loss_construction(trial: LossTrial) -> None:
+    """`build` returns a function with the method `metrics`; it has no parameters, since no optimizer would step them."""
+    trial.build(trial.options)
+
+
+def check_scalar(trial: LossTrial) -> None:
+    """The loss is a finite scalar with a graph, in each type that a head has: its gradient is finite, and not zero."""
+    import torch
+
+    if trial.micro_batch is not None:
+        _try_micro_batch(trial, trial.micro_batch)
+        return
+    remedy = "return the mean over the samples of a differentiable function of the output"
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        output, target = trial.batch(dtype)
+        value = trial.loss()(output, target)
+        fault = value_fault(output, value)
+        if fault:
+            raise BrokenPromise("scalar", f"{fault} (outputs in {name_of(dtype)})", remedy)
+        (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
+        if gradient is None or not gradient.count_nonzero():
+            raise BrokenPromise("scalar", f"its gradient is zero (outputs in {name_of(dtype)})", remedy)
+        if not value.isfinite() or not gradient.isfinite().all():
+            raise BrokenPromise("scalar", f"it, or its gradient, is not finite (outputs in {name_of(dtype)})", remedy)
+
+
+def _try_micro_batch(trial: LossTrial, targets: Tensor) -> None:
+    """ExpectedCall a run's loss as the training does, on random outputs and a micro-batch of the data's targets.
+
+    Raises:
+        PluginError: it raised, is not finite, has no gradient, or breaks its contract.
+    """
+    import torch
+
+    loss = trial.loss()
+    generator = torch.Generator().manual_seed(0)
+    output = torch.randn(len(targets), *trial.output, generator=generator).requires_grad_()
+    value = loss(output, targets)
+    (gradient,) = torch.autograd.grad(value, output, allow_unused=True)
+    if gradient is None or not bool(value.isfinite()) or not bool(gradient.isfinite().all()):
+        found = f"is {float(value.detach()):g}, or its gradient is not finite"
+        pair = f"outputs drawn from a normal distribution {list(output.shape)} and targets {list(targets.shape)}"
+        raise trial.plugin.broken(f"on {pair} it {found if gradient is not None else 'has no gradient'}")
+    weight = target_weight(loss, targets)
+    for name, metric in loss.metrics(output.detach(), targets).items():
+        expect_share(trial.plugin.owned, name, float(metric), len(targets), weight)
+
+
+def expect_share(owned: str, metric: str, value: float, samples: int, weight: float) -> None:
+    """Refuse a share of the targets that is more than all of them, or less than none.
+
+    Raises:
+        PluginError: naming the loss as `owned` does.
+    """
+    if is_share(metric) and _wrong_share(value, weight):
+        counted = f"{samples} samples"
+        if weight != samples:
+            counted = f"{counted} with a weight of {weight:g}"
+        share = f", a share of {value / weight:.2%}" if weight else ""
+        message = f'{owned} is broken: its metric "{metric}" is {value:g} of {counted}{share}'
+        hint = "count each sample at most once; where a sample has many targets, add the share of them that are right"
+        raise PluginError(message, hint)
+
+
+def _wrong_share(value: float, weight: float) -> bool:
+    return not -_SHARE_ROUNDING * weight <= value <= (1 + _SHARE_ROUNDING) * weight
+
+
+def check_mean(trial: LossTrial) -> None:
+    """The loss of a batch is the mean of its samples' losses, by their `target_weight`: windows and replicas average so.
+
+    In a run it must only not be their sum, so that steps would grow with the batch. Losses that are another mean than that of their
+    samples (weights of classes, padding, pairs within a batch) train as their authors mean, if not in the same way in batches of
+    other sizes.
+    """
+    import torch
+
+    loss, (output, target) = trial.loss(), trial.batch()
+    try:
+        _expect_mean(loss, output, target)
+    except BrokenPromise:
+        if trial.of_run is None:
+            raise
+        with torch.no_grad():
+            alone = [loss(output[row : row + 1], target[row : row + 1]) for row in range(len(target))]
+            if torch.isclose(loss(output, target), torch.stack(alone).sum(), rtol=_NEAR):
+                raise
+
+
+def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
+    import torch
+
+    samples = len(target)
+    weights = _weights_of_rows(loss, target)
+    whole = mean_loss(loss, output, target, sum(weights)).detach()
+    alone = [
+        mean_loss(loss, output[row : row + 1], target[row : row + 1], weight).detach()
+        for row, weight in enumerate(weights)
+    ]
+    by = whole.new_tensor(weights)
+    mean = (torch.stack(alone) * by).sum() / by.sum().clamp_min(torch.finfo(by.dtype).tiny)
+    remedy = (
+        "average over the samples, and let no sample's loss depend on the others of its batch; with weights of classes, or "
+        "targets that are passed over, give the loss the method target_weight(target), which returns the sum of the weights "
+        "that it divides by"
+    )
+    found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
+    # beside the samples' own losses, so that a mean near zero is no measure of rounding
+    one, other = [whole, *alone], [mean, *alone]
+    if not relative_error(one, other) <= _ROUNDED * torch.finfo(whole.dtype).eps:  # not a number compares as false
+        expect_close("mean over samples", found, one, other, dtype=torch.float32, remedy=remedy)
+
+
+def check_weights(trial: LossTrial) -> None:
+    """Where the loss has `target_weight`, it returns the sum of the samples' weights, numbers of at least 0."""
+    import torch
+
+    loss, (_, target) = trial.loss(), trial.batch()
+    weights, whole = _weights_of_rows(loss, target), float(target_weight(loss, target))
+    if not math.isclose(whole, sum(weights), rel_tol=torch.finfo(torch.float32).eps):
+        found = (
+            f"the weight of {len(target)} samples is {whole:.6g}, and the sum of theirs one by one {sum(weights):.6g}"
+        )
+        raise BrokenPromise("weights", found, "return the sum over the samples of this call")
+
+
+def _weights_of_rows(loss: Loss, target: Tensor) -> list[float]:
+    """Return the weight of each sample.
+
+    Raises:
+        BrokenPromise: one is no number of at least 0.
+    """
+    weights = [target_weight(loss, target[row : row + 1]) for row in range(len(target))]
+    if fault := next(filter(None, map(weight_fault, weights)), ""):
+        raise BrokenPromise("weights", fault, "return a number: the sum of the samples' weights")
+    return [float(weight) for weight in weights]
+
+
+def check_metrics(trial: LossTrial) -> None:
+    """Metrics are scalars by name, sums over samples: the same for an evaluation in batches of any size."""
+    import torch
+
+    loss, (output, target) = trial.loss(), trial.batch()
+    output = output.detach()
+    samples = len(target)
+    first = max(1, 3 * samples // 8)
+    whole = _metrics(loss, output, target)
+    cuts = [cut for cut in (slice(0, first), slice(first, first + 1), slice(first + 1, None)) if len(target[cut])]
+    parts = [_metrics(loss, output[part], target[part]) for part in cuts]
+    if any(set(part) != set(whole) for part in parts):
+        raise BrokenPromise(
+            "metrics", "batches of other sizes have other metrics", "return the same names at every call"
+        )
+    for name, value in whole.items():
+        total = torch.stack([part[name].double() for part in parts]).sum()
+        if not value.isfinite():
+            raise BrokenPromise("metrics", f'"{name}" is {float(value)}', "return finite sums")
+        found = (
+            f'"{name}" of {samples} samples is {float(value):.6g}, and the sum over batches of them {float(total):.6g}'
+        )
+        remedy = "return sums over the samples of this call alone; their means are taken when the evaluation has ended"
+        expect_close("metrics", found, [value], [total], dtype=torch.float32, remedy=remedy)
+
+
+def check_shares(trial: LossTrial) -> None:
+    """What counts samples counts each at most once, so that a share is never above 1 (100 %)."""
+    output, target = trial.batch()
+    loss = trial.loss()
+    weight = float(target_weight(loss, target))
+    for name, value in _metrics(loss, output.detach(), target).items():
+        counts = is_share(name) or not value.is_floating_point()
+        if counts and weight and _wrong_share(float(value), weight):
+            share = 100 * float(value) / weight
+            found = f'"{name}" counts {float(value):g} of {weight:g} samples, a share of {share:.2f} %'
+            remedy = "count samples; where a sample has many targets, return the mean over its own as a float"
+            raise BrokenPromise("shares", found, remedy)
+
+
+def check_untouched(trial: LossTrial) -> None:
+    """Loss and metrics write to neither output nor target, draw no random numbers, and remember nothing."""
+    import torch
+
+    loss, (output, target) = trial.loss(), trial.batch()
+    before = output.detach().clone(), target.clone()
+    generators = states()
+    with seeded(1):
+        first = loss(output, target).detach()
+    with seeded(2):
+        again = loss(output, target).detach()
+    with torch.no_grad():
+        loss.metrics(output, target)
+    if not (torch.equal(output, before[0]) and torch.equal(target, before[1])):
+        found = "the output or the target has other values afterwards"
+        raise BrokenPromise(
+            "untouched", found, "write y = f(x) for in-place operations: callbacks read the same tensors"
+        )
+    if not torch.equal(first, again) or moved_since(generators):
+        found = "the same output and target have another loss when it is asked again"
+        raise BrokenPromise("untouched", found, "draw no random numbers, and remember no batch")
+
+
+def _metrics(loss: Loss, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
+    import torch
+
+    with torch.no_grad():
+        values = loss.metrics(output, target)
+    fault = metrics_fault(values)
+    graphs = [] if fault else [name for name, value in values.items() if value.requires_grad]
+    if fault or graphs:
+        found = fault or f'its metric "{graphs[0]}" has a graph'
+        raise BrokenPromise("metrics", found, "return a dict of scalar tensors, made of output.detach()")
+    return values
+
+
+def _trials(plugin: Plugin, options: Any, _: Sequence[Shape]) -> Sequence[LossTrial]:
+    kinds = [((10,), classes_of), ((10,), values_like), ((1,), values_like), ((10, 6), classes_of)]
+    return [LossTrial.of(plugin, options, output=output, targets=targets) for output, targets in kinds]
+
+
+_BATCH = "a batch of 8 targets of the test data, or 2 where outputs are large"
+
+LOSS = PluginKind(
+    noun="loss",
+    plural="losses",
+    group="petra_graph.losses",
+    table="loss",
+    declaration=LossDeclaration,
+    form=called(LossDeclaration, "options", "Loss"),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="construction", check=check_loss_construction, asked={When.BUILD: "", When.KIT: ""}, foundation=True
+        ),
+        Promise(
+            name="scalar",
+            check=check_scalar,
+            asked={When.BUILD: "every value", When.BEFORE_RUN: "a micro-batch", When.KIT: "three types"},
+            foundation=True,
+        ),
+        Promise(
+            name="weights",
+            check=check_weights,
+            asked={When.BUILD: "every value", When.BEFORE_RUN: _BATCH, When.KIT: ""},
+        ),
+        Promise(name="mean over samples", check=check_mean, asked={When.BEFORE_RUN: f"{_BATCH}: no sum", When.KIT: ""}),
+        Promise(
+            name="metrics",
+            check=check_metrics,
+            asked={When.BUILD: "every value", When.BEFORE_RUN: _BATCH, When.KIT: ""},
+        ),
+        Promise(name="shares", check=check_shares, asked={When.BEFORE_RUN: "a micro-batch", When.KIT: ""}),
+        Promise(name="untouched", check=check_untouched, asked={When.BEFORE_RUN: _BATCH, When.KIT: ""}),
+    ),
+    trial=LossTrial,
+    trials=_trials,
+    built_faults=_built_faults,
+    guard=_GuardedLoss,
+    parts=(
+        Part(
+            kind="loss",
+            summary="a loss with its metrics",
+            example="wide-margin",
+            suffix="loss",
+            module=("loss.py", "The loss."),
+            options="margin = 1.0",
+        ),
+    ),
+)

@@ -1,0 +1,241 @@
+"""A learning-rate schedule: a pure, cheap function from an update's number to a finite factor of at least 0."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
+from typing import Any
+
+from attrs import field, frozen
+
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
+from petra_graph.kinds.expected_calls import ExpectedCall, function_faults
+from petra_graph.kinds.generators import seeded
+from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.trial import PluginTrial
+
+
+@frozen(kw_only=True)
+class Horizon:
+    """The length of a run in updates, for learning-rate schedules.
+
+    Attributes:
+        updates: of the whole run; the schedule is asked for u = 0 .. updates - 1.
+        updates_per_epoch: of one epoch.
+        warmup_updates: at the run's start, over which the rate rises; counted in `updates`.
+    """
+
+    updates: int
+    updates_per_epoch: int
+    warmup_updates: int
+
+
+@frozen(kw_only=True)
+class LrScheduleDeclaration(Declaration):
+    """A learning-rate schedule; `build` names a torch-free function (options, Horizon) -> factor(u).
+
+    `factor(u)` multiplies the base learning rate at the stage's update u = 0, 1, ...; warm-up is applied outside.
+    """
+
+
+HORIZONS = (
+    Horizon(updates=60, updates_per_epoch=10, warmup_updates=0),
+    Horizon(updates=60, updates_per_epoch=10, warmup_updates=15),
+    Horizon(updates=1, updates_per_epoch=1, warmup_updates=0),
+    Horizon(updates=450_000, updates_per_epoch=5_000, warmup_updates=25_000),
+)
+"""Of runs: short, with a warm-up, of one update, and as long as ImageNet's."""
+_ASKED = 60
+"""Updates of a horizon at which the schedule is asked."""
+_ASKED_IN_RUN = 1000
+"""Updates of a run whose learning rates are asked for; of these, `_ASKED` are asked for again."""
+_PURE = "compute the factor from u; keep no last value, and draw no random numbers"
+_SECONDS = 1e-3
+"""The longest that one factor may take: a step of a small stage takes about as long."""
+
+
+def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
+    if not callable(built):
+        yield f"its build returns {described(built)}, not a function of the update"
+    yield from function_faults(built, ExpectedCall("factor", ("u",)))
+
+
+def factor_fault(u: int, value: Any) -> str:
+    """Return why a value is no factor of the learning rate at update u; "" where it is one."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return f"its factor at update {u} is {described(value)}, not a number"
+    if not math.isfinite(value) or value < 0:
+        return f"its factor at update {u} is {value}, not a finite number of at least 0"
+    return ""
+
+
+@frozen(eq=False)
+class _GuardedFactor:
+    """A schedule's factors, each of which is a finite number of at least 0."""
+
+    plugin: Plugin
+    factor: Callable[[int], float]
+
+    def __call__(self, u: int) -> float:
+        with author_code(f"{self.plugin.owned} failed at update {u}"):
+            value = self.factor(u)
+        self.plugin.refuse(factor_fault(u, value))
+        return float(value)
+
+
+@frozen(kw_only=True)
+class LrScheduleTrial(PluginTrial):
+    """A learning-rate schedule with options.
+
+    Attributes:
+        plugin: the schedule.
+        options: an instance of its own options class.
+        horizons: the runs that it is tried with.
+        of_run: the learning rate at an update of a run, whose horizon is the only one, in the place of new factors.
+    """
+
+    horizons: Sequence[Horizon] = HORIZONS
+    of_run: Callable[[int], float] | None = field(default=None, repr=False, eq=False)
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        return LR_SCHEDULE
+
+    def factor(self, horizon: Horizon) -> Callable[[int], Any]:
+        """Return the factors of a run, without a guard."""
+        factor: Callable[[int], Any] = self.of_run or self.build_raw(self.options, horizon)
+        return factor
+
+    def asked(self, horizon: Horizon) -> list[int]:
+        """Return updates of a run, spread over it, with the first, the last, and those around the end of the warm-up."""
+        if self.of_run is not None:
+            every = _spread(horizon)
+            return every[:: -(-len(every) // _ASKED)]
+        spread = range(0, horizon.updates, max(1, horizon.updates // _ASKED))
+        around = range(horizon.warmup_updates - 1, horizon.warmup_updates + 2)
+        return sorted({u for u in (*spread, *around, horizon.updates - 1) if 0 <= u < horizon.updates})
+
+
+def _spread(horizon: Horizon) -> list[int]:
+    import numpy as np
+
+    spread = np.linspace(0, horizon.updates - 1, min(horizon.updates, _ASKED_IN_RUN))
+    asked: list[int] = np.unique(spread.astype(int)).tolist()
+    return asked
+
+
+def check_lr_schedule_construction(trial: LrScheduleTrial) -> None:
+    """`build` returns a function of the update, for a run of any length, with a warm-up or without."""
+    for horizon in trial.horizons:
+        trial.build(trial.options, horizon)
+
+
+def check_finite(trial: LrScheduleTrial) -> None:
+    """Every factor of a run is a finite number of at least 0: from u = 0 to the last update."""
+    for horizon in trial.horizons:
+        factor = trial.factor(horizon)
+        if trial.of_run is not None:  # whose guard refuses others
+            for u in _spread(horizon):
+                factor(u)
+            continue
+        for u in trial.asked(horizon):
+            fault = factor_fault(u, factor(u))
+            if fault:
+                remedy = "return a float for each u in 0 .. horizon.updates - 1; warm-up is applied outside"
+                raise BrokenPromise("finite", f"{fault} (of {_said(horizon)})", remedy)
+
+
+def check_pure(trial: LrScheduleTrial) -> None:
+    """A factor depends on u, the options and the horizon alone: stages ask at different times, a resumed run from its middle."""
+    for horizon in trial.horizons:
+        asked = trial.asked(horizon)
+        about = _said(horizon) if trial.of_run is None else f"the run's {asked[-1] + 1:,} updates"
+        with seeded(1):
+            factor = trial.factor(horizon)
+        last = _expect_pure(factor, asked, about)
+        if trial.of_run is not None:
+            continue
+        with seeded(2):
+            anew = trial.factor(horizon)(asked[-1])
+        if anew != last:
+            found = f"built anew and asked for update {asked[-1]} first, its factor is another one"
+            raise BrokenPromise("pure", f"{found} (of {about})", _PURE)
+
+
+def _expect_pure(factor: Callable[[int], Any], asked: Sequence[int], about: str) -> Any:
+    """Ask for factors twice, in opposite orders and with other states of the global generators; return the last update's."""
+    with seeded(1):
+        first = [factor(u) for u in asked]
+    with seeded(2):
+        again = {u: factor(u) for u in reversed(asked)}
+    differing = [u for u, value in zip(asked, first, strict=True) if again[u] != value]
+    if differing:
+        found = f"asked again, in another order, its factor at update {differing[0]} is another one"
+        raise BrokenPromise("pure", f"{found} (of {about})", _PURE)
+    return first[-1]
+
+
+def check_cheap(trial: LrScheduleTrial) -> None:
+    """A factor takes less than a millisecond, also late in a long run: every stage asks before each of its steps."""
+    horizon = max(trial.horizons, key=lambda horizon: horizon.updates)
+    factor = trial.factor(horizon)
+    last = horizon.updates - 1
+    factor(last)
+    seconds = min(_seconds(factor, last) for _ in range(3))
+    if seconds > _SECONDS:
+        found = f"its factor at update {last:,} takes {1000 * seconds:.1f} ms"
+        raise BrokenPromise("cheap", found, "compute it from u directly, without going over the updates before it")
+
+
+def _seconds(factor: Callable[[int], Any], u: int) -> float:
+    begin = time.perf_counter()
+    factor(u)
+    return time.perf_counter() - begin
+
+
+def _said(horizon: Horizon) -> str:
+    return f"a run of {horizon.updates:,} updates, {horizon.warmup_updates:,} of warm-up"
+
+
+LR_SCHEDULE = PluginKind(
+    noun="learning-rate schedule",
+    group="petra_graph.lr_schedules",
+    table="lr_schedule",
+    declaration=LrScheduleDeclaration,
+    form=called(LrScheduleDeclaration, "options, horizon", "factor(u)"),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="construction",
+            check=check_lr_schedule_construction,
+            asked={When.BUILD: "", When.KIT: "four horizons"},
+            foundation=True,
+        ),
+        Promise(
+            name="finite",
+            check=check_finite,
+            asked={When.BUILD: "every factor", When.BEFORE_RUN: "1,000 updates", When.KIT: "60 updates a horizon"},
+        ),
+        Promise(name="pure", check=check_pure, asked={When.BEFORE_RUN: "60 updates", When.KIT: "60 updates a horizon"}),
+        Promise(name="cheap", check=check_cheap, asked={When.KIT: ""}),
+        NO_TORCH,
+    ),
+    trial=LrScheduleTrial,
+    built_faults=_built_faults,
+    guard=_GuardedFactor,
+    parts=(
+        Part(
+            kind="lr-schedule",
+            summary="a learning-rate schedule",
+            example="inverse-root",
+            suffix="schedule",
+            module=("schedule.py", "The learning-rate schedule."),
+        ),
+    ),
+)

@@ -1,0 +1,449 @@
+"""An optimizer: it steps each parameter of a stage once, at the rate that it is given, and continues a checkpoint to the bit.
+
+The executor sets every group's "lr" before each step, to the multiple of the rate that the group was built with, calls `step()`
+without arguments, and drops the gradients. A checkpoint holds the optimizer's `state` of each parameter and the values of its groups,
+and nothing else that it remembers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+from attrs import evolve, frozen
+
+from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
+from petra_graph.kinds.declaration import Declaration, described
+from petra_graph.kinds.declaration_promises import DECLARATION
+from petra_graph.kinds.generators import seeded
+from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.trial import PluginTrial
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+K = TypeVar("K")
+_DECAYED, _UNDECAYED = ((4, 3), (2, 3, 3, 3)), ((4,), (2,))
+_STEPS = 4
+"""Before something changes, and after it."""
+_RATE = 0.01
+"""Where the options' own rate is 0."""
+Rate = Callable[[int], float]
+
+
+@frozen(kw_only=True)
+class OptimizerDeclaration(Declaration):
+    """An optimizer; `build` names a function (ParameterGroups, options) -> torch.optim.Optimizer.
+
+    The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
+    every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step.
+    """
+
+    def faults(self) -> Iterator[str]:
+        rate = attrs.fields_dict(self.options).get("lr")
+        if rate is None:
+            yield f"has options without `lr` ({self.options.__name__})"
+        elif rate.type is not float:
+            yield f"has options whose `lr` is of type {getattr(rate.type, '__name__', rate.type)}, not float"
+
+
+@frozen(kw_only=True)
+class ParameterGroups:
+    """A stage's parameters, split by whether weight decay (and LARS's trust ratio) applies to them; either may be empty.
+
+    Attributes:
+        decayed: those to which it applies.
+        undecayed: normalisation parameters, biases, and those that their block names in its attribute `undecayed`.
+    """
+
+    decayed: Sequence[nn.Parameter]
+    undecayed: Sequence[nn.Parameter]
+
+
+BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
+"""Signature behind `OptimizerDeclaration.build`: (groups, options) -> the optimizer of one stage."""
+
+
+def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
+    """Return each group's learning rate, as the optimizer was built, over the options' own; 1 where that is 0.
+
+    A group that was built with the base rate has exactly 1, and so has one that was given no rate, which has none or its class's
+    default. To be asked before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
+    """
+    of_class = inspect.signature(type(optimizer)).parameters.get("lr")
+    none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
+
+    def ratio(rate: float) -> float:
+        unset = none_given and rate == optimizer.defaults["lr"]
+        return 1.0 if unset or not base else float(rate) / base
+
+    return tuple(ratio(group.get("lr", base)) for group in optimizer.param_groups)
+
+
+def set_rates(optimizer: torch.optim.Optimizer, rate: float, ratios: Iterable[float]) -> None:
+    """Give each group its multiple of a learning rate; a group that was added later has the rate itself."""
+    for group, ratio in zip(optimizer.param_groups, chain(ratios, repeat(1.0)), strict=False):
+        group["lr"] = rate * ratio
+
+
+@frozen(kw_only=True)
+class Grouping(Generic[K]):
+    """How an optimizer's groups hold the parameters that it was given."""
+
+    left_out: Sequence[K]
+    """Those that are in none, by the caller's names."""
+    repeated: Sequence[K]
+    """Those that are in several, or in one twice."""
+    others: int
+    """Parameters in its groups that it was not given."""
+
+    @classmethod
+    def of(cls, given: Mapping[K, nn.Parameter], optimizer: torch.optim.Optimizer) -> Grouping[K]:
+        """Compare parameters, by any names, with the groups of their optimizer."""
+        counts = Counter(id(each) for group in optimizer.param_groups for each in group["params"])
+        known = {id(parameter) for parameter in given.values()}
+        return cls(
+            left_out=[name for name, one in given.items() if one.requires_grad and not counts[id(one)]],
+            repeated=[name for name, one in given.items() if counts[id(one)] > 1],
+            others=len(counts.keys() - known),
+        )
+
+
+def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iterator[str]:
+    import torch
+
+    if not isinstance(built, torch.optim.Optimizer):
+        yield f"its build returns {described(built)}, not a torch.optim.Optimizer"
+    needed = [
+        name
+        for name, parameter in inspect.signature(built.step).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    ]
+    if needed:
+        yield f"its step() needs {' and '.join(needed)}; it is called without, after the backwards of a window"
+    groups: ParameterGroups = arguments[0]
+    given = {id(parameter): parameter for parameter in (*groups.decayed, *groups.undecayed)}
+    grouping = Grouping.of(given, built)
+    if grouping.others:
+        yield f"{grouping.others} of the parameters in its groups are not the stage's, but copies or others"
+    if grouping.left_out:
+        yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
+    if grouping.repeated:
+        yield "a parameter is in its groups twice"
+
+
+@frozen(kw_only=True)
+class OptimizerTrial(PluginTrial):
+    """An optimizer with options.
+
+    Attributes:
+        plugin: the optimizer.
+        options: an instance of its own options class.
+        decayed: shapes of the parameters to which weight decay applies.
+        undecayed: shapes of the others.
+        seed: parameters and gradients follow from it.
+    """
+
+    decayed: Sequence[Sequence[int]] = _DECAYED
+    undecayed: Sequence[Sequence[int]] = _UNDECAYED
+    seed: int = 0
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        return OPTIMIZER
+
+    @property
+    def base(self) -> float:
+        """The base learning rate."""
+        return float(self.options.lr) or _RATE
+
+    def parameters(self) -> ParameterGroups:
+        """Return new parameters, the same at every call."""
+        import torch
+        from torch import nn
+
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def drawn(shapes: Sequence[Sequence[int]]) -> list[nn.Parameter]:
+            return [nn.Parameter(torch.randn(tuple(shape), generator=generator)) for shape in shapes]
+
+        return ParameterGroups(decayed=drawn(self.decayed), undecayed=drawn(self.undecayed))
+
+    def stage(self) -> _Stage:
+        """Return a stage's parameters with a new optimizer of them."""
+        groups = self.parameters()
+        optimizer = self.build_raw(groups, self.options)
+        return _Stage(groups=groups, optimizer=optimizer, ratios=rate_ratios(optimizer, self.options.lr), trial=self)
+
+
+@frozen(kw_only=True, eq=False)
+class _Stage:
+    groups: ParameterGroups
+    optimizer: torch.optim.Optimizer
+    ratios: Sequence[float]
+    trial: OptimizerTrial
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.groups.decayed, *self.groups.undecayed]
+
+    def values(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self.parameters]
+
+    def step(self, steps: Iterable[int], rate: Rate | None = None, without: Collection[int] = ()) -> None:
+        """Take steps as the executor does; parameters `without` have no gradient."""
+        import torch
+
+        for number in steps:
+            generator = torch.Generator().manual_seed(self.trial.seed + 1 + number)
+            for index, parameter in enumerate(self.parameters):
+                gradient = torch.randn(parameter.shape, generator=generator)
+                parameter.grad = None if index in without else gradient
+            set_rates(self.optimizer, self.trial.base if rate is None else rate(number), self.ratios)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+
+def check_optimizer_construction(trial: OptimizerTrial) -> None:
+    """`build` returns an optimizer that has each parameter in one group, also where one kind of parameters is missing.
+
+    `step()` needs no closure: gradients of a window are there when it is called.
+    """
+    every = trial.parameters()
+    for groups in (
+        every,
+        ParameterGroups(decayed=every.decayed, undecayed=[]),
+        ParameterGroups(decayed=[], undecayed=every.undecayed),
+    ):
+        trial.build(groups, trial.options)
+
+
+def check_every_parameter(trial: OptimizerTrial) -> None:
+    """A step moves every parameter that has a gradient, in place, and leaves alone those that have none."""
+    import torch
+
+    stage = trial.stage()
+    for without, remedy in (
+        ((), "go over all of groups.decayed and groups.undecayed, and write to the parameters themselves"),
+        ((0,), "pass over parameters whose grad is None: a step skips what a micro-batch has not reached"),
+    ):
+        before = stage.values()
+        stage.step([len(without)], without=without)
+        still = [index for index, value in enumerate(stage.values()) if torch.equal(value, before[index])]
+        wrong = sorted(set(still) ^ set(without))
+        if wrong:
+            count, of = len(wrong), len(before)
+            found = f"a step left {count} of {of} parameters where they were"
+            if without:
+                found = f"a step moved a parameter without a gradient, or left others ({count} of {of})"
+            raise BrokenPromise("every parameter", found, remedy)
+
+
+def check_learning_rate(trial: OptimizerTrial) -> None:
+    """Steps follow the "lr" of each group, which is set before every step: 0 moves nothing, and a new rate counts at once."""
+    remedy = 'read group["lr"] in step(); options.lr is the base rate, before warm-up and schedule'
+    _expect_rates_of_options(trial)
+    still = trial.stage()
+    before = still.values()
+    still.step([0], lambda _: 0.0)
+    if not all_equal(before, still.values()):
+        raise BrokenPromise("learning rate", "the first step at learning rate 0 moved parameters", remedy)
+    one, other = trial.stage(), trial.stage()
+    one.step(range(_STEPS))
+    other.step(range(_STEPS), lambda number: trial.base * (0.5 if number == _STEPS - 1 else 1.0))
+    if all_equal(one.values(), other.values()):
+        raise BrokenPromise("learning rate", "half the learning rate at a later step changed nothing", remedy)
+
+
+def _expect_rates_of_options(trial: OptimizerTrial) -> None:
+    """Compare the rates that groups are built with for two values of `options.lr`: the executor keeps their ratios to it."""
+    stage = trial.stage()
+    if not trial.options.lr or all(ratio == 1 for ratio in stage.ratios):
+        return
+    try:
+        half = evolve(trial.options, lr=trial.options.lr / 2)
+    except ValueError:  # a validator's
+        return
+    rates, others = (
+        [group["lr"] for group in one.stage().optimizer.param_groups] for one in (trial, evolve(trial, options=half))
+    )
+    if rates == others:
+        listed = " and ".join(f"{rate:g}" for rate in dict.fromkeys(map(float, rates)))
+        found = f"its groups are built with the rate {listed}, whatever options.lr is, so that options.lr has no effect"
+        raise BrokenPromise("learning rate", found, "build the groups with lr=options.lr, or multiples of it")
+
+
+def check_same_steps(trial: OptimizerTrial) -> None:
+    """The same parameters and gradients give the same bits, whatever other optimizers do and generators stand at."""
+    remedy = "keep all state in self.state, draw no random numbers, and share nothing between optimizers"
+    stages = []
+    for seed in (1, 2):
+        with seeded(seed):
+            stages.append(trial.stage())
+            stages[-1].step(range(_STEPS))
+    if not all_equal(stages[0].values(), stages[1].values()):
+        raise BrokenPromise("repeatable", "two stages with the same gradients came to other parameters", remedy)
+    one, other = trial.stage(), trial.stage()
+    for number in range(_STEPS):
+        one.step([number])
+        other.step([2 * _STEPS + number])
+    if not all_equal(one.values(), stages[0].values()):
+        found = "the steps of another stage's optimizer, in between, changed the parameters"
+        raise BrokenPromise("repeatable", found, remedy)
+
+
+def check_optimizer_state_dict(trial: OptimizerTrial) -> None:
+    """What `state_dict` returns, loaded into a new optimizer, is the same state, and continues the run to the bit."""
+    stage = trial.stage()
+    stage.step(range(_STEPS))
+    saved = deepcopy(stage.optimizer.state_dict())
+    resumed = _resumed(stage)
+    resumed.optimizer.load_state_dict(deepcopy(saved))
+    again = resumed.optimizer.state_dict()
+    if not _same(saved, again):
+        found = "what load_state_dict has read, state_dict does not return"
+        raise BrokenPromise("state dictionary", found, "leave both to torch.optim.Optimizer")
+    _expect_continued("state dictionary", stage, resumed)
+
+
+def check_checkpoint(trial: OptimizerTrial) -> None:
+    """A checkpoint, which holds `state` of each parameter and the values of groups, continues the run to the bit."""
+    stage = trial.stage()
+    stage.step(range(_STEPS))
+    resumed = _resumed(stage)
+    _expect_storable(stage)
+    for parameter, own in zip(stage.parameters, resumed.parameters, strict=True):
+        if parameter in stage.optimizer.state:
+            resumed.optimizer.state[own] = {
+                key: _read(value) for key, value in stage.optimizer.state[parameter].items()
+            }
+    for group, values in zip(resumed.optimizer.param_groups, stage.optimizer.param_groups, strict=True):
+        group |= {key: _read(value) for key, value in values.items() if key != "params"}
+    _expect_continued("checkpoint", stage, resumed)
+
+
+def _expect_storable(stage: _Stage) -> None:
+    import torch
+
+    remedy = "keep state of parameters in self.state[parameter]: tensors, numbers, texts and lists of them"
+    own = set(map(id, stage.parameters))
+    if any(id(key) not in own for key in stage.optimizer.state):
+        raise BrokenPromise("checkpoint", "it keeps state of something else than its parameters", remedy)
+    states = [*stage.optimizer.state.values(), *({**group, "params": None} for group in stage.optimizer.param_groups)]
+    for state in states:
+        for key, value in state.items():
+            try:
+                value if isinstance(value, torch.Tensor) else json.dumps(value)
+            except (TypeError, ValueError):
+                found = f"its {key!r} is {type(value).__name__}, which a checkpoint cannot hold"
+                raise BrokenPromise("checkpoint", found, remedy) from None
+
+
+def _read(value: Any) -> Any:
+    """Return a value as it comes back from a checkpoint."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    read = json.loads(json.dumps(value))
+    return tuple(read) if isinstance(read, list) else read
+
+
+def _resumed(stage: _Stage) -> _Stage:
+    """Return a stage with equal parameters and a new optimizer."""
+    import torch
+
+    resumed = stage.trial.stage()
+    with torch.no_grad():
+        for own, value in zip(resumed.parameters, stage.values(), strict=True):
+            own.copy_(value)
+    return resumed
+
+
+def _expect_continued(promise: str, stage: _Stage, resumed: _Stage) -> None:
+    others = _differing(stage.optimizer, resumed.optimizer)
+    for one in (stage, resumed):
+        one.step(range(_STEPS, 2 * _STEPS))
+    if not all_equal(stage.values(), resumed.values()):
+        named = f"; outside of `state` it has {', '.join(f'`{name}`' for name in others)}" if others else ""
+        found = f"a run that goes on comes to other parameters than one that was not interrupted{named}"
+        raise BrokenPromise(promise, found, "keep what steers the steps in self.state[parameter], or in the groups")
+
+
+def _differing(one: torch.optim.Optimizer, other: torch.optim.Optimizer) -> list[str]:
+    """Return the attributes of an optimizer's own, or of one inside it, that differ from those of a new one."""
+    import torch
+
+    known = set(vars(torch.optim.SGD([torch.zeros(())], lr=1.0)))
+    return [
+        name for name, value in vars(one).items() if name not in known and not _same(value, getattr(other, name, None))
+    ]
+
+
+def _same(one: Any, other: Any) -> bool:
+    import torch
+
+    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
+        return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return len(one) == len(other) and all(_same(*pair) for pair in zip(one.values(), other.values(), strict=True))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_same(*pair) for pair in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+_TRIED = {When.BEFORE_RUN: "", When.KIT: ""}
+
+OPTIMIZER = PluginKind(
+    noun="optimizer",
+    group="petra_graph.optimizers",
+    table="optimizer",
+    declaration=OptimizerDeclaration,
+    form=called(
+        OptimizerDeclaration,
+        "groups, options",
+        "torch.optim.Optimizer",
+        more=", whose options are an attrs class with a float `lr`",
+    ),
+    promises=(
+        DECLARATION,
+        Promise(
+            name="construction",
+            check=check_optimizer_construction,
+            asked={When.BUILD: "the stage's parameters", When.BEFORE_RUN: "", When.KIT: ""},
+            foundation=True,
+        ),
+        Promise(
+            name="every parameter",
+            check=check_every_parameter,
+            asked={When.BEFORE_RUN: "", When.FIRST_STEPS: "three steps, one element of each parameter", When.KIT: ""},
+        ),
+        Promise(name="learning rate", check=check_learning_rate, asked=_TRIED),
+        Promise(name="repeatable", check=check_same_steps, asked=_TRIED),
+        Promise(name="state dictionary", check=check_optimizer_state_dict, asked=_TRIED),
+        Promise(name="checkpoint", check=check_checkpoint, asked=_TRIED),
+    ),
+    trial=OptimizerTrial,
+    built_faults=_built_faults,
+    options_last=True,
+    parts=(
+        Part(
+            kind="optimizer",
+            summary="an optimizer",
+            example="sign-descent",
+            suffix="optimizer",
+            module=("optimizer.py", "The optimizer."),
+            options="lr = 0.01, weight_decay = 1e-4",
+            without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',
+        ),
+    ),
+)

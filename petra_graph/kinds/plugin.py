@@ -1,0 +1,101 @@
+"""A plugin whose declaration has been loaded: its options read, its code imported and called, what it returns checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.errors import Path, PluginError, Problem, shown
+from petra_graph.kinds.author_code import AUTHOR, author_code, resolve_location
+from petra_graph.kinds.declaration import Declaration
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.spec.structure import structure_as
+
+FIRST_PARTY = "petra-graph"
+"""The distribution of the catalog."""
+
+
+@frozen(kw_only=True)
+class Plugin:
+    """A plugin whose declaration has been loaded and checked."""
+
+    kind: PluginKind
+    name: str
+    """The name that the specification gives."""
+    distribution: str
+    declaration: Declaration
+
+    def __str__(self) -> str:
+        return f"{self.kind.noun} {shown(self.name)}"
+
+    @property
+    def label(self) -> str:
+        """As `petra-graph check` takes it: "blocks/rev-basic"."""
+        return label(self.kind, self.name)
+
+    @property
+    def owned(self) -> str:
+        """The plugin with its distribution, for messages that blame it."""
+        plain = self.name.rpartition(":")[2]
+        return f"{self.kind.noun} {shown(plain)} of {self.distribution}" if self.distribution else str(self)
+
+    @property
+    def is_first_party(self) -> bool:
+        return self.distribution == FIRST_PARTY
+
+    def broken(self, fault: str, hint: str = AUTHOR) -> PluginError:
+        """Return the error that the plugin breaks the contract of its kind."""
+        return PluginError(f"{self.owned} is broken: {fault}", hint)
+
+    def refuse(self, fault: str) -> None:
+        """Raise PluginError where there is a fault."""
+        if fault:
+            raise self.broken(fault)
+
+
+def label(kind: PluginKind, name: str) -> str:
+    """Return a plugin as `petra-graph check` takes it."""
+    return f"{kind.short}/{name.rpartition(':')[2]}"
+
+
+def read_options(plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> tuple[Any | None, tuple[Problem, ...]]:
+    """Return the plugin's `options` table at `path` as the plugin's own class, or None and the table's problems."""
+    return structure_as(plugin.declaration.options, mapping, path, names={path: f"the options of {plugin}"})
+
+
+def load(plugin: Plugin) -> Any:
+    """Import what the declaration's `build` names: a block's class, or the function that makes the plugin's object.
+
+    Raises:
+        PluginError: the import fails, or the module has no such attribute.
+    """
+    target = plugin.declaration.build
+    return resolve_location(target, f"{plugin.owned} cannot be built from {target!r}")
+
+
+def build_plugin(plugin: Plugin, *arguments: Any) -> Any:
+    """Return the object that the plugin's `build` makes of these arguments, in a guard where its contract speaks of later calls.
+
+    Raises:
+        PluginError: the plugin's code raised an exception that is not one of ours, or the object breaks the contract of its kind.
+    """
+    build = load(plugin)
+    with author_code(f"{plugin.owned} cannot be built"):
+        built = build(*arguments)
+    with author_code(f"{plugin.owned} cannot be read"):
+        fault = next(iter(plugin.kind.built_faults(plugin, arguments, built)), "")
+    plugin.refuse(fault)
+    return plugin.kind.guard(plugin, built)
+
+
+def builder(plugin: Plugin) -> Callable[..., Any]:
+    """Return `build_plugin` of a plugin that is built many times: the optimizer of each stage. Its code is imported now.
+
+    Raises:
+        PluginError: as `load`.
+    """
+    load(plugin)
+    return partial(build_plugin, plugin)

@@ -1,0 +1,17 @@
+"""All kinds of plugins: those of this package, and those that entry points of the group `petra_graph.kinds` add."""
+
+from __future__ import annotations
+
+from petra_graph.kinds.architecture import ARCHITECTURE
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.callback import CALLBACK
+from petra_graph.kinds.data_set import DATA_SET
+from petra_graph.kinds.logger import LOGGER
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.optimizer import OPTIMIZER
+
+KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, DATA_SET, LOGGER, CALLBACK)
+"""In the order of lists and of the guide."""
+GROUP = "petra_graph.kinds"
+"""The entry points that add kinds: `metric = "my_package.metric:METRIC"`, a `Kind`."""

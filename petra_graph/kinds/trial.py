@@ -1,0 +1,126 @@
+"""A plugin under test: with its options, and what it needs to be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+from attrs import frozen
+
+from petra_graph.errors import SpecError
+from petra_graph.kinds.declaration import Declaration
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin import Plugin, build_plugin, load, read_options
+
+Given = Declaration | Plugin
+Options = Mapping[str, Any] | object
+"""An `options` table as a specification would give it, an instance of the plugin's own class, or None: no keys."""
+
+
+class AnyTrial(Protocol):
+    """A plugin under test."""
+
+    @property
+    def kind(self) -> PluginKind:
+        """The plugin's kind."""
+
+    @property
+    def name(self) -> str:
+        """The plugin's name, for messages."""
+
+    @property
+    def about(self) -> str:
+        """Its options and inputs, in words."""
+
+    def attempt(self) -> None:
+        """Raise an exception where the trial does not fit the plugin, so that another one is likelier."""
+
+
+@frozen(kw_only=True)
+class PluginTrial:
+    """A plugin of a kind other than blocks, with its options."""
+
+    plugin: Plugin
+    options: Any
+
+    @staticmethod
+    def of_kind() -> PluginKind:
+        """Return the kind of the plugins that the class tries."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, given: Given, options: Options = None, **settings: Any) -> Self:
+        """Make a trial of a declaration, with its `options` table; settings are attributes of the same name.
+
+        Raises:
+            SpecError: the plugin's options class refuses the options.
+            TypeError: the declaration is of another kind.
+        """
+        plugin = as_plugin(cls.of_kind(), given)
+        return cls(plugin=plugin, options=read_given(plugin, options), **settings)
+
+    @property
+    def kind(self) -> PluginKind:
+        return self.plugin.kind
+
+    @property
+    def name(self) -> str:
+        """The name that a specification gives, or the location of its code."""
+        return self.plugin.name
+
+    @property
+    def about(self) -> str:
+        """Its options, in words."""
+        return str(self.options)
+
+    @property
+    def declaration(self) -> Any:
+        """The declaration, of the kind's own class."""
+        return self.plugin.declaration
+
+    def build_raw(self, *arguments: Any) -> Any:
+        """Return what `build` returns, unchecked and without a guard."""
+        return load(self.plugin)(*arguments)
+
+    def build(self, *arguments: Any) -> Any:
+        """Return what `build` returns, checked as a run checks it.
+
+        Raises:
+            PluginError: it breaks the contract of its kind.
+        """
+        return build_plugin(self.plugin, *arguments)
+
+    def attempt(self) -> None:
+        """Raise an exception where the trial does not fit the plugin, so that another one is likelier."""
+
+
+def as_plugin(kind: PluginKind, given: Given) -> Plugin:
+    """Return a declaration as a plugin without a distribution.
+
+    Raises:
+        TypeError: it is a declaration of another kind.
+    """
+    if isinstance(given, Plugin):
+        return given
+    if not isinstance(given, kind.declaration):
+        raise TypeError(f"expected {kind.declaration.__name__} (got {type(given).__name__})")
+    return Plugin(kind=kind, name=given.build, distribution="", declaration=given)
+
+
+def read_given(plugin: Plugin, options: Options) -> Any:
+    """Return options that are given as a specification would give them, or as an instance of the plugin's own class.
+
+    Raises:
+        SpecError: the class refuses them.
+        TypeError: they are neither.
+    """
+    expected = plugin.declaration.options
+    if isinstance(options, expected):
+        return options
+    table = {} if options is None else options
+    if not isinstance(table, Mapping):
+        raise TypeError(f"options must be a mapping or {expected.__name__} (got {type(table).__name__})")
+    read, problems = read_options(plugin, table, ("options",))
+    if problems:
+        raise SpecError(problems)
+    return read

@@ -1,0 +1,147 @@
+"""A block's streams: shapes that hold on every device, memory that stays its callers'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
+from petra_graph.kinds.author_code import raised_at
+from petra_graph.kinds.broken_promise import BrokenPromise, largest_difference, name_of
+from petra_graph.measure.shapes import listing
+from petra_graph.promises.harness import Harness, gradients_for
+from petra_graph.promises.trial import Trial
+
+
+def check_shapes(trial: Trial) -> None:
+    """Outputs are a tuple of tensors [n, ...] in the streams' type; a head returns one stream.
+
+    A reversible block may change shapes, where its inverse returns those of its inputs.
+
+    An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
+    nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
+    """
+    harness = Harness(trial)
+    block, dtype = harness.block, harness.numerics.dtype
+    inputs = harness.inputs(0)
+    with harness.without_graph():
+        outputs: Any = block(*inputs)
+    if not isinstance(outputs, tuple) or not outputs or not all(isinstance(stream, Tensor) for stream in outputs):
+        found = f"forward returned {type(outputs).__name__}"
+        raise BrokenPromise("shapes", found, "return a tuple of tensors, also where it is one: `return (y,)`")
+    shapes, expected = ([tuple(stream.shape) for stream in streams] for streams in (outputs, inputs))
+    if any(shape[:1] != (trial.batch,) for shape in shapes):
+        found = f"{trial.batch} samples came in, and {listing(shapes)} came out"
+        raise BrokenPromise("shapes", found, "keep the batch as every output's first dimension")
+    for stream in outputs:
+        if stream.is_floating_point() and stream.dtype != dtype:
+            found = f"an output is {name_of(stream.dtype)} where parameters and inputs are {name_of(dtype)}"
+            remedy = "make new tensors with x.new_zeros or dtype=x.dtype, and register constants with register_buffer"
+            raise BrokenPromise("shapes", found, remedy)
+    _expect_gradients(inputs, outputs, reversible=block.kind == "reversible")
+    if block.kind == "reversible" and shapes != expected:
+        _expect_shapes_back(harness, outputs, inputs)
+    if block.kind == "head" and len(shapes) != 1:
+        raise BrokenPromise("shapes", f"a head returned {len(shapes)} streams", "return one, which the loss reads")
+
+
+def _expect_shapes_back(harness: Harness, outputs: Streams, inputs: Streams) -> None:
+    changed = f"{_listed(inputs)} came in, and {_listed(outputs)} came out"
+    remedy = "let the inverse return the input streams, in their order; or subclass Buffered"
+    try:
+        returned = harness.invert(0, outputs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        found = f"{changed}; the inverse raised {type(error).__name__} at {raised_at(error)}: {error}"
+        raise BrokenPromise("shapes", found, remedy) from error
+    if [stream.shape for stream in returned] != [stream.shape for stream in inputs]:
+        raise BrokenPromise("shapes", f"{changed}; the inverse returns {_listed(returned)}", remedy)
+
+
+def _listed(streams: Streams) -> str:
+    return listing([tuple(stream.shape) for stream in streams])
+
+
+def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool) -> None:
+    whole = [index for index, stream in enumerate(outputs) if not stream.is_floating_point()]
+    remedy = "return floating-point streams; integers and booleans have no gradient, so nothing below them could learn"
+    if len(whole) == len(outputs):
+        kinds = " and ".join(sorted({name_of(stream.dtype) for stream in outputs}))
+        raise BrokenPromise("shapes", f"all outputs are {kinds}", remedy)
+    handed_on = [stream for stream in inputs if not stream.is_floating_point()]
+    for index in whole:
+        # A reversible block may keep the bits that its streams lose in a stream of integers.
+        if reversible and index < len(inputs) and inputs[index].dtype == outputs[index].dtype:
+            continue
+        depends = len(handed_on) < len(inputs)  # on floating-point streams, unless it is one of the others itself
+        if depends and not any(torch.equal(outputs[index], stream) for stream in handed_on):
+            found = f"output {index} is {name_of(outputs[index].dtype)}, and is made of floating-point streams"
+            raise BrokenPromise("shapes", found, remedy)
+
+
+def check_streams_untouched(trial: Trial) -> None:
+    """Forward leaves its inputs as they are, and backward its outputs and gradients.
+
+    Others hold the same tensors: a buffer, a second consumer, a message in a channel.
+    """
+    harness = Harness(trial)
+    inputs = harness.inputs(0)
+    before = _copies(inputs)
+    harness.peek(0, inputs)
+    _expect_untouched("forward", "input", inputs, before)
+    outputs = harness.forward(0, inputs)
+    gradients = gradients_for(0, outputs)
+    before, gradients_before = _copies(outputs), _copies(gradients)
+    harness.backward(0, outputs, gradients)
+    _expect_untouched("backward", "output", outputs, before)
+    _expect_untouched("backward", "gradient", gradients, gradients_before)
+
+
+def _copies(streams: Streams) -> Streams:
+    return tuple(stream.clone() for stream in streams)
+
+
+def _expect_untouched(where: str, noun: str, streams: Streams, before: Streams) -> None:
+    for index, (stream, copy) in enumerate(zip(streams, before, strict=True)):
+        if not torch.equal(stream, copy):
+            change = f"{largest_difference([stream], [copy]):.1e}"
+            found = f"{where} changed its {noun} stream {index} in place, by up to {change}"
+            remedy = "write x + y for x += y, and give inplace=True to no layer that reads a stream itself"
+            raise BrokenPromise("streams untouched", found, remedy)
+
+
+def check_meta_device(trial: Trial) -> None:
+    """Built on the meta device, or moved there, a block gives the shapes that it gives on the CPU.
+
+    A move there fails as one to an accelerator would: a tensor that is no buffer stays behind.
+    """
+    harness = Harness(trial, "float32")
+    streams = harness.inputs(0)
+    with harness.without_graph():
+        expected = _shapes_of(harness.block, streams)
+    on_meta = tuple(stream.to("meta") for stream in streams)
+    with torch.device("meta"):
+        built = trial.block_class(trial.inputs, trial.options)
+    moved = harness.block.to("meta")
+    reads = "read no values of tensors: no item(), no branch on data; make new ones with x.new_zeros"
+    holds = "hold constants with register_buffer, so that they move with the block"
+    for way, block, remedy in (("built there", built, reads), ("moved there", moved, holds)):
+        try:
+            shapes = _shapes_of(block, on_meta)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            message = str(error).strip().partition("\n")[0]
+            found = f"{way}, it raised {type(error).__name__} at {raised_at(error)}: {message}"
+            raise BrokenPromise("meta device", found, remedy) from error
+        if shapes != expected:
+            found = f"{way}, it gives {listing(shapes)}, and {listing(expected)} on the CPU"
+            raise BrokenPromise("meta device", found, "let shapes follow from shapes and options alone")
+
+
+def _shapes_of(block: Block, streams: Streams) -> tuple[Shape, ...]:
+    with torch.no_grad(), frozen_statistics(block):
+        return tuple(tuple(stream.shape) for stream in block(*streams))

@@ -1,0 +1,163 @@
+"""One block under test, with its options and its inputs.
+
+Decision: parameters are moved off their initial values, because a last layer that starts at zero hides every mistake
+in F.
+"""
+
+# m micro-batch
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.blocks import AdditiveCoupling, Block, Reversible, Shape, Streams, TwoFunctionCoupling
+from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.executor.numerics import NumericsContext, place
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.trial import read_given
+from petra_graph.measure.shapes import listing
+from petra_graph.spec.model import PrecisionSpec
+
+Draw = Callable[[Shape, torch.Generator], Tensor]
+"""Draws one input stream of a given shape, the batch included."""
+Compute = Literal["float64", "float32", "bfloat16"]
+
+NODE = "examined"
+NUDGE = 0.05
+
+
+def normal(shape: Shape, generator: torch.Generator) -> Tensor:
+    """Draw a stream from the standard normal distribution."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+class Settings(TypedDict, total=False):
+    """Attributes of a trial that have a default."""
+
+    batch: int
+    draw: Draw
+    seed: int
+
+
+@frozen(kw_only=True)
+class Trial:
+    """A block with options and input shapes, and everything needed to run it.
+
+    Attributes:
+        block_class: what `build` names.
+        declaration: of the block; a bare class declares itself.
+        inputs: shapes of the streams that it reads, without the batch dimension.
+        options: an instance of its own options class.
+        batch: samples in a micro-batch.
+        draw: draws one input stream of a given shape, the batch included; for blocks that read tokens or images.
+        seed: parameters and samples follow from it.
+    """
+
+    block_class: type[Block]
+    declaration: BlockDeclaration
+    inputs: tuple[Shape, ...]
+    options: Any
+    batch: int = 4
+    draw: Draw = normal
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        block: type[Block] | BlockDeclaration,
+        inputs: Sequence[Sequence[int]],
+        options: Mapping[str, Any] | object = None,
+        **settings: Unpack[Settings],
+    ) -> Trial:
+        """Make a trial.
+
+        Args:
+            block: a Block subclass, or the declaration that an entry point names.
+            inputs: shapes of the streams that it reads, without the batch dimension.
+            options: its `options` table as a spec would give it, or an instance of its options class; None: no keys.
+            settings: attributes of the same name.
+
+        Raises:
+            SpecError: the block's options class refuses the options.
+            PluginError: the code that a declaration names cannot be imported.
+            TypeError: it is no Block.
+        """
+        declaration = block if isinstance(block, BlockDeclaration) else _declared_by(block)
+        plugin = Plugin(kind=BLOCK, name=declaration.build, distribution="", declaration=declaration)
+        block_class = load(plugin) if isinstance(block, BlockDeclaration) else block
+        if not (isinstance(block_class, type) and issubclass(block_class, Block)):
+            raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
+        return Trial(
+            block_class=block_class,
+            declaration=declaration,
+            inputs=tuple(tuple(shape) for shape in inputs),
+            options=read_given(plugin, options),
+            **settings,
+        )
+
+    @property
+    def kind(self) -> PluginKind:
+        return BLOCK
+
+    @property
+    def is_reversible(self) -> bool:
+        return issubclass(self.block_class, Reversible)
+
+    @property
+    def has_residuals(self) -> bool:
+        """Whether the block is a coupling of residual functions."""
+        return issubclass(self.block_class, AdditiveCoupling | TwoFunctionCoupling)
+
+    @property
+    def name(self) -> str:
+        """The block's name, for messages."""
+        return self.block_class.__name__
+
+    @property
+    def about(self) -> str:
+        """Its inputs and options, in words."""
+        return f"{listing(self.inputs)}; {self.options}"
+
+    def attempt(self) -> None:
+        """Raise an exception where the block does not take such inputs."""
+        from petra_graph.promises.harness import Harness  # which imports this module
+
+        harness = Harness(self)
+        with harness.without_graph():
+            harness.block(*harness.inputs(0))
+
+    def numerics(self, compute: Compute) -> NumericsContext:
+        """Return the numerics with which a stage would evaluate the block on the CPU."""
+        return NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute=compute), seed=self.seed)
+
+    def build(self, numerics: NumericsContext, copy: int = 0) -> Block:
+        """Build the block as a stage would, in training mode; each `copy` has other parameters."""
+        with fork_rng(random_key(self.seed, NODE, "initial", copy), torch.device("cpu")):
+            block = place(self.block_class(self.inputs, self.options), numerics)
+            with torch.no_grad():
+                for parameter in block.parameters():
+                    if parameter.is_floating_point():
+                        parameter.add_(torch.randn_like(parameter), alpha=NUDGE)
+        return block
+
+    def streams(self, numerics: NumericsContext, m: int) -> Streams:
+        """Draw the input streams of a micro-batch."""
+        generator = torch.Generator().manual_seed(random_key(self.seed, "sample", m))
+        return numerics.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
+
+
+def _declared_by(block_class: type[Block]) -> BlockDeclaration:
+    """Return the declaration of a class, as `block = "my_module:MyBlock"` makes it."""
+    return BlockDeclaration(
+        summary=block_class.__name__,
+        options=block_class.Options,
+        build=f"{block_class.__module__}:{block_class.__qualname__}".replace("<locals>", "locals"),
+        kind=block_class.kind,
+        streams=block_class.streams,
+    )

@@ -1,0 +1,192 @@
+"""Data sets, each wrong in one way: the promise that it breaks says so."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+import pytest
+import torch
+
+from petra_graph.plugins import DataFacts, DataSetDeclaration
+from petra_graph.testing import DataSetTrial, check_dataset
+from tests.kinds.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
+
+
+class RowShort(Split):
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples[1:], targets
+
+
+class OneTensor(Split):
+    def fetch(self, indices, *, seed, epoch):
+        return super().fetch(indices, seed=seed, epoch=epoch)[0]
+
+
+class Doubles(Split):
+    def sample(self, index, seed, epoch):
+        return super().sample(index, seed, epoch).double()
+
+
+class NotNumbers(Split):
+    def sample(self, index, seed, epoch):
+        return super().sample(index, seed, epoch) / 0 * 0
+
+
+class ShortTargets(Split):
+    def fetch_targets(self, indices):
+        return super().fetch_targets(indices)[:-1]
+
+
+class FromOne(Split):
+    def fetch_targets(self, indices):
+        return super().fetch_targets(indices) + 1
+
+
+class FloatTargets(Split):
+    def fetch_targets(self, indices):
+        return super().fetch_targets(indices).float()
+
+
+class OfTheBatch(Split):
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples - samples.mean(0), targets
+
+
+class ByPosition(Split):
+    def fetch(self, indices, *, seed, epoch):
+        noise = torch.randn(len(indices), 2, 3, generator=torch.Generator().manual_seed(seed))
+        return noise, self.fetch_targets(indices)
+
+
+class Augments(Split):
+    def sample(self, index, seed, epoch):
+        return super().sample(index, seed, epoch) * random.random()
+
+
+class CountsItsCalls(Split):
+    calls = 0
+
+    def fetch(self, indices, *, seed, epoch):
+        self.calls += 1
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples + self.calls, targets
+
+
+class DrawsInVain(Split):
+    def sample(self, index, seed, epoch):
+        torch.rand(())
+        return super().sample(index, seed, epoch)
+
+
+class OtherTargetsAlone(Split):
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = super().fetch(indices, seed=seed, epoch=epoch)
+        return samples, 2 - targets
+
+
+class GivesItsMemory(Split):
+    def __init__(self, length):
+        super().__init__(length)
+        self.data = torch.arange(6.0 * length).reshape(length, 2, 3)
+
+    def fetch(self, indices, *, seed, epoch):
+        if len(indices) == 1:
+            return self.data[int(indices[0])][None], self.fetch_targets(indices)
+        return self.data[torch.as_tensor(indices.copy())], self.fetch_targets(indices)
+
+
+class CannotBePickled(Split):
+    def __init__(self, length):
+        super().__init__(length)
+        self.open = lambda: None
+
+
+class PicklesOtherwise(Split):
+    def __getstate__(self):
+        return {"length": self.length, "shift": 1.0}
+
+    shift = 0.0
+
+    def sample(self, index, seed, epoch):
+        return super().sample(index, seed, epoch) + self.shift
+
+
+def data(train=None, test=None, facts=FACTS, opened=FACTS):
+    class Own(Data):
+        pass
+
+    Own.train = Data.train if train is None else train
+    Own.test = Data.test if test is None else test
+    Own.facts = opened
+    return declared(DataSetDeclaration, Own, facts=lambda _: facts)
+
+
+def found_in(**how):
+    return broken(DataSetTrial.of(data(**how)))
+
+
+def test_what_is_sound_passes():
+    assert str(check_dataset(data())).endswith("(NoOptions()) keeps 10 promises")
+
+
+class Dense(Split):
+    """A class each row of a sample."""
+
+    def fetch_targets(self, indices):
+        return super().fetch_targets(indices)[:, None].repeat(1, 2)
+
+
+def test_targets_are_what_the_facts_say():
+    facts = attrs.evolve(FACTS, target_shape=(2,))
+    found = found_in(train=Dense(9), test=Data.test, facts=facts, opened=facts)
+    assert found == {"samples": "`test`: 6 targets have the shape [6], where the data set declares [6, 2]"}
+
+
+@pytest.mark.parametrize(
+    ("how", "promise", "found"),
+    [
+        ({"train": TestSplit("20")}, "construction", "the length of its split `train` cannot be had: TypeError"),
+        ({"test": TestSplit(0)}, "construction", "its split `test` is empty"),
+        (
+            {"facts": attrs.evolve(FACTS, classes=4)},
+            "construction",
+            "its declaration says classes = 4, and its files 3",
+        ),
+        ({"facts": None}, "construction", "the facts of its declaration are None, not DataFacts"),
+        (
+            {"train": RowShort(9)},
+            "samples",
+            "`train`: 6 samples have the shape [5, 2, 3], where the data set declares [6, 2, 3]",
+        ),
+        ({"train": OneTensor(9)}, "samples", "`train`: fetch returned a Tensor, not a tuple of two tensors"),
+        ({"test": Doubles(9)}, "samples", "`test`: samples are float64, where the data set declares float32"),
+        ({"train": NotNumbers(9)}, "samples", "`train`: samples are not finite"),
+        (
+            {"train": ShortTargets(9)},
+            "samples",
+            "`train`: 6 targets have the shape [5], where the data set declares [6]",
+        ),
+        (
+            {"facts": DataFacts(shape=(3, 2), dtype="float32"), "opened": DataFacts(shape=(3, 2), dtype="float32")},
+            "samples",
+            "6 samples have the shape [6, 2, 3], where the data set declares [6, 3, 2]",
+        ),
+        ({"train": FromOne(9)}, "classes", "`train`: targets are 1 .. 3, where the data set declares classes 0 .. 2"),
+        ({"train": FloatTargets(9)}, "samples", "targets are float32, where the data set declares int64"),
+        ({"train": OfTheBatch(9)}, "rows", "samples of `train` are others when they are fetched one by one"),
+        ({"train": ByPosition(9)}, "rows", "samples of `train` are others when they are fetched one by one"),
+        ({"train": Augments(9)}, "repeatable", "samples of `train` are others at the second call"),
+        ({"train": CountsItsCalls(9)}, "repeatable", "samples of `train` are others at the second call"),
+        ({"train": DrawsInVain(9)}, "repeatable", "fetch of `train` moved the global generator of torch"),
+        ({"test": Split(9)}, "test samples", "test samples are others in another epoch, or with another seed"),
+        ({"train": OtherTargetsAlone(9)}, "targets alone", "fetch_targets of `train` gives other targets than fetch"),
+        ({"train": GivesItsMemory(1)}, "own memory", "a write to fetched samples of `train` changed the data set"),
+        ({"train": CannotBePickled(9)}, "workers", "its split `train` cannot be pickled: "),
+        ({"train": PicklesOtherwise(9)}, "workers", "a copy of its split `train` gives other samples"),
+    ],
+)
+def test_it_is_caught(how, promise, found):
+    assert found in found_in(**how)[promise]

@@ -1,0 +1,139 @@
+"""All promises at once: those that apply to a class, and the messages for authors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from petra_graph.blocks import AdditiveCoupling, BlockDeclaration, Buffered
+from petra_graph.errors import SpecError
+from petra_graph.testing import PROMISES, BrokenPromises, Trial, check_block, promises_of
+from tests.support.blocks import SHAPE, Scaled, Stem
+
+
+class TwiceWrong(AdditiveCoupling):
+    """Its inverse adds, and its constant stays on the CPU."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = torch.full((1,), 0.5)
+
+    def residual(self, x):
+        return x * self.scale
+
+    def inverse(self, y, s):
+        return s, y + self.residual(s)
+
+
+class NotATuple(AdditiveCoupling):
+    def residual(self, x):
+        return x
+
+    def forward(self, x, t):
+        return [t + x, x]
+
+
+class Raises(AdditiveCoupling):
+    def residual(self, x):
+        if x.requires_grad:
+            raise ArithmeticError("not with a graph")
+        return x
+
+
+class Embeds(Buffered):
+    """Reads tokens."""
+
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(10, 3)
+
+    def forward(self, tokens):
+        return (self.table(tokens),)
+
+
+def broken(block, **given):
+    with pytest.raises(AssertionError) as error:
+        check_block(block, [(2,), (2,)], **given)
+    return str(error.value)
+
+
+def test_all_broken_promises_are_reported_at_once():
+    first, *rest = broken(TwiceWrong).splitlines()
+    assert first == "TwiceWrong (2, 2; NoOptions()) breaks 2 promises"
+    assert [line for line in rest if not line.startswith("    do: ")] == [
+        line
+        for line in rest
+        if line.startswith(("inverse: inverse(*forward(*x)) is not x", "meta device: moved there"))
+    ]
+    assert len(rest) == 4
+    assert broken(TwiceWrong, leave_out=["inverse"]).startswith("TwiceWrong (2, 2; NoOptions()) breaks a promise\nmeta")
+
+
+def test_a_broken_foundation_is_reported_alone():
+    assert broken(NotATuple) == (
+        """\
+NotATuple (2, 2; NoOptions()) breaks a promise
+shapes: forward returned list
+    do: return a tuple of tensors, also where it is one: `return (y,)`"""
+    )
+
+
+def test_an_error_of_the_block_is_reported_with_its_line():
+    message = broken(Raises)
+    assert "inverse: it raised ArithmeticError at " in message
+    assert "test_examine.py:" in message
+    assert "not with a graph" in message
+
+
+def test_only_promises_that_apply_are_checked():
+    every = set(PROMISES["block"])
+    assert promises_of(Trial.of(TwiceWrong, [(2,), (2,)])) == tuple(PROMISES["block"])
+    assert every - set(promises_of(Trial.of(Scaled, [SHAPE]))) == {"one evaluation"}
+    assert every - set(promises_of(Trial.of(Stem, [SHAPE]))) == {"inverse", "one evaluation"}
+
+
+def test_a_report_has_every_promise():
+    report = check_block(Stem, [SHAPE])
+    assert (report.kind, report.name, report.trial, report.kept) == ("block", "Stem", "6; NoOptions()", True)
+    assert {outcome.status for outcome in report.outcomes} == {"kept"}
+    assert str(report) == "Stem (6; NoOptions()) keeps 12 promises"
+    with pytest.raises(BrokenPromises) as error:
+        check_block(NotATuple, [(2,), (2,)])
+    broken = error.value.report
+    assert [outcome.promise for outcome in broken.broken] == ["shapes"]
+    assert [outcome.status for outcome in broken.outcomes] == ["kept", "kept", "broken"] + ["not checked"] * 11
+    assert json.loads(json.dumps(broken.record()))["outcomes"][2] == {
+        "promise": "shapes",
+        "status": "broken",
+        "found": "forward returned list",
+        "remedy": "return a tuple of tensors, also where it is one: `return (y,)`",
+    }
+
+
+def test_tokens_can_be_drawn():
+    check_block(Embeds, [(5,)], draw=lambda shape, generator: torch.randint(10, shape, generator=generator), batch=2)
+
+
+def test_options_are_read_as_a_spec_would():
+    with pytest.raises(SpecError, match="hidden"):
+        check_block(Raises, [(2,), (2,)], {"hidden": 3})
+    with pytest.raises(TypeError, match=r"options must be a mapping or NoOptions \(got int\)"):
+        check_block(Raises, [(2,), (2,)], 3)
+
+
+def test_a_promise_that_does_not_exist_cannot_be_left_out():
+    with pytest.raises(
+        ValueError, match="no promise is called inverses; there are declaration, construction, shapes, "
+    ):
+        check_block(Raises, [(2,), (2,)], leave_out=["inverses"])
+
+
+def test_a_declaration_that_names_no_block_is_refused():
+    declaration = BlockDeclaration(summary="No block.", build="torch:nn.ReLU", kind="buffered")
+    with pytest.raises(TypeError, match=r"torch:nn\.ReLU is no subclass of petra_graph\.blocks\.Block"):
+        check_block(declaration, [(2,)])

@@ -1,0 +1,211 @@
+"""Losses, each wrong in one way: the promise that it breaks says so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from petra_graph.plugins import LossDeclaration
+from petra_graph.testing import LossTrial, check_loss, values_like
+from tests.kinds.plugin_of_each_kind import broken, declared
+
+
+class Sound:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return functional.cross_entropy(output.double(), target)
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum(), "margin": output.max(1).values.sum()}
+
+
+class PerSample(Sound):
+    def __call__(self, output, target):
+        return functional.cross_entropy(output, target, reduction="none")
+
+
+class Sums(Sound):
+    def __call__(self, output, target):
+        return functional.cross_entropy(output.double(), target, reduction="sum")
+
+
+class Contrast(Sound):
+    def __call__(self, output, target):
+        return super().__call__(output - output.mean(0), target)
+
+
+class Detached(Sound):
+    def __call__(self, output, target):
+        return super().__call__(output.detach(), target)
+
+
+class Counts(Sound):
+    def __call__(self, output, target):
+        return (output.argmax(1) == target).float().mean() + 0 * output.sum()
+
+
+class Overflows(Sound):
+    def __call__(self, output, target):
+        return super().__call__(output, target) + (output * 1e300).square().mean()
+
+
+class MeanMetrics(Sound):
+    def metrics(self, output, target):
+        return {"margin": output.max(1).values.mean()}
+
+
+class MeanOfRight(Sound):
+    """Random targets hid it: 0 right of 3, of 1 and of 4."""
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).float().mean()}
+
+
+class NoMetrics(Sound):
+    def metrics(self, output, target):
+        return None
+
+
+class MetricWithGraph(Sound):
+    def __init__(self, options):
+        self.weight = torch.ones((), requires_grad=True)
+
+    @torch.enable_grad()
+    def metrics(self, output, target):
+        return {"x": (output * self.weight).sum()}
+
+
+class OtherNames(Sound):
+    def metrics(self, output, target):
+        return {f"of {len(output)}": torch.ones(())}
+
+
+class CountsPixels(Sound):
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum()}
+
+
+class WritesToTheOutput(Sound):
+    def metrics(self, output, target):
+        output.clamp_(max=0.1)
+        return {}
+
+
+class Noisy(Sound):
+    def __call__(self, output, target):
+        return super().__call__(output, target) * (1 + torch.rand(()))
+
+
+class Learns(nn.Module):
+    def __init__(self, options):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, output, target):
+        return functional.cross_entropy(output.double() * self.scale, target)
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Squares(Sound):
+    def __call__(self, output, target):
+        return functional.mse_loss(output.double(), target.double())
+
+    def metrics(self, output, target):
+        return {"absolute": (output - target).abs().sum()}
+
+
+class InFewDigits(Sound):
+    def __call__(self, output, target):
+        return super().__call__(output, target).bfloat16()
+
+
+class CancelsOut(Sound):
+    """Samples' losses of either sign, whose mean is near zero."""
+
+    def __call__(self, output, target):
+        each = functional.cross_entropy(output.float(), target, reduction="none")
+        return ((each - each.detach()) + 1e3 * (2 * (output.detach().sum(1) > 0) - 1)).mean() + 1e-3
+
+
+class Unstated(Sound):
+    """Torch's mean: by the weights of classes, of which four are passed over."""
+
+    weights = torch.arange(10.0, dtype=torch.float64) % 3
+
+    def __call__(self, output, target):
+        weights = self.weights[target]
+        each = functional.cross_entropy(output.double(), target, reduction="none")
+        return ((each * weights).sum() / weights.sum()).to(output.dtype)
+
+    def metrics(self, output, target):
+        hits = (output.argmax(1) == target) * self.weights[target]
+        return {"top1": hits.sum()}
+
+
+class Weighted(Unstated):
+    def target_weight(self, target):
+        return self.weights[target].sum()
+
+
+class AverageWeight(Unstated):
+    def target_weight(self, target):
+        return self.weights[target].mean()
+
+
+class NotANumber(Unstated):
+    def target_weight(self, target):
+        return float("nan")
+
+
+def trial(build, **settings):
+    return LossTrial.of(declared(LossDeclaration, build), **settings)
+
+
+def test_what_is_sound_passes():
+    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 8 promises")
+    assert check_loss(declared(LossDeclaration, Squares), output=(3, 2), targets=values_like).kept
+    assert check_loss(declared(LossDeclaration, InFewDigits)).kept
+    assert check_loss(declared(LossDeclaration, CancelsOut)).kept
+    assert check_loss(declared(LossDeclaration, Weighted)).kept
+    assert check_loss(declared(LossDeclaration, Sound), output=(4,), samples=5, seed=3).kept
+
+
+@pytest.mark.parametrize(
+    ("build", "promise", "found"),
+    [
+        (lambda options: None, "construction", "its build returns None"),
+        (lambda options: functional.cross_entropy, "construction", "a function without the method `metrics`"),
+        (Learns, "construction", "it has parameters that nothing trains: scale"),
+        (PerSample, "scalar", "it returns a tensor of shape [8], not a scalar"),
+        (Detached, "scalar", "it returns a scalar without a graph"),
+        (Counts, "scalar", "its gradient is zero (outputs in float64)"),
+        (Overflows, "scalar", "is not finite (outputs in float64)"),
+        (Sums, "mean over samples", "and the mean of theirs one by one"),
+        (Contrast, "mean over samples", "and the mean of theirs one by one"),
+        (Unstated, "mean over samples", "and the mean of theirs one by one"),
+        (AverageWeight, "weights", "and the sum of theirs one by one"),
+        (NotANumber, "weights", "its target_weight is nan, not a finite number of at least 0"),
+        (MeanMetrics, "metrics", '"margin" of 8 samples is '),
+        (MeanOfRight, "metrics", '"top1" of 8 samples is '),
+        (NoMetrics, "metrics", "its metrics are None, not a mapping from names to sums"),
+        (MetricWithGraph, "metrics", 'its metric "x" has a graph'),
+        (OtherNames, "metrics", "batches of other sizes have other metrics"),
+        (WritesToTheOutput, "untouched", "the output or the target has other values afterwards"),
+        (Noisy, "untouched", "the same output and target have another loss when it is asked again"),
+    ],
+)
+def test_it_is_caught(build, promise, found):
+    assert found in broken(trial(build))[promise]
+
+
+def test_a_count_of_pixels_is_no_share_of_samples():
+    found = broken(trial(CountsPixels, output=(2, 6, 6)))
+    assert set(found) == {"shares"}
+    assert '"top1" counts ' in found["shares"]
+    assert " of 8 samples, a share of " in found["shares"]

@@ -1,0 +1,175 @@
+"""Optimizers, each wrong in one way: the promise that it breaks says so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from attrs import define
+
+from petra_graph.plugins import OptimizerDeclaration
+from petra_graph.testing import OptimizerTrial, check_optimizer
+from tests.kinds.plugin_of_each_kind import Rate, broken, declared
+
+
+class Momentum(torch.optim.Optimizer):
+    """What all others are a broken variant of."""
+
+    def __init__(self, groups, options):
+        self.options = options
+        super().__init__([*groups.decayed, *groups.undecayed], {"lr": options.lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.update(parameter, group["lr"])
+
+    def update(self, parameter, rate):
+        average = self.state[parameter].setdefault("average", torch.zeros_like(parameter))
+        average.lerp_(parameter.grad, 0.1)
+        parameter.sub_(average, alpha=rate)
+
+
+class ForgetsSome(Momentum):
+    def __init__(self, groups, options):
+        self.options = options
+        torch.optim.Optimizer.__init__(self, groups.decayed, {"lr": 1.0})
+
+
+class StepsCopies(Momentum):
+    def update(self, parameter, rate):
+        parameter.clone().sub_(parameter.grad)
+
+
+class SkipsVectors(Momentum):
+    def update(self, parameter, rate):
+        if parameter.dim() > 1:
+            super().update(parameter, rate)
+
+
+class NeedsGradients(Momentum):
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(parameter.grad, alpha=group["lr"])
+
+
+class OwnRate(Momentum):
+    def update(self, parameter, rate):
+        super().update(parameter, self.options.lr)
+
+
+class RateOfTheFirstStep(Momentum):
+    def update(self, parameter, rate):
+        self.rate = getattr(self, "rate", rate)
+        super().update(parameter, self.rate)
+
+
+class RateOfNoOption(Momentum):
+    def __init__(self, groups, options):
+        torch.optim.Optimizer.__init__(self, [*groups.decayed, *groups.undecayed], {"lr": 1.0})
+
+
+class CountsBesideTheState(Momentum):
+    count = 0
+
+    def update(self, parameter, rate):
+        self.count += 1
+        super().update(parameter, rate / self.count)
+
+
+class SlowWeightsBesideTheState(Momentum):
+    def __init__(self, groups, options):
+        super().__init__(groups, options)
+        self.slow = {}
+
+    def update(self, parameter, rate):
+        super().update(parameter, rate)
+        slow = self.slow.setdefault(parameter, parameter.clone())
+        slow.lerp_(parameter, 0.5)
+        parameter.copy_(slow)
+
+
+class Noisy(Momentum):
+    def update(self, parameter, rate):
+        super().update(parameter, rate * (1 + random.random()))
+
+
+class SharesItsCount(Momentum):
+    count = [0]  # noqa: RUF012  shared by all instances, which is the point
+
+    def update(self, parameter, rate):
+        self.count[0] += 1
+        super().update(parameter, rate / self.count[0])
+
+
+class HoldsAFunction(Momentum):
+    def update(self, parameter, rate):
+        super().update(parameter, rate)
+        self.state[parameter]["how"] = lambda: None
+
+
+class HoldsStateOfAText(Momentum):
+    def update(self, parameter, rate):
+        super().update(parameter, rate)
+        self.state["steps"] = self.state.get("steps", 0) + 1
+
+
+class ForgetsToLoad(Momentum):
+    def load_state_dict(self, state_dict):
+        pass
+
+
+def layerwise(groups, options):
+    rates = ((groups.decayed, options.lr), (groups.undecayed, 10 * options.lr))
+    return torch.optim.SGD([{"params": list(some), "lr": rate} for some, rate in rates], lr=options.lr)
+
+
+def trial(build, options=Rate):
+    return OptimizerTrial.of(declared(OptimizerDeclaration, build, options=options))
+
+
+def test_what_is_sound_passes():
+    report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
+    assert str(report).endswith("(Rate(lr=0.5)) keeps 7 promises")
+    assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
+    assert broken(trial(layerwise)) == {}
+
+
+@pytest.mark.parametrize(
+    ("build", "promise", "found"),
+    [
+        (lambda groups, options: None, "construction", "its build returns None, not a torch.optim.Optimizer"),
+        (lambda groups, _: torch.optim.LBFGS(groups.decayed), "construction", "its step() needs closure"),
+        (ForgetsSome, "construction", "its groups leave out 2 of the 4 parameters"),
+        (StepsCopies, "every parameter", "a step left 4 of 4 parameters where they were"),
+        (SkipsVectors, "every parameter", "a step left 2 of 4 parameters where they were"),
+        (NeedsGradients, "every parameter", "it raised TypeError at "),
+        (OwnRate, "learning rate", "the first step at learning rate 0 moved parameters"),
+        (RateOfTheFirstStep, "learning rate", "half the learning rate at a later step changed nothing"),
+        (RateOfNoOption, "learning rate", "its groups are built with the rate 1, whatever options.lr is"),
+        (Noisy, "repeatable", "two stages with the same gradients came to other parameters"),
+        (SharesItsCount, "repeatable", "two stages with the same gradients came to other parameters"),
+        (CountsBesideTheState, "checkpoint", "outside of `state` it has `count`"),
+        (SlowWeightsBesideTheState, "checkpoint", "outside of `state` it has `slow`"),
+        (CountsBesideTheState, "state dictionary", "outside of `state` it has `count`"),
+        (HoldsAFunction, "checkpoint", "its 'how' is function, which a checkpoint cannot hold"),
+        (HoldsStateOfAText, "checkpoint", "it keeps state of something else than its parameters"),
+        (ForgetsToLoad, "state dictionary", "what load_state_dict has read, state_dict does not return"),
+    ],
+)
+def test_it_is_caught(build, promise, found):
+    assert found in broken(trial(build))[promise]
+
+
+@define
+class Rates:
+    lr: float = 0.1
+
+
+def test_loose_options():
+    assert "can be changed or takes positional values" in broken(trial(Momentum, Rates))["declaration"]
