@@ -7,10 +7,11 @@ import pkgutil
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem
 
@@ -53,30 +54,32 @@ def _last_line(frames: Iterable[traceback.FrameSummary]) -> str:
 AUTHOR = "report it to its author"
 
 
-@contextmanager
-def author_code(
-    failure: str | Callable[[], str], *, error: type[PetraGraphError] = PluginError, training: bool = False
-) -> Iterator[None]:
+@frozen
+class author_code:  # noqa: N801  it is used like a function: `with author_code(...):`
     """Run code of a plugin's author: an exception becomes one problem that names the plugin, the exception and the line.
 
-    Decision: this is the one place where what a plugin raises is caught, so that no verb ends with a traceback.
+    Decision: this is the one place where what a plugin raises is caught, so that no verb ends with a traceback. It lets an
+    interruption by the keyboard and our own errors pass.
 
-    Args:
+    Attributes:
         failure: the beginning of the message, as in 'loss "hinge" of my-losses failed'; or what makes it, once it is needed.
         error: the class that is raised, which decides the exit code.
         training: the code runs in a training, where memory that runs out is not the plugin's fault, and an exit is the stage's.
-
-    Raises:
-        PetraGraphError: of class `error`; the code raised anything but an interruption by the keyboard or one of our own errors.
     """
-    try:
-        yield
-    except (KeyboardInterrupt, PetraGraphError):
-        raise
-    except BaseException as raised:
-        if training and (not isinstance(raised, Exception) or _out_of_memory(raised)):
-            raise
-        raise error(blamed(failure if isinstance(failure, str) else failure(), raised)) from raised
+
+    failure: str | Callable[[], str]
+    error: type[PetraGraphError] = field(default=PluginError, kw_only=True)
+    training: bool = field(default=False, kw_only=True)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
+        if raised is None or isinstance(raised, KeyboardInterrupt | PetraGraphError):
+            return
+        if self.training and (not isinstance(raised, Exception) or _out_of_memory(raised)):
+            return
+        raise self.error(blamed(self.failure if isinstance(self.failure, str) else self.failure(), raised)) from raised
 
 
 def blamed(failure: str, raised: BaseException) -> Problem:

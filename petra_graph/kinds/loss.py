@@ -507,9 +507,10 @@ LOSS = PluginKind(
         Promise(
             name="scalar",
             check=check_scalar,
-            asked={When.BUILD: "every value", When.BEFORE_RUN: "a micro-batch", When.KIT: "three types"},
+            asked={When.BUILD: "every value", When.BEFORE_RUN: "a micro-batch, with its shares", When.KIT: "three types"},
             foundation=True,
         ),
+        Promise(name="untouched", check=check_untouched, asked={When.BEFORE_RUN: _BATCH, When.KIT: ""}),
         Promise(
             name="weights",
             check=check_weights,
@@ -521,8 +522,7 @@ LOSS = PluginKind(
             check=check_metrics,
             asked={When.BUILD: "every value", When.BEFORE_RUN: _BATCH, When.KIT: ""},
         ),
-        Promise(name="shares", check=check_shares, asked={When.BEFORE_RUN: "a micro-batch", When.KIT: ""}),
-        Promise(name="untouched", check=check_untouched, asked={When.BEFORE_RUN: _BATCH, When.KIT: ""}),
+        Promise(name="shares", check=check_shares, asked={When.BUILD: "every mean that a run takes", When.KIT: ""}),
     ),
     trial=LossTrial,
     trials=_trials,
