@@ -12,7 +12,6 @@ stay on the stage's device until its first steps are over, and are read there to
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import PluginError, RunFailed, shown
 from petra_graph.executor.deferred_reads import floats
+from petra_graph.kinds.optimizer import Grouping
 
 STEPS = 3
 """That are observed: the first ones may have a rate of zero, or gradients of zero before a last layer that starts there."""
@@ -129,10 +129,10 @@ class FirstSteps:
         if later := [name for name, one in self._names.items() if id(one) not in known]:
             message = f"{_listed(later)} {'was' if len(later) == 1 else 'were'} made after the block was built, so no optimizer has it"
             raise RunFailed(message, "make all parameters in __init__, and write to them in place")
-        counts = Counter(id(each) for group in optimizer.param_groups for each in group["params"])
+        grouping = Grouping.of(self._names, optimizer)
         for wrong, where in (
-            ([name for name, one in self._names.items() if not counts[id(one)]], "in none of its groups"),
-            ([name for name, one in self._names.items() if counts[id(one)] > 1], "in its groups more than once"),
+            (grouping.left_out, "in none of its groups"),
+            (grouping.repeated, "in its groups more than once"),
         ):
             if wrong:
                 message = f"{self.owner} is broken: {_listed(wrong)} {'is' if len(wrong) == 1 else 'are'} {where}"

@@ -507,7 +507,11 @@ LOSS = PluginKind(
         Promise(
             name="scalar",
             check=check_scalar,
-            asked={When.BUILD: "every value", When.BEFORE_RUN: "a micro-batch, with its shares", When.KIT: "three types"},
+            asked={
+                When.BUILD: "every value",
+                When.BEFORE_RUN: "a micro-batch, with its shares",
+                When.KIT: "three types",
+            },
             foundation=True,
         ),
         Promise(name="untouched", check=check_untouched, asked={When.BEFORE_RUN: _BATCH, When.KIT: ""}),

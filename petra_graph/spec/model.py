@@ -418,7 +418,7 @@ class Spec:
         from petra_graph.spec.load import load  # which imports this module
         from petra_graph.spec.overrides import assignments
 
-        loaded = load(self, assignments(changes))
+        loaded = load(self, assignments(changes), type(self))
         if loaded.spec is None:
             raise SpecError(loaded.problems)
         return loaded.spec

@@ -6,12 +6,12 @@ A run refuses here all that it refuses at all: `run --dry-run` ends here, and `r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
@@ -63,6 +63,8 @@ class Prepared:
     horizon: Horizon
     callbacks: tuple[NamedCallback, ...] = ()
     """In the order in which they are called."""
+    added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
+    """What the plugins of added kinds have built, by the table that names them."""
     initial: str | None = None
     """What matches of the weights that the run begins with; None: they are random."""
 
@@ -195,6 +197,7 @@ def prepare_checked(
         initial = problems.attempt(matched, spec.init, network)
     callbacks = problems.attempt(build_callbacks, checked.callbacks)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
+    added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
     problems.raise_any()
     assert network is not None
     assert placed is not None
@@ -217,6 +220,7 @@ def prepare_checked(
         training=training,
         horizon=opened.horizon,
         callbacks=callbacks,
+        added=added,
         initial=initial,
     )
 

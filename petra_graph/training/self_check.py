@@ -18,6 +18,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import cast
 
@@ -89,7 +90,7 @@ class SelfCheck:
                 raised, or returned what it does not declare.
         """
         with _generators_as_they_were():
-            problems = [*self._blocks(), *self._optimizer(), *self._lr_schedule()]
+            problems = [*self._blocks(), *self._optimizer(), *self._lr_schedule(), *self._added()]
             _raise_any(problems)
             loss, data_set = self.checked.loss.plugin, self.checked.data.plugin
             targets = of_micro_batch = None
@@ -185,6 +186,14 @@ class SelfCheck:
                 return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in _broken(trial)]
         except PluginError as error:
             return error.problems
+
+    def _added(self) -> Iterator[Problem]:
+        """Ask the plugins of added kinds in the first of their likely trials."""
+        for one in chain(*self.checked.added.values()):
+            with self._step(one.plugin.owned):
+                trial, *_ = one.plugin.kind.trials_of(one.plugin, one.options)
+                for outcome in examine(trial, when=When.BEFORE_RUN).broken:
+                    yield _problem(one.plugin, outcome, (*one.path[:-1], "name"))
 
     def _data_set(self) -> Iterator[Problem]:
         """Yield what the samples of either split depend on, beside their indices, the seed and the epoch: one problem, or none."""

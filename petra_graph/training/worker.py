@@ -23,6 +23,7 @@ from petra_graph.errors import Interrupted, RunFailed, printable
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
+from petra_graph.registry.registry import discover
 from petra_graph.runtime.control.gpus import gpu_of, visible_gpus
 from petra_graph.runtime.control.rank_info import RankInfo
 from petra_graph.runtime.control.signals import stop_requests
@@ -117,7 +118,7 @@ class Worker(Peers):
             raise Interrupted
         restarted = None
         if directory is None and world.rank_info.restarts:
-            name, spec = world.launch.get("directory"), load(given, overrides).spec
+            name, spec = world.launch.get("directory"), load(given, overrides, discover().spec_class).spec
             restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
             directory = restarted
         if world.rank == 0:
