@@ -14,7 +14,7 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
-from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.spec.model import NodeSpec
 
@@ -50,7 +50,6 @@ def _nodes_fault(made: Any) -> str:
     return f"its build returns {described(others[0])} among its nodes, not a NodeSpec" if others else ""
 
 
-_KIT = {When.KIT: ""}
 _CHECKS = "petra_graph.promises.architecture"
 
 ARCHITECTURE = PluginKind(
@@ -61,17 +60,10 @@ ARCHITECTURE = PluginKind(
     form=called(ArchitectureDeclaration, "options, facts", "tuple of NodeSpec"),
     promises=(
         DECLARATION,
-        Promise(
-            name="nodes", check=f"{_CHECKS}:check_nodes", asked={When.BUILD: "their types", **_KIT}, foundation=True
-        ),
-        Promise(
-            name="graph",
-            check=f"{_CHECKS}:check_graph",
-            asked={When.BUILD: "the rules of every graph", **_KIT},
-            foundation=True,
-        ),
-        Promise(name="network", check=f"{_CHECKS}:check_network", asked=_KIT),
-        Promise(name="other samples", check=f"{_CHECKS}:check_other_samples", asked=_KIT),
+        Promise("nodes", f"{_CHECKS}:check_nodes", build="their types", foundation=True),
+        Promise("graph", f"{_CHECKS}:check_graph", build="the rules of every graph", foundation=True),
+        Promise("network", f"{_CHECKS}:check_network"),
+        Promise("other samples", f"{_CHECKS}:check_other_samples"),
         NO_TORCH,
     ),
     trial=f"{_CHECKS}:ArchitectureTrial",

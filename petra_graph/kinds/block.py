@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from attrs import frozen
 
 from petra_graph.kinds.declaration import Declaration, expect_among
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, When
+from petra_graph.kinds.kind import Form, Part, PluginKind, Promise
 from petra_graph.spec.model import Kind
 
 
@@ -47,9 +47,9 @@ def _declared(block: Any, _: str) -> Mapping[str, Any]:
     return {"kind": block.kind, "streams": getattr(block, "streams", None)}
 
 
-_KIT = {When.KIT: ""}
-_IN_RUN = {When.BEFORE_RUN: "at a glance, in float32, and as the kit does where that finds something", **_KIT}
-_OF_EXECUTOR = "petra_graph.promises"
+_GLANCE = "at a glance, in float32, and as the kit does where that finds something"
+_AT = "petra_graph.promises"
+"""Where the checks are."""
 
 BLOCK = PluginKind(
     noun="block",
@@ -63,56 +63,43 @@ BLOCK = PluginKind(
         declared=_declared,
     ),
     promises=(
+        Promise("declaration", f"{_AT}.declared_blocks:check_declaration", registration="its fields", foundation=True),
         Promise(
-            name="declaration",
-            check=f"{_OF_EXECUTOR}.declared_blocks:check_declaration",
-            asked={When.REGISTRATION: "its fields", **_KIT},
+            "construction",
+            f"{_AT}.construction:check_construction",
+            build="one block",
+            before_run=_GLANCE,
             foundation=True,
         ),
         Promise(
-            name="construction",
-            check=f"{_OF_EXECUTOR}.construction:check_construction",
-            asked={When.BUILD: "one block", **_IN_RUN},
-            foundation=True,
+            "shapes", f"{_AT}.streams:check_shapes", build="on the meta device", before_run=_GLANCE, foundation=True
+        ),
+        Promise("streams untouched", f"{_AT}.streams:check_streams_untouched", before_run=_GLANCE),
+        Promise(
+            "inverse", f"{_AT}.backward:check_inverse", before_run=_GLANCE, applies=lambda trial: trial.is_reversible
+        ),
+        Promise("one evaluation", f"{_AT}.backward:check_one_evaluation", applies=lambda trial: trial.has_residuals),
+        Promise("gradients", f"{_AT}.backward:check_gradients"),
+        Promise("recomputation", f"{_AT}.evaluation:check_recomputation", before_run=_GLANCE),
+        Promise(
+            "statistics",
+            f"{_AT}.state:check_statistics",
+            before_run=_GLANCE,
+            first_steps="what two passes of each node change",
         ),
         Promise(
-            name="shapes",
-            check=f"{_OF_EXECUTOR}.streams:check_shapes",
-            asked={When.BUILD: "on the meta device", **_IN_RUN},
-            foundation=True,
+            "randomness",
+            f"{_AT}.evaluation:check_randomness",
+            before_run=_GLANCE,
+            first_steps="the generators without a key, in two passes of each node",
         ),
-        Promise(name="streams untouched", check=f"{_OF_EXECUTOR}.streams:check_streams_untouched", asked=_IN_RUN),
-        Promise(
-            name="inverse",
-            check=f"{_OF_EXECUTOR}.backward:check_inverse",
-            asked=_IN_RUN,
-            applies=lambda trial: trial.is_reversible,
-        ),
-        Promise(
-            name="one evaluation",
-            check=f"{_OF_EXECUTOR}.backward:check_one_evaluation",
-            asked=_KIT,
-            applies=lambda trial: trial.has_residuals,
-        ),
-        Promise(name="gradients", check=f"{_OF_EXECUTOR}.backward:check_gradients", asked=_KIT),
-        Promise(name="recomputation", check=f"{_OF_EXECUTOR}.evaluation:check_recomputation", asked=_IN_RUN),
-        Promise(
-            name="statistics",
-            check=f"{_OF_EXECUTOR}.state:check_statistics",
-            asked={**_IN_RUN, When.FIRST_STEPS: "what two passes of each node change"},
-        ),
-        Promise(
-            name="randomness",
-            check=f"{_OF_EXECUTOR}.evaluation:check_randomness",
-            asked={**_IN_RUN, When.FIRST_STEPS: "the generators without a key, in two passes of each node"},
-        ),
-        Promise(name="autocast", check=f"{_OF_EXECUTOR}.backward:check_autocast", asked=_KIT),
-        Promise(name="evaluation mode", check=f"{_OF_EXECUTOR}.evaluation:check_evaluation_mode", asked=_IN_RUN),
-        Promise(name="state dictionary", check=f"{_OF_EXECUTOR}.state:check_state_dict", asked=_KIT),
-        Promise(name="meta device", check=f"{_OF_EXECUTOR}.streams:check_meta_device", asked=_KIT),
+        Promise("autocast", f"{_AT}.backward:check_autocast"),
+        Promise("evaluation mode", f"{_AT}.evaluation:check_evaluation_mode", before_run=_GLANCE),
+        Promise("state dictionary", f"{_AT}.state:check_state_dict"),
+        Promise("meta device", f"{_AT}.streams:check_meta_device"),
     ),
-    trial=f"{_OF_EXECUTOR}.trial:Trial",
-    trials=f"{_OF_EXECUTOR}.likely_blocks:likely_blocks",
+    trial=f"{_AT}.trial:Trial",
+    trials=f"{_AT}.likely_blocks:likely_blocks",
     parts=(
         Part(
             kind="block",

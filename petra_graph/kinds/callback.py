@@ -30,7 +30,7 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import call_faults, calls_of, public_methods
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, When, takes
+from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, takes
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.trial import PluginTrial
@@ -385,7 +385,7 @@ def _declared(callback: Any, _: str) -> Mapping[str, Any]:
     return {field: getattr(callback, field) for field in stated if hasattr(callback, field)}
 
 
-_KIT = {When.KIT: "a rehearsal"}
+_KIT = "a rehearsal"
 
 CALLBACK = PluginKind(
     noun="callback",
@@ -402,14 +402,9 @@ CALLBACK = PluginKind(
     ),
     promises=(
         DECLARATION,
-        Promise(
-            name="calls",
-            check=check_calls,
-            asked={When.BUILD: "the signatures, and every companion's", **_KIT},
-            foundation=True,
-        ),
-        Promise(name="changes", check=check_changes, asked=_KIT),
-        Promise(name="state", check=check_callback_state, asked={When.BUILD: "every checkpoint's is JSON", **_KIT}),
+        Promise("calls", check_calls, build="the signatures, and every companion's", kit=_KIT, foundation=True),
+        Promise("changes", check_changes, kit=_KIT),
+        Promise("state", check_callback_state, build="every checkpoint's is JSON", kit=_KIT),
     ),
     trial=CallbackTrial,
     built_faults=_built_faults,

@@ -16,7 +16,7 @@ from petra_graph.kinds.declaration import LOCATION, Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, When
+from petra_graph.kinds.kind import Form, Part, PluginKind, Promise
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.trial import PluginTrial
 from petra_graph.spec.model import Dtype
@@ -469,8 +469,7 @@ def _declared(data: Any, name: str) -> Mapping[str, Any]:
     return {"facts": lambda _: facts, "read": f"{name}.read" if hasattr(data, "read") else None}
 
 
-_OF_RUN = {When.BEFORE_RUN: "two samples of each split", When.KIT: "six samples of each split"}
-_KIT = {When.KIT: "six samples of each split"}
+_RUN, _KIT = "two samples of each split", "six samples of each split"
 
 DATA_SET = PluginKind(
     noun="data set",
@@ -486,25 +485,21 @@ DATA_SET = PluginKind(
     ),
     promises=(
         DECLARATION,
+        Promise("construction", check_data_set_construction, build="", foundation=True),
         Promise(
-            name="construction",
-            check=check_data_set_construction,
-            asked={When.BUILD: "", When.KIT: ""},
+            "samples",
+            check_samples,
+            build="every micro-batch; whether it is finite before a run, and where a loss is not",
+            kit=_KIT,
             foundation=True,
         ),
-        Promise(
-            name="samples",
-            check=check_samples,
-            asked={When.BUILD: "every micro-batch; whether it is finite before a run, and where a loss is not", **_KIT},
-            foundation=True,
-        ),
-        Promise(name="classes", check=check_classes, asked={When.BUILD: "every micro-batch", When.KIT: "256 targets"}),
-        Promise(name="rows", check=check_rows, asked=_OF_RUN),
-        Promise(name="repeatable", check=check_same_samples, asked=_OF_RUN),
-        Promise(name="test samples", check=check_test_samples, asked=_OF_RUN),
-        Promise(name="targets alone", check=check_targets_alone, asked=_OF_RUN),
-        Promise(name="own memory", check=check_own_memory, asked=_KIT),
-        Promise(name="workers", check=check_workers, asked=_KIT),
+        Promise("classes", check_classes, build="every micro-batch", kit="256 targets"),
+        Promise("rows", check_rows, before_run=_RUN, kit=_KIT),
+        Promise("repeatable", check_same_samples, before_run=_RUN, kit=_KIT),
+        Promise("test samples", check_test_samples, before_run=_RUN, kit=_KIT),
+        Promise("targets alone", check_targets_alone, before_run=_RUN, kit=_KIT),
+        Promise("own memory", check_own_memory, kit=_KIT),
+        Promise("workers", check_workers, kit=_KIT),
     ),
     trial=DataSetTrial,
     trials=_trials,

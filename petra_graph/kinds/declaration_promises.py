@@ -10,7 +10,7 @@ import attrs
 
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
-from petra_graph.kinds.kind import Promise, When
+from petra_graph.kinds.kind import Promise
 from petra_graph.kinds.trial import PluginTrial
 
 
@@ -63,10 +63,5 @@ def _is_frozen(options: type) -> bool:
     return vars(options).get("__setattr__") is vars(NoOptions)["__setattr__"]
 
 
-DECLARATION = Promise(
-    name="declaration",
-    check=check_plugin_declaration,
-    asked={When.REGISTRATION: "its fields", When.KIT: ""},
-    foundation=True,
-)
-NO_TORCH = Promise(name="no torch", check=check_code_imports_no_torch, asked={When.KIT: "an interpreter of its own"})
+DECLARATION = Promise("declaration", check_plugin_declaration, registration="its fields", foundation=True)
+NO_TORCH = Promise("no torch", check_code_imports_no_torch, kit="an interpreter of its own")

@@ -19,13 +19,13 @@ from petra_graph.kinds.report import BrokenPromises, Outcome, Report
 from petra_graph.kinds.table import KINDS
 from petra_graph.kinds.trial import AnyTrial
 
-PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked(When.KIT)) for kind in KINDS})
+PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked("kit")) for kind in KINDS})
 """The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""
 
 
 def promises_of(trial: AnyTrial) -> tuple[str, ...]:
     """Return the names of the promises that apply: only reversible blocks have an inverse."""
-    return tuple(promise.name for promise in trial.kind.asked(When.KIT) if promise.applies(trial))
+    return tuple(promise.name for promise in trial.kind.asked("kit") if promise.applies(trial))
 
 
 def check_promise(trial: AnyTrial, name: str) -> None:
@@ -47,7 +47,7 @@ def check_promise(trial: AnyTrial, name: str) -> None:
         raise BrokenPromise(name, found, f"see that line; it was tried with {trial.about}") from error
 
 
-def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = When.KIT) -> Report:
+def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "kit") -> Report:
     """Check all promises that apply, and return their outcomes.
 
     Args:
@@ -61,10 +61,10 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = Wh
     expect_promises(trial, leave_out)
     outcomes: list[Outcome] = []
     fallen = False
-    for promise in trial.kind.asked(When.KIT):
+    for promise in trial.kind.asked("kit"):
         if not promise.applies(trial):
             continue
-        if fallen or promise.name in leave_out or when not in promise.asked:
+        if fallen or promise.name in leave_out or getattr(promise, when) is None:
             outcomes.append(Outcome(promise=promise.name, status="not checked"))
             continue
         outcomes.append(_outcome(trial, promise.name))
@@ -74,7 +74,7 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = Wh
 
 def expect_promises(trial: AnyTrial, names: Collection[str]) -> None:
     """Raise ValueError where a name is that of no promise of the trial's kind."""
-    known = [promise.name for promise in trial.kind.asked(When.KIT)]
+    known = [promise.name for promise in trial.kind.asked("kit")]
     unknown = sorted(set(names) - set(known))
     if unknown:
         raise ValueError(f"no promise is called {', '.join(unknown)}; there are {', '.join(known)}")

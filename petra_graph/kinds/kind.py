@@ -10,10 +10,9 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 from petra_graph.kinds.declaration import Declaration
 
@@ -21,33 +20,35 @@ Check = Callable[[Any], None]
 """Checks one promise of a trial, and raises BrokenPromise. Its docstring says what is promised."""
 
 
-class When(Enum):
-    """When a promise is asked."""
-
-    REGISTRATION = "when the plugin is resolved; nothing is built, and torch is not imported"
-    BUILD = "of what `build` returns, and of each value that it returns later"
-    BEFORE_RUN = "by the self-check of a run, on the run's own shapes and samples"
-    FIRST_STEPS = "of the first passes and steps of a training"
-    KIT = "by `petra-graph check` and a plugin's own tests"
+When = Literal["registration", "build", "before_run", "first_steps", "kit"]
+"""When a promise is asked: a field of `Promise`."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Promise:
-    """One promise of a kind.
+    """One promise of a kind. Each time at which it is asked is stated with the effort in words, "" for that of the trial.
 
     Attributes:
         name: as messages use it.
         check: what checks it in a trial; or its location, "module:attribute", where the check needs what may not be imported here.
-        asked: when, each with the effort in words, "" for that of the trial.
+        registration: asked when the plugin is resolved; nothing is built, and torch is not imported.
+        build: asked of what `build` returns, and of each value that it returns later.
+        before_run: asked by the self-check of a run, on the run's own shapes and samples.
+        first_steps: asked of the first passes and steps of a training.
+        kit: asked by `petra-graph check` and a plugin's own tests.
         foundation: whether the promises behind it cannot be checked without it.
         applies: whether a trial's plugin makes it at all.
     """
 
     name: str
     check: Check | str
-    asked: Mapping[When, str]
-    foundation: bool = False
-    applies: Callable[[Any], bool] = lambda _: True
+    registration: str | None = field(default=None, kw_only=True)
+    build: str | None = field(default=None, kw_only=True)
+    before_run: str | None = field(default=None, kw_only=True)
+    first_steps: str | None = field(default=None, kw_only=True)
+    kit: str | None = field(default="", kw_only=True)
+    foundation: bool = field(default=False, kw_only=True)
+    applies: Callable[[Any], bool] = field(default=lambda _: True, kw_only=True)
 
     @property
     def function(self) -> Check:
@@ -154,7 +155,7 @@ class PluginKind:
 
     def asked(self, when: When) -> tuple[Promise, ...]:
         """Return the promises that are asked at a time, in their order."""
-        return tuple(promise for promise in self.promises if when in promise.asked)
+        return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
     def trials_of(self, plugin: Any, options: Any, inputs: Sequence[Any] = ()) -> Sequence[Any]:
         """Return likely trials of a plugin, the likeliest first."""

@@ -24,7 +24,7 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.trial import PluginTrial
 
@@ -185,7 +185,7 @@ def _trials(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[LoggerTr
     return [LoggerTrial.of(plugin, options)]
 
 
-_KIT = {When.KIT: "a rehearsal"}
+_KIT = "a rehearsal"
 
 LOGGER = PluginKind(
     noun="logger",
@@ -197,14 +197,16 @@ LOGGER = PluginKind(
     promises=(
         DECLARATION,
         Promise(
-            name="construction",
-            check=check_logger_construction,
-            asked={When.BEFORE_RUN: "of a class, without building it", When.BUILD: "", **_KIT},
+            "construction",
+            check_logger_construction,
+            before_run="of a class, without building it",
+            build="",
+            kit=_KIT,
             foundation=True,
         ),
-        Promise(name="values", check=check_values, asked=_KIT),
-        Promise(name="resumed", check=check_resumed, asked=_KIT),
-        Promise(name="changes nothing", check=check_changes_nothing, asked=_KIT),
+        Promise("values", check_values, kit=_KIT),
+        Promise("resumed", check_resumed, kit=_KIT),
+        Promise("changes nothing", check_changes_nothing, kit=_KIT),
     ),
     trial=LoggerTrial,
     trials=_trials,

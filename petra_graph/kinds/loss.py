@@ -17,7 +17,7 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.trial import PluginTrial
 
@@ -501,32 +501,20 @@ LOSS = PluginKind(
     form=called(LossDeclaration, "options", "Loss"),
     promises=(
         DECLARATION,
+        Promise("construction", check_loss_construction, build="", foundation=True),
         Promise(
-            name="construction", check=check_loss_construction, asked={When.BUILD: "", When.KIT: ""}, foundation=True
-        ),
-        Promise(
-            name="scalar",
-            check=check_scalar,
-            asked={
-                When.BUILD: "every value",
-                When.BEFORE_RUN: "a micro-batch, with its shares",
-                When.KIT: "three types",
-            },
+            "scalar",
+            check_scalar,
+            build="every value",
+            before_run="a micro-batch, with its shares",
+            kit="three types",
             foundation=True,
         ),
-        Promise(name="untouched", check=check_untouched, asked={When.BEFORE_RUN: _BATCH, When.KIT: ""}),
-        Promise(
-            name="weights",
-            check=check_weights,
-            asked={When.BUILD: "every value", When.BEFORE_RUN: _BATCH, When.KIT: ""},
-        ),
-        Promise(name="mean over samples", check=check_mean, asked={When.BEFORE_RUN: f"{_BATCH}: no sum", When.KIT: ""}),
-        Promise(
-            name="metrics",
-            check=check_metrics,
-            asked={When.BUILD: "every value", When.BEFORE_RUN: _BATCH, When.KIT: ""},
-        ),
-        Promise(name="shares", check=check_shares, asked={When.BUILD: "every mean that a run takes", When.KIT: ""}),
+        Promise("untouched", check_untouched, before_run=_BATCH),
+        Promise("weights", check_weights, build="every value", before_run=_BATCH),
+        Promise("mean over samples", check_mean, before_run=f"{_BATCH}: no sum"),
+        Promise("metrics", check_metrics, build="every value", before_run=_BATCH),
+        Promise("shares", check_shares, build="every mean that a run takes"),
     ),
     trial=LossTrial,
     trials=_trials,

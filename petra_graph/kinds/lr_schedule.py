@@ -16,7 +16,7 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
 from petra_graph.kinds.expected_calls import ExpectedCall, function_faults
 from petra_graph.kinds.generators import seeded
-from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.trial import PluginTrial
 
@@ -211,19 +211,10 @@ LR_SCHEDULE = PluginKind(
     form=called(LrScheduleDeclaration, "options, horizon", "factor(u)"),
     promises=(
         DECLARATION,
-        Promise(
-            name="construction",
-            check=check_lr_schedule_construction,
-            asked={When.BUILD: "", When.KIT: "four horizons"},
-            foundation=True,
-        ),
-        Promise(
-            name="finite",
-            check=check_finite,
-            asked={When.BUILD: "every factor", When.BEFORE_RUN: "1,000 updates", When.KIT: "60 updates a horizon"},
-        ),
-        Promise(name="pure", check=check_pure, asked={When.BEFORE_RUN: "60 updates", When.KIT: "60 updates a horizon"}),
-        Promise(name="cheap", check=check_cheap, asked={When.KIT: ""}),
+        Promise("construction", check_lr_schedule_construction, build="", kit="four horizons", foundation=True),
+        Promise("finite", check_finite, build="every factor", before_run="1,000 updates", kit="60 updates a horizon"),
+        Promise("pure", check_pure, before_run="60 updates", kit="60 updates a horizon"),
+        Promise("cheap", check_cheap),
         NO_TORCH,
     ),
     trial=LrScheduleTrial,

@@ -22,7 +22,7 @@ from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.generators import seeded
-from petra_graph.kinds.kind import Part, PluginKind, Promise, When, called
+from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.trial import PluginTrial
 
@@ -401,8 +401,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-_TRIED = {When.BEFORE_RUN: "", When.KIT: ""}
-
 OPTIMIZER = PluginKind(
     noun="optimizer",
     group="petra_graph.optimizers",
@@ -417,20 +415,18 @@ OPTIMIZER = PluginKind(
     promises=(
         DECLARATION,
         Promise(
-            name="construction",
-            check=check_optimizer_construction,
-            asked={When.BUILD: "the stage's parameters", When.BEFORE_RUN: "", When.KIT: ""},
-            foundation=True,
+            "construction", check_optimizer_construction, build="the stage's parameters", before_run="", foundation=True
         ),
         Promise(
-            name="every parameter",
-            check=check_every_parameter,
-            asked={When.BEFORE_RUN: "", When.FIRST_STEPS: "three steps, one element of each parameter", When.KIT: ""},
+            "every parameter",
+            check_every_parameter,
+            before_run="",
+            first_steps="three steps, one element of each parameter",
         ),
-        Promise(name="learning rate", check=check_learning_rate, asked=_TRIED),
-        Promise(name="repeatable", check=check_same_steps, asked=_TRIED),
-        Promise(name="state dictionary", check=check_optimizer_state_dict, asked=_TRIED),
-        Promise(name="checkpoint", check=check_checkpoint, asked=_TRIED),
+        Promise("learning rate", check_learning_rate, before_run=""),
+        Promise("repeatable", check_same_steps, before_run=""),
+        Promise("state dictionary", check_optimizer_state_dict, before_run=""),
+        Promise("checkpoint", check_checkpoint, before_run=""),
     ),
     trial=OptimizerTrial,
     built_faults=_built_faults,

@@ -7,7 +7,7 @@
     loss         outputs of the head's shape against real targets: a finite scalar with a gradient, the mean over the samples, and
                  metrics that are sums over them
 
-Which promises these are stands in the kinds' own modules (`petra_graph.kinds`, `When.BEFORE_RUN`): only what holds wherever a plugin is
+Which promises these are stands in the kinds' own modules (`petra_graph.kinds`, `before_run`): only what holds wherever a plugin is
 right, and costs a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
 changes no bit of the run. `run.self_check = false` leaves it out.
 """
@@ -37,7 +37,6 @@ from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import DataSetTrial
 from petra_graph.kinds.examine import examine
-from petra_graph.kinds.kind import When
 from petra_graph.kinds.loss import LossTrial
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
@@ -152,7 +151,7 @@ class SelfCheck:
             batch=_SAMPLES,
             draw=draw,
         )
-        return () if looks_sound(trial) else examine(trial, when=When.BEFORE_RUN).broken
+        return () if looks_sound(trial) else examine(trial, when="before_run").broken
 
     def _dtypes(self, producer: str) -> Sequence[torch.dtype]:
         if producer != INPUT:
@@ -170,7 +169,7 @@ class SelfCheck:
             return
         with self._step(plugin.owned):
             trial = OptimizerTrial(plugin=plugin, options=self.checked.optimizer.options)
-            found = examine(trial, when=When.BEFORE_RUN).broken
+            found = examine(trial, when="before_run").broken
         for outcome in found:
             problem = _problem(plugin, outcome, ("optimizer", "name"))
             yield evolve(problem, message=outcome.found) if outcome.found.startswith(plugin.owned) else problem
@@ -192,7 +191,7 @@ class SelfCheck:
         for one in chain(*self.checked.added.values()):
             with self._step(one.plugin.owned):
                 trial, *_ = one.plugin.kind.trials_of(one.plugin, one.options)
-                for outcome in examine(trial, when=When.BEFORE_RUN).broken:
+                for outcome in examine(trial, when="before_run").broken:
                     yield _problem(one.plugin, outcome, (*one.path[:-1], "name"))
 
     def _data_set(self) -> Iterator[Problem]:
@@ -270,7 +269,7 @@ class SelfCheck:
 
 def _broken(trial: AnyTrial) -> Iterator[BrokenPromise]:
     """Ask a plugin's promises in a trial of the run's own, and yield those that it breaks; its errors are not caught."""
-    for promise in trial.kind.asked(When.BEFORE_RUN):
+    for promise in trial.kind.asked("before_run"):
         try:
             promise.function(trial)
         except BrokenPromise as broken:
