@@ -202,8 +202,12 @@ def called_by_tests(tests: Sequence[str], place: Path) -> Iterator[Case]:
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise Refused(f"the tests whose lines are compared have failed:\n{done.stdout[-3000:]}{done.stderr[-1000:]}")
+    if done.returncode == 1:  # some failed, for example on a busy machine: their lines can be compared still
+        click.echo(done.stdout[-2000:], err=True)
+    elif done.returncode:
+        raise Refused(
+            f"the tests whose lines are compared cannot be called:\n{done.stdout[-2000:]}{done.stderr[-1000:]}"
+        )
     seen = set()
     for case in map(json.loads, found.read_text().splitlines()):
         lines = json.dumps(case["lines"])
