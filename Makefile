@@ -23,6 +23,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/budget.py
 	$(BIN)/petra-graph validate specs/*.toml
 
 format: $(STAMP)

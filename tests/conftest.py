@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -32,6 +33,11 @@ settings.load_profile("shared-machine")
 def pytest_collection_modifyitems(items):
     """Begin with files of slow tests, so that none of them is left for one process at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish():
+    """Let the collector of garbage leave alone what imports and collection made: it would visit all that for each test anew."""
+    gc.freeze()
 
 
 @contextmanager

@@ -219,15 +219,15 @@ def read_cases(only: str) -> tuple[Mapping[str, str], list[Case]]:
     return listed["networks"], found
 
 
-def installed(asked: str, folder: Path) -> Side:
-    """Write a commit's package into a folder, with the metadata that makes it a distribution."""
+def installed(asked: str, folder: Path, root: Path = ROOT) -> Side:
+    """Write the package of a commit of the repository `root` into a folder, with the metadata that makes it a distribution."""
     folder.mkdir()
     if asked in WORKTREE:
-        description = f"the working tree, {_git('describe', '--always', '--dirty')}"
-        _copy_working_tree(folder)
+        description = f"the working tree, {_git(root, 'describe', '--always', '--dirty')}"
+        _copy_working_tree(root, folder)
     else:
-        description = _git("log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
-        archive = io.BytesIO(_git_bytes("archive", asked, "--", *NEEDED))
+        description = _git(root, "log", "-1", "--format=%h %s", f"{asked}^{{commit}}", "--")
+        archive = io.BytesIO(_git_bytes(root, "archive", asked, "--", *NEEDED))
         with tarfile.open(fileobj=archive) as files:
             files.extractall(folder, filter="data")
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
@@ -236,13 +236,13 @@ def installed(asked: str, folder: Path) -> Side:
     return Side(asked=asked, description=description, folder=folder, schema=schema)
 
 
-def _copy_working_tree(folder: Path) -> None:
+def _copy_working_tree(root: Path, folder: Path) -> None:
     """Copy the files that git tracks or would add."""
-    listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED)
+    listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *NEEDED)
     for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
+        if (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
+            shutil.copyfile(root / name, folder / name)
 
 
 def _write_metadata(folder: Path) -> None:
@@ -396,12 +396,12 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _git(*arguments: str) -> str:
-    return _git_bytes(*arguments).decode().strip()
+def _git(root: Path, *arguments: str) -> str:
+    return _git_bytes(root, *arguments).decode().strip()
 
 
-def _git_bytes(*arguments: str) -> bytes:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], check=False, capture_output=True)
+def _git_bytes(root: Path, *arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(root), *arguments], check=False, capture_output=True)
     if done.returncode:
         raise Refused(f"git {arguments[0]}: {done.stderr.decode().strip()}")
     return done.stdout

@@ -10,6 +10,8 @@ import torch
 
 import petra_graph as pg
 from petra_graph.cli.main import main
+from tests.support.forks import ended, ranks, start_server
+from tests.support.runs import only_run, summary_of
 
 MODULE = """
 import torch
@@ -119,9 +121,11 @@ def test_a_class_is_predicted_for_each_token(spec, capsys):
 
 
 @pytest.mark.processes
-def test_and_trained_by_two_processes(spec, capfd):
-    assert main(["run", spec, "--json", "--processes", "2", "--set", "run.epochs=1"]) == 0
-    assert json.loads(capfd.readouterr().out)["status"] == "done"
+def test_and_trained_by_two_processes(spec):
+    start_server()
+    with ranks(*[("run", spec, "--set", "run.epochs=1")] * 2) as running:
+        assert ended(running) == [0, 0]
+    assert summary_of(only_run())["status"] == "done"
 
 
 def test_a_head_of_other_classes(spec, capsys):
