@@ -181,7 +181,7 @@ def images(dice: random.Random) -> tuple[Made, Read]:
 def profiles(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan import Planner
     from petra_graph.record.profile import write_profile
-    from petra_graph.training.profile import profile
+    from petra_graph.training.profiling.node_profile import profile
 
     spec = str(ROOT / "specs" / "quickstart.toml")
     with tempfile.TemporaryDirectory() as name:

@@ -115,8 +115,8 @@ def train(
     """
     from petra_graph.report.progress import progress
     from petra_graph.spec.overrides import assignments
-    from petra_graph.training.resume import directory_of
-    from petra_graph.training.run import run
+    from petra_graph.training.checkpoints.resumption import directory_of
+    from petra_graph.training.training_run import run
 
     if (spec is None) == (resume is None):
         raise TypeError("give a specification, or `resume`: a run that goes on has the specification that it had")
@@ -252,7 +252,7 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
     from petra_graph.spec.load import dump
-    from petra_graph.training.launch import run_on_processes
+    from petra_graph.training.processes.launched_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:
         if not isinstance(chosen, str):

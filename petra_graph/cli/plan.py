@@ -94,7 +94,7 @@ def plan(
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load import dump
-        from petra_graph.training.resolve import expanded
+        from petra_graph.training.record.resolved_spec import expanded
 
         text = printable(dump(expanded(planner.checked)))
     elif compare or scale is not None:

@@ -74,7 +74,7 @@ def run(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     directory = None
     if resume is not None:
-        from petra_graph.training.resume import directory_of
+        from petra_graph.training.checkpoints.resumption import directory_of
 
         directory = directory_of(resume, overrides)
         spec = str(directory / "resolved.toml")
@@ -82,7 +82,7 @@ def run(
     if dry_run:
         _dry_run(spec, overrides, processes, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.launch import run_on_processes
+        from petra_graph.training.processes.launched_processes import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(
@@ -106,8 +106,8 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
-    from petra_graph.training.prepare import advice, outline, prepare
-    from petra_graph.training.run_record import known
+    from petra_graph.training.prepared_run import advice, outline, prepare
+    from petra_graph.training.record.run_record import known
 
     prepared = prepare(spec, overrides, processes)
     figures, warnings = outline(prepared), [*known(prepared, processes), *advice(prepared)]
@@ -121,7 +121,7 @@ def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bo
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:
     from petra_graph.report.progress import progress, summary_lines
-    from petra_graph.training.run import run as train
+    from petra_graph.training.training_run import run as train
 
     try:
         result = train(spec, overrides, progress(), directory)

@@ -17,8 +17,8 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.registry.contracts import Loss, mean_loss, target_weight
 from petra_graph.registry.trust import run_plugin_code
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.data_loading import Loaders, MicroBatches, spread_part
-from petra_graph.training.meters import Meters
+from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
+from petra_graph.training.loop.meters import Meters
 
 
 @frozen(kw_only=True)

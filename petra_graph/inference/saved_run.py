@@ -32,7 +32,7 @@ from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpointing import best
+from petra_graph.training.checkpoints.checkpointing import best
 
 BEST = "best"
 

@@ -15,7 +15,7 @@ from petra_graph.errors import PetraGraphError, RunFailed
 from petra_graph.measure.sample_faults import not_finite, samples_fault, targets_fault
 from petra_graph.registry.author_code import raised_at
 from petra_graph.registry.contracts import DataFacts, DataSet, Split
-from petra_graph.training.data_loading import MicroBatches, Rows
+from petra_graph.training.data.micro_batches import MicroBatches, Rows
 
 _SHOWN = 4
 """Samples that a message lists, where they are not consecutive."""

@@ -42,7 +42,7 @@ from petra_graph.testing.screening import looks_sound
 from petra_graph.testing.state import IN_A_FORWARD
 from petra_graph.testing.trial import Trial, normal
 from petra_graph.training.checked_data import CheckedData
-from petra_graph.training.meters import Meters
+from petra_graph.training.loop.meters import Meters
 from petra_graph.training.promises_in_run import (
     broken_by_data,
     broken_by_loss,

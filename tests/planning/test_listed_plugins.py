@@ -11,8 +11,8 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.spec.load import dump
-from petra_graph.training.prepare import prepare
-from petra_graph.training.resolve import resolved
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.record.resolved_spec import resolved
 from tests.support.loggers import named
 from tests.support.specs import SHORT_SPEC as SPEC
 

@@ -16,8 +16,8 @@ from petra_graph.registry.listener import Listener
 from petra_graph.report.plan.document import read_document
 from petra_graph.report.plan.html import html
 from petra_graph.report.plan.terminal import plan_text
-from petra_graph.training.run import run
-from petra_graph.training.run_record import RunRecord
+from petra_graph.training.record.run_record import RunRecord
+from petra_graph.training.training_run import run
 from tests.support import ROOT
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 

@@ -22,10 +22,10 @@ from petra_graph.record import checkpoint
 from petra_graph.registry.listener import Listener
 from petra_graph.runtime.scheduler.context import SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.checkpointing import Checkpoints
-from petra_graph.training.loop import Trainer
-from petra_graph.training.prepare import fix_arithmetic, prepare
-from petra_graph.training.progress import Peers
+from petra_graph.training.checkpoints.checkpointing import Checkpoints
+from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.prepared_run import fix_arithmetic, prepare
+from petra_graph.training.processes.run_process import Peers
 
 SETTINGS = ("method.schedule=1f1b", "optimizer.options.momentum=0.9")
 

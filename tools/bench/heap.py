@@ -22,7 +22,7 @@ from network import prepared, runtime_of, save
 from parallel import SPEC
 
 from petra_graph.runtime.control.heap import keep_freed_memory
-from petra_graph.training.prepare import fix_arithmetic
+from petra_graph.training.prepared_run import fix_arithmetic
 
 BURST = 4
 

@@ -27,7 +27,7 @@ from petra_graph.measure.tally import LiveBytes
 from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepared_run import Prepared
 
 
 @click.command()

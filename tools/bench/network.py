@@ -26,7 +26,7 @@ from petra_graph.registry.building import load
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepared_run import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
 

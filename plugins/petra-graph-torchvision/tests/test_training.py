@@ -15,7 +15,7 @@ from torchvision import models
 
 import petra_graph
 from petra_graph.cli.main import main
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = """

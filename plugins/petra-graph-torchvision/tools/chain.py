@@ -14,7 +14,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.shapes import build_block
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepared_run import Prepared
 
 
 @frozen

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.record.run_directory import environment
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepared_run import Prepared, prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "resnet50_dr2net_fashion_mnist.toml"

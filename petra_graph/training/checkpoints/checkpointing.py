@@ -1,0 +1,265 @@
+"""Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written beside the training.
+
+    scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host
+    copies ------ a thread ----------------------------------------------->  a file for each stage
+    files of all processes --- the process that records ------------------>  the manifest, and the checkpoint has its name
+
+A cut and its proof are in `program.cut`, what a stage holds in `executor.stage_state`, the files in `record.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, define, evolve, field
+
+from petra_graph.errors import RunFailed
+from petra_graph.executor.encoded_tensors import EncodedTensors
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_state import SavedTensors
+from petra_graph.program.channels import ChannelKey
+from petra_graph.program.cut import Cut
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import Manifest, StageFile
+from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.scheduler.context import Supervisor
+from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.model import CheckpointSpec
+from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
+from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.processes.rank_agreement import LIBRARIES
+from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
+
+_LOOK_SECONDS = 0.05
+_NEWS_SECONDS = 0.75
+"""Within which every process learns of a cut: a few heartbeats."""
+
+
+@define(eq=False, kw_only=True)
+class Checkpoints:
+    """The checkpoints of one process's stages."""
+
+    prepared: Prepared
+    directory: Path
+    trainer: Trainer
+    supervisor: Supervisor
+    store: RunStore | None = None
+    """A connection of its own, where other processes have stages, too."""
+    rank: int = 0
+    size: int = 1
+    records: bool = True
+    """This process writes the manifests."""
+    folders: Sequence[str]
+    """Of the files of the run's first specification."""
+    resumed_at: int | None = None
+    blind: Sequence[str] = ()
+    """The processes that cannot see the directory; where there are any, nothing is written."""
+    plan: CutPlan = field(init=False)
+    seconds: float = field(default=0.0, init=False)
+    """For which the training was held up."""
+    _latest: tuple[float, int] = field(default=(0.0, 0), init=False)
+    """Time and forward of the latest announcement, or of the beginning."""
+    _own_cut: int | None = field(default=None, init=False)
+    _recorder: CutRecorder = field(init=False)
+    _writer: CheckpointWriter = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.plan = CutPlan.of(self.prepared)
+        self._latest = time.monotonic(), self.resumed_at or 0
+        stages, waits = len(self.trainer.executors), not self._spec.asynchronous
+        self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
+        self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
+
+    # --- called by the scheduler --------------------------------------------------------------------------------------
+
+    def may_pass(self, micro_batch: int) -> bool:
+        """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
+
+        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as far as this process goes
+        while the others learn of it.
+        """
+        every, now = self.plan.every, time.monotonic()
+        passed = self._own_cut is None or micro_batch > self._own_cut
+        if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
+            began, first = self._latest
+            ahead = 0 if self.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
+            self._latest = now, micro_batch
+            self._own_cut = self.plan.allowed(micro_batch + ahead)
+            self.supervisor.announce_cut(self._own_cut)
+        return micro_batch != self._own_cut or micro_batch in self.supervisor.agreed_cuts
+
+    def due(self, micro_batch: int) -> bool:
+        """Whether there is a cut before this forward.
+
+        Raises:
+            RunFailed: an earlier checkpoint could not be written.
+        """
+        self._writer.check()
+        if micro_batch in {0, self.resumed_at}:
+            return False
+        return self.plan.due(micro_batch) or micro_batch in self.supervisor.announced_cuts
+
+    def reached(self, executor: StageExecutor, cut: Cut) -> None:
+        """Copy the state of a stage at a cut.
+
+        Raises:
+            RunFailed: a checkpoint could not be written, or the optimizer's state cannot be, or a loss was not finite.
+        """
+        with self._held_up():
+            if not self._writer.admit(cut.at, executor.program.index):
+                return
+            facts: dict[str, Any] = {"replica": self.prepared.batches.replica}
+            if executor.program.holds_head:
+                self.trainer.read_losses()
+                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position(cut.at)}
+            self._recorder.reached(executor, cut, facts)
+
+    def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
+        """Copy a message that was in flight at a cut which the stage has passed.
+
+        Raises:
+            RunFailed: a checkpoint could not be written.
+        """
+        with self._held_up():
+            self._recorder.received(stage, key, micro_batch, message)
+
+    @contextmanager
+    def _held_up(self) -> Iterator[None]:
+        """Count the time, and let the watchdog not: nothing is wrong where a disk is slow."""
+        began, status = time.monotonic(), self.supervisor.status
+        self.supervisor.status = None
+        yield
+        now = time.monotonic()
+        self.supervisor.status = None if status is None else evolve(status, since=now)
+        self.seconds += now - began
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the user should know when the run begins."""
+        if not self.blind:
+            return ()
+        what = f"warning: {', '.join(self.blind)} cannot see the run directory: a run that is stopped cannot go on"
+        return [f"{what}; set run.directory to a folder that all machines share"]
+
+    # --- called by the run --------------------------------------------------------------------------------------------
+
+    def save_halted(self, scheduler: Scheduler) -> None:
+        """Write the checkpoint of a run that has stopped at a request; all processes do so.
+
+        Raises:
+            RunFailed: it cannot be written.
+        """
+        done = self.trainer.trained_epochs * len(self.prepared.batches)
+        cut = scheduler.halted or Cut(micro_batches=range(done, done), at=done)
+        if cut.at in {0, self.resumed_at} or self.blind:
+            return
+        for executor in self.trainer.executors:
+            self.reached(executor, cut)
+        scheduler.take_in_flight(cut, self)
+
+    def save_done(self) -> None:
+        """Write the checkpoint of a run that has come to its end, from where more epochs can be trained.
+
+        Raises:
+            RunFailed: it cannot be written.
+        """
+        done = self.trainer.trained_epochs * len(self.prepared.batches)
+        if (self._spec.every is None and self._spec.best is None) or done == self.resumed_at:
+            return
+        for executor in self.trainer.executors:
+            self.reached(executor, Cut(micro_batches=range(done, done), at=done))
+
+    def close(self) -> None:
+        """Return when all is written.
+
+        Raises:
+            RunFailed: it cannot be.
+        """
+        self._writer.close()
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _write(self, at: int, saved: SavedTensors) -> StageFile:
+        return checkpoint.write_stage(
+            self.directory,
+            at=at,
+            stage=saved.facts["index"],
+            replica=saved.facts["replica"],
+            tensors=saved.tensors,
+            facts=saved.facts,
+        )
+
+    def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
+        """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
+        if not self.records:
+            assert self.store is not None
+            self.store.set(f"checkpoint/{at}/{self.rank}", [asdict(file) for file in files])
+            return
+        found = list(files)
+        for rank in range(self.size):
+            if rank != self.rank:
+                found += self._files_of(rank, at)
+        if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
+            checkpoint.discard(self.directory, at)
+            return
+        assert position is not None
+        reports = position["epochs"]
+        tests = next((report["test"] for report in reversed(reports) if report["test"]), None) or {}
+        manifest = Manifest(
+            format=checkpoint.FORMAT,
+            at=at,
+            run=self.directory.name,
+            versions={name: version(name) for name in LIBRARIES},
+            pipeline=pipeline_of(self.prepared),
+            optimizer=optimizer_of(self.prepared),
+            position=position,
+            metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
+            folders=self.folders,
+            files=sorted(found, key=lambda file: (file.replica, file.stage)),
+        )
+        checkpoint.finish(self.directory, manifest)
+        checkpoint.keep_only(self.directory, kept(self.directory, self._spec))
+
+    def _files_of(self, rank: int, at: int) -> list[StageFile]:
+        """Return the files that another process has written; the watchdog knows when that process dies."""
+        assert self.store is not None
+        while (published := self.store.get(f"checkpoint/{at}/{rank}")) is None:
+            time.sleep(_LOOK_SECONDS)
+        files = [StageFile(**file) for file in published]
+        for file in files:
+            if checkpoint.missing_file(self.directory, at, file):
+                raise RunFailed(
+                    f"rank {rank} has written {file.name} of a checkpoint, and rank {self.rank} cannot see it in {self.directory}",
+                    hint="set run.directory to a folder that all machines share",
+                )
+        return files
+
+    @property
+    def _spec(self) -> CheckpointSpec:
+        return self.prepared.spec.checkpoint
+
+
+def kept(directory: Path, spec: CheckpointSpec) -> list[int]:
+    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
+    return checkpoint.numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec)[:1])
+
+
+def best(directory: Path, spec: CheckpointSpec) -> list[int]:
+    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
+    assert spec.best is not None
+    smallest = spec.best_is == "smallest" or (spec.best_is is None and spec.best == "test/loss")
+    values: dict[int, float] = {}
+    for at in reversed(checkpoint.numbers(directory)):
+        try:
+            values[at] = checkpoint.read_manifest(directory, at).metrics[spec.best]
+        except (checkpoint.Damaged, KeyError):
+            continue
+    return sorted(values, key=lambda at: values[at] if smallest else -values[at])

@@ -1,0 +1,315 @@
+"""The preparation of a run: specification checked, measured, placed and lowered, data set opened.
+
+A run refuses here all that it refuses at all: `run --dry-run` ends here, and `run` goes on from here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from petra_graph.compiler.planner_inputs import policy_of
+from petra_graph.compiler.spec_checks import probe_problems, replica_problems
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import learning_rate
+from petra_graph.measure.uncompiled import uncompiled
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.devices import planned_devices, present_devices
+from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.place import place_on_present, place_on_processes
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.warnings import warnings_without_prediction
+from petra_graph.program.devices import Device
+from petra_graph.program.placement import Placement
+from petra_graph.program.schedule import Policy, schedule_text
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.registry.building import builder, load_logger, missing_package
+from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups, Split
+from petra_graph.registry.registry import FIRST_PARTY
+from petra_graph.spec.load import Given
+from petra_graph.spec.model import Spec
+from petra_graph.training.checked_data import CheckedData
+from petra_graph.training.checkpoints.initial_weights import matched
+from petra_graph.training.data.micro_batches import MicroBatches, spread_part
+from petra_graph.training.data.opened_data import open_data
+from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
+from petra_graph.training.self_check import Checked, self_check
+from petra_graph.training.stage_assembly import Training, executors
+from petra_graph.training.start_reporter import StartReporter
+
+
+@frozen(kw_only=True)
+class Prepared:
+    """A run that can start."""
+
+    checked: CheckedSpec
+    network: MeasuredNetwork
+    placement: Placement
+    """Of the stages, on devices as the planner counts them: a process is one."""
+    programs: tuple[StageProgram, ...]
+    """Of all stages, on devices that are present."""
+    data: CheckedData
+    batches: MicroBatches
+    """Of the first training epoch: the part that this process reads, of its own replica's rows."""
+    training: Training
+    horizon: Horizon
+    callbacks: tuple[NamedCallback, ...] = ()
+    """In the order in which they are called."""
+    initial: str | None = None
+    """What matches of the weights that the run begins with; None: they are random."""
+
+    @property
+    def spec(self) -> Spec:
+        """The specification as given."""
+        return self.network.spec
+
+    @property
+    def facts(self) -> DataFacts:
+        """Shape and type of the opened data set's samples."""
+        return self.data.facts
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The process of each stage, counted within one replica."""
+        return tuple(stage.rank for stage in self.placement.stages)
+
+    @property
+    def global_clip(self) -> bool:
+        """Whether all stages are clipped by one norm."""
+        clip = self.spec.optimizer.clip
+        return clip is not None and clip.scope == "global"
+
+    @property
+    def policy(self) -> Policy:
+        """The order in which a process begins operations."""
+        return policy_of(self.spec, "cuda" if _on_cuda(self.programs) else "cpu")
+
+    @property
+    def _whole_test(self) -> Split:
+        """The test samples, or the training's where each epoch repeats the same ones."""
+        return self.batches.split if self.spec.run.overfit else self.data.test
+
+    @property
+    def _tested(self) -> Split:
+        return spread_part(self._whole_test, self.spec.run.evaluation_batches, self.spec.data.test_batch)
+
+    @property
+    def tested(self) -> str:
+        """What an evaluation reads, in words, where that is a part; "": all."""
+        part, whole = len(self._tested), len(self._whole_test)
+        return f"{part:,} of {whole:,} samples" if part < whole else ""
+
+    def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
+        """Build the executors of some stages, or of all: this allocates the network."""
+        chosen = self.programs if programs is None else programs
+        return executors(chosen, self.network, self.facts, self.training, replica=self.batches.replica)
+
+    def training_batches(self, epoch: int) -> MicroBatches:
+        """Return the micro-batches of training epoch `epoch`, counted from 0."""
+        return evolve(self.batches, epoch=epoch)
+
+    def test_batches(self) -> MicroBatches:
+        """Return the evaluation batches: every sample, or some that are spread over all, in order."""
+        return evolve(
+            self.batches,
+            split=self._tested,
+            limit=None,
+            batch=self.spec.data.test_batch,
+            shuffle=False,
+            drop_last=False,
+            replica=0,
+            replicas=1,
+        )
+
+
+def prepare(
+    given: Given,
+    overrides: Iterable[str] = (),
+    processes: int = 1,
+    resumed_in: Sequence[str] | None = None,
+    reporter: StartReporter | None = None,
+) -> Prepared:
+    """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
+
+    Args:
+        given: the specification.
+        overrides: values set on the command line.
+        processes: how many share the stages; all of them prepare the same.
+        resumed_in: the run goes on, and modules of blocks may also lie in these folders, those of its first specification.
+        reporter: says what takes long.
+
+    Raises:
+        SpecError: the specification is wrong; all problems, located.
+        PluginError: only plugins are at fault.
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    """
+    with closing(reporter or StartReporter()) as says:
+        with says.step("checking the specification and its plugins"):
+            checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+        return prepare_checked(checked, says, processes, begins=resumed_in is None)
+
+
+@uncompiled()
+def prepare_checked(
+    checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
+) -> Prepared:
+    """Prepare a run whose specification is checked; errors as `prepare`.
+
+    Args:
+        checked: the specification.
+        reporter: says what takes long.
+        processes: how many share the stages.
+        begins: the run begins; otherwise a checkpoint has its weights.
+    """
+    spec = checked.spec
+    problems = ProblemCollector(loaded=checked.loaded)
+    problems.add(replica_problems(spec, processes))
+    for index, logger in enumerate(checked.loggers):
+        missing = missing_package(logger.plugin)
+        if missing is not None:
+            problems.add([evolve(missing, path=("logger", index, "name"))])
+        elif logger.plugin.distribution != FIRST_PARTY:  # theirs are imported when they are opened
+            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
+    with reporter.step("measuring the network's shapes"):
+        network = problems.attempt(measure, checked)
+    data_set = checked.data.plugin
+    with reporter.step(f"opening the {data_set}", ours=data_set.distribution == FIRST_PARTY):
+        opened = problems.attempt(open_data, checked)
+    if network is not None and opened is not None:
+        network = evolve(network, training_samples=len(opened.data.train))
+    with reporter.step("placing the stages"):
+        placed = _placed(network, spec, processes, problems)
+    if network is not None:
+        problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
+    problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
+    initial = None
+    if begins and network is not None and spec.init.weights is not None:
+        initial = problems.attempt(matched, spec.init, network)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks)
+    training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
+    problems.raise_any()
+    assert network is not None
+    assert placed is not None
+    assert opened is not None
+    assert training is not None
+    assert callbacks is not None
+    if spec.run.self_check:
+        tried = Checked(
+            network=network,
+            optimizer=checked.optimizer.plugin,
+            optimizer_options=checked.optimizer.options,
+            loss=checked.loss.plugin,
+            built_loss=training.loss,
+            lr_schedule=checked.lr_schedule.plugin,
+            rate=training.rate,
+            updates=opened.horizon.updates,
+            data_set=checked.data.plugin,
+            data=opened.data,
+            reporter=reporter,
+        )
+        problems.attempt(self_check, tried)
+        problems.raise_any()
+    placement, present = placed
+    programs = zip(network.programs(placement), present, strict=True)
+    return Prepared(
+        checked=checked,
+        network=network,
+        placement=placement,
+        programs=tuple(evolve(program, device=device) for program, device in programs),
+        data=opened.data,
+        batches=opened.batches,
+        training=training,
+        horizon=opened.horizon,
+        callbacks=callbacks,
+        initial=initial,
+    )
+
+
+def advice(prepared: Prepared) -> list[str]:
+    """Return the warnings that are known without a plan."""
+    return list(warnings_without_prediction(prepared.network, prepared.programs))
+
+
+def outline(prepared: Prepared) -> dict[str, Any]:
+    """Return the figures that `run --dry-run` prints."""
+    spec, network, data = prepared.spec, prepared.network, prepared.data
+    return {
+        "name": spec.name,
+        "nodes": len(network.graph.nodes),
+        "stages": len(prepared.programs),
+        "parameters": network.parameters,
+        "method": network.method.name,
+        "schedule": schedule_text(prepared.placement.schedule),
+        "accumulation": spec.method.accumulation,
+        "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
+        "training samples": len(data.train),
+        "test samples": len(data.test),
+        "micro-batches": spec.run.epochs * len(prepared.batches),
+        "updates": prepared.horizon.updates,
+    }
+
+
+def fix_arithmetic(prepared: Prepared) -> None:
+    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels.
+
+    cuBLAS reads its workspace setting when it starts, so this comes before anything is allocated there
+    (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
+    """
+    torch.set_num_threads(prepared.spec.run.threads)
+    if _on_cuda(prepared.programs):
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def _on_cuda(programs: Iterable[StageProgram]) -> bool:
+    return any(program.device.startswith("cuda") for program in programs)
+
+
+def _placed(
+    network: MeasuredNetwork | None, spec: Spec, processes: int, problems: ProblemCollector
+) -> tuple[Placement, Sequence[str]] | None:
+    """Return the placement, with the present device of every stage."""
+    replicas = spec.partition.replicas
+    in_pipeline = processes if processes % replicas else processes // replicas
+    present = problems.attempt(present_devices, spec.partition, in_pipeline)
+    devices = problems.attempt(planned_devices, spec.partition)
+    if network is None or present is None or devices is None:
+        return None
+    return problems.attempt(_place_run, network, devices, present, in_pipeline)
+
+
+def _place_run(
+    network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...], processes: int
+) -> tuple[Placement, Sequence[str]]:
+    if processes > 1:
+        placement = place_on_processes(network, devices, processes)
+        return placement, [present[stage.rank] for stage in placement.stages]
+    placement = place_on_present(network, devices, present)
+    return placement, [stage.device for stage in placement.stages]
+
+
+def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
+    """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
+    optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
+    loss = checked.loss.build()
+    some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
+    optimizer.build(some_parameter)
+    if length is None:
+        return None
+    factor = lr_schedule.build(length)
+    return Training(
+        loss=loss,
+        optimizer=optimizer.plugin.owned,
+        build_optimizer=builder(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
+    )
