@@ -25,19 +25,16 @@ from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place_on_present, place_on_processes
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.warnings import warnings_without_prediction
-from petra_graph.program.devices import Device
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.building import builder, load_logger, missing_package
-from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups, Split
+from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.checked_data import CheckedData
 from petra_graph.training.checkpoints.initial_weights import matched
-from petra_graph.training.data.micro_batches import MicroBatches, spread_part
-from petra_graph.training.data.opened_data import open_data
+from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.self_check import Checked, self_check
 from petra_graph.training.stage_assembly import Training, executors
@@ -54,14 +51,11 @@ class Prepared:
     """Of the stages, on devices as the planner counts them: a process is one."""
     programs: tuple[StageProgram, ...]
     """Of all stages, on devices that are present."""
-    data: CheckedData
-    batches: MicroBatches
-    """Of the first training epoch: the part that this process reads, of its own replica's rows."""
+    opened: OpenedData
     training: Training
-    horizon: Horizon
-    callbacks: tuple[NamedCallback, ...] = ()
+    callbacks: tuple[NamedCallback, ...]
     """In the order in which they are called."""
-    initial: str | None = None
+    initial: str | None
     """What matches of the weights that the run begins with; None: they are random."""
 
     @property
@@ -72,7 +66,12 @@ class Prepared:
     @property
     def facts(self) -> DataFacts:
         """Shape and type of the opened data set's samples."""
-        return self.data.facts
+        return self.opened.data.facts
+
+    @property
+    def loss(self) -> str:
+        """The loss's plugin, as messages name it."""
+        return self.checked.loss.plugin.owned
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -86,46 +85,18 @@ class Prepared:
         return clip is not None and clip.scope == "global"
 
     @property
+    def on_cuda(self) -> bool:
+        return any(program.device.startswith("cuda") for program in self.programs)
+
+    @property
     def policy(self) -> Policy:
         """The order in which a process begins operations."""
-        return policy_of(self.spec, "cuda" if _on_cuda(self.programs) else "cpu")
-
-    @property
-    def _whole_test(self) -> Split:
-        """The test samples, or the training's where each epoch repeats the same ones."""
-        return self.batches.split if self.spec.run.overfit else self.data.test
-
-    @property
-    def _tested(self) -> Split:
-        return spread_part(self._whole_test, self.spec.run.evaluation_batches, self.spec.data.test_batch)
-
-    @property
-    def tested(self) -> str:
-        """What an evaluation reads, in words, where that is a part; "": all."""
-        part, whole = len(self._tested), len(self._whole_test)
-        return f"{part:,} of {whole:,} samples" if part < whole else ""
+        return policy_of(self.spec, "cuda" if self.on_cuda else "cpu")
 
     def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
         """Build the executors of some stages, or of all: this allocates the network."""
         chosen = self.programs if programs is None else programs
-        return executors(chosen, self.network, self.facts, self.training, replica=self.batches.replica)
-
-    def training_batches(self, epoch: int) -> MicroBatches:
-        """Return the micro-batches of training epoch `epoch`, counted from 0."""
-        return evolve(self.batches, epoch=epoch)
-
-    def test_batches(self) -> MicroBatches:
-        """Return the evaluation batches: every sample, or some that are spread over all, in order."""
-        return evolve(
-            self.batches,
-            split=self._tested,
-            limit=None,
-            batch=self.spec.data.test_batch,
-            shuffle=False,
-            drop_last=False,
-            replica=0,
-            replicas=1,
-        )
+        return executors(chosen, self.network, self.facts, self.training, replica=self.opened.batches.replica)
 
 
 def prepare(
@@ -222,10 +193,8 @@ def prepare_checked(
         network=network,
         placement=placement,
         programs=tuple(evolve(program, device=device) for program, device in programs),
-        data=opened.data,
-        batches=opened.batches,
+        opened=opened,
         training=training,
-        horizon=opened.horizon,
         callbacks=callbacks,
         initial=initial,
     )
@@ -238,7 +207,7 @@ def advice(prepared: Prepared) -> list[str]:
 
 def outline(prepared: Prepared) -> dict[str, Any]:
     """Return the figures that `run --dry-run` prints."""
-    spec, network, data = prepared.spec, prepared.network, prepared.data
+    spec, network, opened = prepared.spec, prepared.network, prepared.opened
     return {
         "name": spec.name,
         "nodes": len(network.graph.nodes),
@@ -248,10 +217,10 @@ def outline(prepared: Prepared) -> dict[str, Any]:
         "schedule": schedule_text(prepared.placement.schedule),
         "accumulation": spec.method.accumulation,
         "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
-        "training samples": len(data.train),
-        "test samples": len(data.test),
-        "micro-batches": spec.run.epochs * len(prepared.batches),
-        "updates": prepared.horizon.updates,
+        "training samples": len(opened.data.train),
+        "test samples": len(opened.data.test),
+        "micro-batches": spec.run.epochs * len(opened.batches),
+        "updates": opened.horizon.updates,
     }
 
 
@@ -262,16 +231,12 @@ def fix_arithmetic(prepared: Prepared) -> None:
     (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
     """
     torch.set_num_threads(prepared.spec.run.threads)
-    if _on_cuda(prepared.programs):
+    if prepared.on_cuda:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
-
-
-def _on_cuda(programs: Iterable[StageProgram]) -> bool:
-    return any(program.device.startswith("cuda") for program in programs)
 
 
 def _placed(
@@ -284,28 +249,20 @@ def _placed(
     devices = problems.attempt(planned_devices, spec.partition)
     if network is None or present is None or devices is None:
         return None
-    return problems.attempt(_place_run, network, devices, present, in_pipeline)
-
-
-def _place_run(
-    network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...], processes: int
-) -> tuple[Placement, Sequence[str]]:
-    if processes > 1:
-        placement = place_on_processes(network, devices, processes)
-        return placement, [present[stage.rank] for stage in placement.stages]
-    placement = place_on_present(network, devices, present)
-    return placement, [stage.device for stage in placement.stages]
+    if in_pipeline == 1:
+        placement = problems.attempt(place_on_present, network, devices, present)
+        return None if placement is None else (placement, [stage.device for stage in placement.stages])
+    placement = problems.attempt(place_on_processes, network, devices, in_pipeline)
+    return None if placement is None else (placement, [present[stage.rank] for stage in placement.stages])
 
 
 def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
     """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
-    optimizer, lr_schedule = checked.optimizer, checked.lr_schedule
-    loss = checked.loss.build()
-    some_parameter = ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[])
-    optimizer.build(some_parameter)
+    optimizer, loss = checked.optimizer, checked.loss.build()
+    optimizer.build(ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[]))
     if length is None:
         return None
-    factor = lr_schedule.build(length)
+    factor = checked.lr_schedule.build(length)
     return Training(
         loss=loss,
         optimizer=optimizer.plugin.owned,

@@ -1,14 +1,16 @@
-"""A run from its specification to its directory: one path, in one process as in one of several."""
+"""A run from its specification to its directory: one path, in one process as in one of several.
+
+given --prepare--> Prepared --build--> Trainer --train--> position --record--> run directory
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
 
-from attrs import define, field, frozen
+from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.measure.uncompiled import uncompiled
@@ -17,23 +19,22 @@ from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.listener import Listener
 from petra_graph.runtime.control.heap import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.signals import numbers_of, stop_requests
-from petra_graph.runtime.control.start_up import REQUESTS
-from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess
-from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.control.signals import numbers_of
 from petra_graph.spec.load import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.initial_weights import load_initial
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.callbacks import Callbacks, kept_by_companions
+from petra_graph.training.loop.callbacks import Callbacks, attach_companions, kept_by_companions
+from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
-from petra_graph.training.processes.one_of_several import Worker
-from petra_graph.training.processes.run_process import Peers
+from petra_graph.training.processes.host_of_all import HostOfAll
+from petra_graph.training.processes.one_of_several import OneOfSeveral
+from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.process_measurements import measured, peak_bytes
 from petra_graph.training.record.run_loggers import open_loggers
-from petra_graph.training.record.run_record import RunRecord, Summary, open_record
-from petra_graph.training.start_reporter import StartReporter
+from petra_graph.training.record.run_record import Summary
 
 
 @frozen(kw_only=True)
@@ -61,169 +62,126 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
         FailedOnAnotherProcess: another process raises one of these.
     """
     rank_info = rank_info_from(os.environ)
-    process = OnlyProcess() if rank_info is None else Worker(rank_info)
-    with ExitStack() as written, process.control():
+    process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
+    with ExitStack() as release, process.control():
         resumption = process.resumption(resume, given, overrides)
-        prepared = _prepared(process, given, overrides, resumption, restarts=resume is None)
-        fix_arithmetic(prepared)
-        keep_freed_memory()
+        prepared = _prepare(process, given, overrides, resumption, restarts=resume is None)
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
-            record = process.create_record(prepared, resumption)
-            if record is not None:
-                written.callback(record.release)
-                record.write_inputs(prepared)
-            since = None if resumption is None else resumption.metrics
-            with Metrics(record.directory, since) if record else nullcontext() as metrics:
-                if metrics is not None:
-                    open_loggers(prepared, metrics, since)
+            _open_directory(process, prepared, resumption, release)
+            with _recorded_metrics(process, prepared, resumption) as metrics:
                 bytes_before = peak_bytes()
-                scheduler = process.scheduler(prepared)
-                callbacks = Callbacks.attached(prepared.callbacks, scheduler.executors, leads=record is not None)
-                observer = listener if record else Listener()
-                trainer = Trainer(prepared, scheduler, metrics, observer, process, callbacks)
-                notes = _begin(prepared, scheduler, trainer, resumption)
-                checkpoints = process.checkpoints(trainer, resumption)
-                scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
-                if record is not None:
-                    record.trainer = trainer
-                    changes = [f"--set {text}" for text in overrides] if resume is not None else []
-                    listener.started(record.begins(resumption, [*changes, *notes, *checkpoints.notes]))
-                    callbacks.started(record.run)
+                trainer, notes = _build(process, prepared, resumption, metrics, listener)
+                changes = [f"--set {text}" for text in overrides] if resume is not None else []
+                checkpoints = Checkpoints(process, trainer, resumption)
+                _begin(process, trainer, checkpoints, resumption, [*changes, *notes, *checkpoints.notes])
                 interrupted = trainer.run()
-                _write_weights(process, record, trainer)
-                if interrupted is None:
-                    checkpoints.save_done()
-                else:
-                    checkpoints.save_halted(scheduler)
-                checkpoints.close()
+                _write_weights(process, trainer)
+                checkpoints.end(halted=interrupted is not None)
                 if metrics is not None:
                     metrics.close()
-                own = measured(scheduler, trainer, rank=process.rank, peak_bytes_before=bytes_before)
-                all_measured = process.gather_measured(own)
+                of_all = process.gather_measured(measured(trainer, process.rank, bytes_before))
                 trainer.warnings.collect()
-            if record is not None:
-                record.note_measured(all_measured)
-            status = "interrupted" if interrupted else "done"
-            summary = None if record is None else record.summarise(status)
-            process.leave(interrupted=interrupted is not None)
+        record, status = process.so_far.record, "interrupted" if interrupted else "done"
+        summary = None if record is None else record.summarise(status, trainer, of_all)
+        process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
 
 
-def _prepared(
-    process: OnlyProcess | Worker,
-    given: Given,
-    overrides: Iterable[str],
-    resumption: Resumption | None,
-    *,
-    restarts: bool,
+def _prepare(
+    process: RunProcess, given: Given, overrides: Iterable[str], resumption: Resumption | None, *, restarts: bool
 ) -> Prepared:
     """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
-    folders = None if resumption is None else resumption.manifest.folders
-    prepared = process.join(prepare(given, overrides, process.size, folders, process.start_reporter()))
+    folders = None if resumption is None else resumption.folders
+    prepared = prepare(given, overrides, process.size, folders, process.start_reporter())
+    process.so_far = RunSoFar(prepared=prepared)
+    prepared = process.join(prepared)
+    process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)
     if resumption is not None:
         resumption.check(prepared)
         if restarts:
             resumption.refuse_other(prepared)
+    fix_arithmetic(prepared)
+    keep_freed_memory()
     return prepared
 
 
-@define
-class OnlyProcess(Peers):
-    """This process hosts all stages; `Worker` has the same methods."""
-
-    size: int = 1
-    rank: int = 0
-    supervisor: SingleProcess = field(factory=SingleProcess)
-    record: RunRecord | None = None
-
-    @contextmanager
-    def control(self) -> Iterator[None]:
-        """Within the context, record errors of any kind once there is a run directory."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.record is not None:
-                self.record.summarise("interrupted", weights=None)
-            raise
-        except Exception as error:
-            failure = error if self.record is None else self.record.failed(error)
-            if failure is error:
-                raise
-            raise failure from error
-
-    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """Within the context, a signal stops all stages before one forward, and a second SIGINT stops at once."""
-        return stop_requests(self._request, _stop_at_once, heard=(*REQUESTS, *more))
-
-    def _request(self, signal_name: str) -> None:
-        self.supervisor.stop_signal = signal_name
-
-    def start_reporter(self) -> StartReporter:
-        """Return what says where the start takes long."""
-        return StartReporter()
-
-    def join(self, prepared: Prepared) -> Prepared:
-        """Return the run: this process reads all data."""
-        return prepared
-
-    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """Return the checkpoint that a run goes on from."""
-        return None if directory is None else Resumption.find(directory)
-
-    def create_record(self, prepared: Prepared, resumption: Resumption | None) -> RunRecord:
-        """Create the run directory, or open that of a run that goes on."""
-        self.record = open_record(prepared, resumption)
-        return self.record
-
-    def checkpoints(self, trainer: Trainer, resumption: Resumption | None) -> Checkpoints:
-        """Return the checkpoints of all stages."""
-        assert self.record is not None
-        at = None if resumption is None else resumption.skips
-        return Checkpoints(
-            prepared=trainer.prepared,
-            directory=self.record.directory,
-            trainer=trainer,
-            supervisor=self.supervisor,
-            folders=trainer.prepared.checked.loaded.folders if resumption is None else resumption.manifest.folders,
-            resumed_at=at,
-        )
-
-    def scheduler(self, prepared: Prepared) -> Scheduler:
-        """Build all stages, and connect them by local channels."""
-        supervisor, clip = self.supervisor, prepared.global_clip
-        context = ProcessContext(supervisor=supervisor, policy=prepared.policy, global_clip=clip)
-        return Scheduler(prepared.executors(), context=context)
-
-    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return what all processes have measured."""
-        return [own]
-
-    def leave(self, *, interrupted: bool) -> None:
-        """Return: no other process waits."""
+def _open_directory(process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack) -> None:
+    """Open the run's directory, and write there what is known before the training, in the process that records."""
+    process.so_far = process.open_directory(prepared, resumption)
+    process.share_directory()
+    if (record := process.so_far.record) is not None:
+        release.callback(record.release)
+        record.write_inputs(prepared)
 
 
-def _begin(prepared: Prepared, scheduler: Scheduler, trainer: Trainer, resumption: Resumption | None) -> Sequence[str]:
-    """Let stages and loop stand where the training begins, and return what the user should know."""
-    init = prepared.spec.init
+@contextmanager
+def _recorded_metrics(
+    process: RunProcess, prepared: Prepared, resumption: Resumption | None
+) -> Iterator[Metrics | None]:
+    """Within the context, metrics go to the run's directory and to its loggers; None where another process records."""
+    if (record := process.so_far.record) is None:
+        yield None
+        return
+    since = None if resumption is None else resumption.metrics
+    with Metrics(record.directory, since) as metrics:
+        open_loggers(prepared, metrics, since)
+        yield metrics
+
+
+def _build(
+    process: RunProcess,
+    prepared: Prepared,
+    resumption: Resumption | None,
+    metrics: Metrics | None,
+    listener: Listener,
+) -> tuple[Trainer, Sequence[str]]:
+    """Build the stages of this process and its training loop, as they stand where the training begins; return also notes on it."""
+    leads, scheduler = process.so_far.record is not None, process.build(prepared)
+    process.so_far = evolve(process.so_far, scheduler=scheduler)
+    attach_companions(prepared.callbacks, scheduler.executors)
+    notes: Sequence[str] = ()
+    position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
+    meters = Meters(prepared.loss)
     if resumption is not None:
-        resumption.restore(prepared, scheduler, trainer)
+        position, meters = resumption.restore(prepared, scheduler)
         epochs = prepared.spec.run.epochs
-        done = [f"nothing is left to train: run.epochs is {epochs}, and more would go on"]
-        return [*resumption.notes, *done * (trainer.trained_epochs >= epochs)]
-    if prepared.initial is None:
-        return ()
-    load_initial(init, scheduler.executors, prepared.network)
-    return [prepared.initial]
+        done = f"nothing is left to train: run.epochs is {epochs}, and more would go on"
+        notes = [*resumption.notes, *[done] * (position.trained_epochs >= epochs)]
+    elif prepared.initial is not None:
+        load_initial(prepared.spec.init, scheduler.executors, prepared.network)
+        notes = [prepared.initial]
+    trainer = Trainer(
+        prepared=prepared,
+        scheduler=scheduler,
+        metrics=metrics,
+        listener=listener if leads else Listener(),
+        peers=process,
+        callbacks=Callbacks(prepared.callbacks, leads, position.callbacks),
+        position=position,
+        meters=meters,
+    )
+    return trainer, notes
 
 
-def _write_weights(process: OnlyProcess | Worker, record: RunRecord | None, trainer: Trainer) -> None:
+def _begin(
+    process: RunProcess,
+    trainer: Trainer,
+    checkpoints: Checkpoints,
+    resumption: Resumption | None,
+    notes: Sequence[str],
+) -> None:
+    """Let the scheduler make checkpoints, and observers see the run, with what the user should know of its beginning."""
+    trainer.scheduler.cuts, trainer.scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
+    process.so_far = evolve(process.so_far, trainer=trainer)
+    if (record := process.so_far.record) is not None:
+        trainer.listener.started(record.begins(resumption, notes))
+        trainer.callbacks.started(record.run)
+
+
+def _write_weights(process: RunProcess, trainer: Trainer) -> None:
     """Write the weights, and those that callbacks have beside them; all processes take part."""
-    executors, callbacks = trainer.executors, trainer.callbacks
+    callbacks, record = trainer.callbacks, process.so_far.record
     weights = process.gather("weights", trainer.weights())
-    kept = process.gather("callbacks", kept_by_companions(executors)) if callbacks.callbacks else {}
+    kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})
-
-
-def _stop_at_once() -> NoReturn:
-    raise KeyboardInterrupt

@@ -125,9 +125,9 @@ def test_its_evaluation_reads_the_samples_of_the_training(write):
         write("small.toml", SPEC), ["run.micro_batches=2", "run.overfit=true", "data.evaluation_batch=100"]
     )
     trained, tested = (
-        torch.cat([samples for samples, _ in batches]) for batches in (prepared.batches, prepared.test_batches())
+        torch.cat([samples for samples, _ in batches]) for batches in (prepared.opened.batches, prepared.opened.test)
     )
-    assert prepared.test_batches().sizes == [100, 100, 56]
+    assert prepared.opened.test.sizes == [100, 100, 56]
     assert torch.equal(trained, tested)
 
 

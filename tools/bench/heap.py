@@ -81,7 +81,7 @@ def _work(spec: str, batch: int, keeps: bool) -> None:
     settings = ("method.name=reversible-backprop", "method.schedule=sequential", f"data.batch={batch}")
     ready = prepared(spec, *settings, f"data.options.train={batch * BURST}")
     fix_arithmetic(ready)
-    runtime, data = runtime_of(ready), list(ready.training_batches(0))
+    runtime, data = runtime_of(ready), list(ready.opened.epoch(0))
     for at, _ in zip(count(step=BURST), sys.stdin, strict=False):
         faults, began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
         runtime.train(data, range(at, at + BURST), lambda _: None)

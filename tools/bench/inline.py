@@ -55,7 +55,7 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
     ready = {name: prepared(spec, *common, *chosen) for name, chosen in configurations.items()}
     runtimes = {name: runtime_of(one) for name, one in ready.items()}
     first = ready["backprop"]
-    data = [batch for _, batch in zip(range(micro_batches), first.training_batches(0), strict=False)]
+    data = [batch for _, batch in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
     plain = _Plain(first, runtimes["backprop"], data)
 
     runs: dict[str, Callable[[], None]] = {"plain": plain.train}

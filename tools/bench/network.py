@@ -111,7 +111,7 @@ def device_peaks(
 
 
 def training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
-    return [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
+    return [batch for _, batch in zip(range(micro_batches), cycle(ready.opened.epoch(0)), strict=False)]
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

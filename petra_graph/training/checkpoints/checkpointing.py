@@ -27,15 +27,14 @@ from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Manifest, StageFile
 from petra_graph.runtime.control.store import RunStore
-from petra_graph.runtime.scheduler.context import Supervisor
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
-from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import CheckpointSpec
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
 from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.trainer import Trainer
-from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
+from petra_graph.training.processes.run_process import RunProcess
 from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
 
 _LOOK_SECONDS = 0.05
@@ -43,40 +42,34 @@ _NEWS_SECONDS = 0.75
 """Within which every process learns of a cut: a few heartbeats."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Checkpoints:
     """The checkpoints of one process's stages."""
 
-    prepared: Prepared
-    directory: Path
+    process: RunProcess
     trainer: Trainer
-    supervisor: Supervisor
-    store: RunStore | None = None
-    """A connection of its own, where other processes have stages, too."""
-    rank: int = 0
-    size: int = 1
-    records: bool = True
-    """This process writes the manifests."""
-    folders: Sequence[str]
-    """Of the files of the run's first specification."""
-    resumed_at: int | None = None
-    blind: Sequence[str] = ()
+    resumption: Resumption | None = None
+    blind: Sequence[str] = field(init=False)
     """The processes that cannot see the directory; where there are any, nothing is written."""
     plan: CutPlan = field(init=False)
     seconds: float = field(default=0.0, init=False)
     """For which the training was held up."""
-    _latest: tuple[float, int] = field(default=(0.0, 0), init=False)
+    _resumed_at: int | None = field(init=False)
+    _store: RunStore | None = field(init=False)
+    _latest: tuple[float, int] = field(init=False)
     """Time and forward of the latest announcement, or of the beginning."""
     _own_cut: int | None = field(default=None, init=False)
     _recorder: CutRecorder = field(init=False)
     _writer: CheckpointWriter = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.plan = CutPlan.of(self.prepared)
-        self._latest = time.monotonic(), self.resumed_at or 0
+        self.blind, self._store = self.process.blind(), self.process.checkpoint_store()
+        self.plan = CutPlan.of(self.trainer.prepared)
+        self._resumed_at = None if self.resumption is None else self.resumption.skips
+        self._latest = time.monotonic(), self._resumed_at or 0
         stages, waits = len(self.trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
-        self._recorder = CutRecorder(self.prepared.programs, self._writer.put)
+        self._recorder = CutRecorder(self.trainer.prepared.programs, self._writer.put)
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
@@ -90,11 +83,11 @@ class Checkpoints:
         passed = self._own_cut is None or micro_batch > self._own_cut
         if passed and every is not None and every.unit == "seconds" and now - self._latest[0] >= every.count:
             began, first = self._latest
-            ahead = 0 if self.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
+            ahead = 0 if self.process.size == 1 else 1 + int((micro_batch - first) / (now - began) * _NEWS_SECONDS)
             self._latest = now, micro_batch
             self._own_cut = self.plan.allowed(micro_batch + ahead)
-            self.supervisor.announce_cut(self._own_cut)
-        return micro_batch != self._own_cut or micro_batch in self.supervisor.agreed_cuts
+            self.process.supervisor.announce_cut(self._own_cut)
+        return micro_batch != self._own_cut or micro_batch in self.process.supervisor.agreed_cuts
 
     def due(self, micro_batch: int) -> bool:
         """Whether there is a cut before this forward.
@@ -103,9 +96,9 @@ class Checkpoints:
             RunFailed: an earlier checkpoint could not be written.
         """
         self._writer.check()
-        if micro_batch in {0, self.resumed_at}:
+        if micro_batch in {0, self._resumed_at}:
             return False
-        return self.plan.due(micro_batch) or micro_batch in self.supervisor.announced_cuts
+        return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
         """Copy the state of a stage at a cut.
@@ -116,10 +109,10 @@ class Checkpoints:
         with self._held_up():
             if not self._writer.admit(cut.at, executor.program.index):
                 return
-            facts: dict[str, Any] = {"replica": self.prepared.batches.replica}
+            facts: dict[str, Any] = {"replica": self.trainer.prepared.opened.batches.replica}
             if executor.program.holds_head:
                 self.trainer.read_losses()
-                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position(cut.at)}
+                facts |= {"meters": self.trainer.meters.sums(), "position": self.trainer.position_at(cut.at)}
             self._recorder.reached(executor, cut, facts)
 
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
@@ -134,11 +127,11 @@ class Checkpoints:
     @contextmanager
     def _held_up(self) -> Iterator[None]:
         """Count the time, and let the watchdog not: nothing is wrong where a disk is slow."""
-        began, status = time.monotonic(), self.supervisor.status
-        self.supervisor.status = None
+        began, status = time.monotonic(), self.process.supervisor.status
+        self.process.supervisor.status = None
         yield
         now = time.monotonic()
-        self.supervisor.status = None if status is None else evolve(status, since=now)
+        self.process.supervisor.status = None if status is None else evolve(status, since=now)
         self.seconds += now - began
 
     @property
@@ -151,38 +144,28 @@ class Checkpoints:
 
     # --- called by the run --------------------------------------------------------------------------------------------
 
-    def save_halted(self, scheduler: Scheduler) -> None:
-        """Write the checkpoint of a run that has stopped at a request; all processes do so.
+    def end(self, *, halted: bool) -> None:
+        """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written.
 
         Raises:
             RunFailed: it cannot be written.
         """
-        done = self.trainer.trained_epochs * len(self.prepared.batches)
-        cut = scheduler.halted or Cut(micro_batches=range(done, done), at=done)
-        if cut.at in {0, self.resumed_at} or self.blind:
-            return
-        for executor in self.trainer.executors:
-            self.reached(executor, cut)
-        scheduler.take_in_flight(cut, self)
-
-    def save_done(self) -> None:
-        """Write the checkpoint of a run that has come to its end, from where more epochs can be trained.
-
-        Raises:
-            RunFailed: it cannot be written.
-        """
-        done = self.trainer.trained_epochs * len(self.prepared.batches)
-        if (self._spec.every is None and self._spec.best is None) or done == self.resumed_at:
-            return
-        for executor in self.trainer.executors:
-            self.reached(executor, Cut(micro_batches=range(done, done), at=done))
+        done = self.trainer.position.trained_epochs * len(self.trainer.prepared.opened.batches)
+        cut = Cut(micro_batches=range(done, done), at=done)
+        if halted:
+            cut = self.trainer.scheduler.halted or cut
+            saves = cut.at not in {0, self._resumed_at} and not self.blind
+        else:  # more epochs can be trained from there
+            saves = (self._spec.every is not None or self._spec.best is not None) and done != self._resumed_at
+        if saves:
+            for executor in self.trainer.executors:
+                self.reached(executor, cut)
+            if halted:
+                self.trainer.scheduler.take_in_flight(cut, self)
+        self.close()
 
     def close(self) -> None:
-        """Return when all is written.
-
-        Raises:
-            RunFailed: it cannot be.
-        """
+        """Return when all is written; errors as `end`."""
         self._writer.close()
 
     # --- the thread ---------------------------------------------------------------------------------------------------
@@ -199,13 +182,13 @@ class Checkpoints:
 
     def _finish(self, at: int, files: Sequence[StageFile], position: Mapping[str, Any] | None) -> None:
         """Publish this process's files or, in the process that records, complete the checkpoint when all have come."""
-        if not self.records:
-            assert self.store is not None
-            self.store.set(f"checkpoint/{at}/{self.rank}", [asdict(file) for file in files])
+        if not self.process.records:
+            assert self._store is not None
+            self._store.set(f"checkpoint/{at}/{self.process.rank}", [asdict(file) for file in files])
             return
         found = list(files)
-        for rank in range(self.size):
-            if rank != self.rank:
+        for rank in range(self.process.size):
+            if rank != self.process.rank:
                 found += self._files_of(rank, at)
         if not all(file.finite for file in found):  # the head will see it; the checkpoint before stays
             checkpoint.discard(self.directory, at)
@@ -218,11 +201,11 @@ class Checkpoints:
             at=at,
             run=self.directory.name,
             versions={name: version(name) for name in LIBRARIES},
-            pipeline=pipeline_of(self.prepared),
-            optimizer=optimizer_of(self.prepared),
+            pipeline=pipeline_of(self.trainer.prepared),
+            optimizer=optimizer_of(self.trainer.prepared),
             position=position,
             metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
-            folders=self.folders,
+            folders=(self.resumption or self.trainer.prepared.checked.loaded).folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
@@ -230,21 +213,27 @@ class Checkpoints:
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
-        assert self.store is not None
-        while (published := self.store.get(f"checkpoint/{at}/{rank}")) is None:
+        assert self._store is not None
+        while (published := self._store.get(f"checkpoint/{at}/{rank}")) is None:
             time.sleep(_LOOK_SECONDS)
         files = [StageFile(**file) for file in published]
         for file in files:
             if checkpoint.missing_file(self.directory, at, file):
                 raise RunFailed(
-                    f"rank {rank} has written {file.name} of a checkpoint, and rank {self.rank} cannot see it in {self.directory}",
+                    f"rank {rank} has written {file.name} of a checkpoint, and rank {self.process.rank} cannot see it in {self.directory}",
                     hint="set run.directory to a folder that all machines share",
                 )
         return files
 
     @property
+    def directory(self) -> Path:
+        """Of the run."""
+        assert self.process.so_far.directory is not None
+        return self.process.so_far.directory
+
+    @property
     def _spec(self) -> CheckpointSpec:
-        return self.prepared.spec.checkpoint
+        return self.trainer.prepared.spec.checkpoint
 
 
 def kept(directory: Path, spec: CheckpointSpec) -> list[int]:

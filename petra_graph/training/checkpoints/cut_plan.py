@@ -32,7 +32,7 @@ class CutPlan:
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
         """Return the plan of a run."""
-        spec, per_epoch = prepared.spec, len(prepared.batches)
+        spec, per_epoch = prepared.spec, len(prepared.opened.batches)
         return cls(
             per_epoch=per_epoch,
             accumulation=spec.method.accumulation,

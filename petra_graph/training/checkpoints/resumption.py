@@ -31,7 +31,8 @@ from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.schema import as_mapping, flat
-from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.processes.rank_agreement import LIBRARIES
 from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of, resolved
@@ -96,6 +97,11 @@ class Resumption:
         raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
 
     @property
+    def folders(self) -> Sequence[str]:
+        """Of the run's first specification."""
+        return self.manifest.folders
+
+    @property
     def at(self) -> int:
         """The forward behind the cut."""
         return self.manifest.at
@@ -116,7 +122,8 @@ class Resumption:
         Raises:
             SpecError: nodes are missing on either side or have other sizes, or the epochs have another length.
         """
-        there, here = self.manifest.pipeline["parameters"], pipeline_of(prepared)["parameters"]
+        then, now = self.manifest.pipeline, pipeline_of(prepared)
+        there, here = then["parameters"], now["parameters"]
         hint = "resume with the specification of the run"
         if there.keys() != here.keys():
             differ = ", ".join(sorted(there.keys() ^ here.keys())[:_LISTED])
@@ -129,26 +136,26 @@ class Resumption:
         ]
         if others:
             raise SpecError([Problem(message=text, hint=hint) for text in others[:_LISTED]])
-        trained = self.manifest.position["epoch"] - 1 + self.manifest.position["evaluates"]
-        then, own = self.manifest.pipeline, pipeline_of(prepared)
-        for what, before, now in (
-            ("micro-batches of", then["batch"], own["batch"]),
-            ("replicas:", then["replicas"], own["replicas"]),
+        for what, before, own in (
+            ("micro-batches of", then["batch"], now["batch"]),
+            ("replicas:", then["replicas"], now["replicas"]),
             ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
         ):
-            if before != now:
+            if before != own:
                 raise SpecError(
-                    f"the checkpoint before forward {self.at} has {what} {before}, and the run has {now}", hint
+                    f"the checkpoint before forward {self.at} has {what} {before}, and the run has {own}", hint
                 )
-        if trained > prepared.spec.run.epochs:
+        position, epochs = self.manifest.position, prepared.spec.run.epochs
+        trained = position["epoch"] - 1 + position["evaluates"]
+        if trained > epochs:
             raise SpecError(
-                f"the checkpoint before forward {self.at} has {trained} epochs behind it, and run.epochs is {prepared.spec.run.epochs}",
+                f"the checkpoint before forward {self.at} has {trained} epochs behind it, and run.epochs is {epochs}",
                 hint="resume an earlier one: remove the later checkpoints",
             )
-        before, now = self.manifest.position["micro_batches_per_epoch"], len(prepared.batches)
-        if before != now:
+        length, own = position["micro_batches_per_epoch"], len(prepared.opened.batches)
+        if length != own:
             raise SpecError(
-                f"an epoch had {before} micro-batches at the checkpoint before forward {self.at}, and has {now} now",
+                f"an epoch had {length} micro-batches at the checkpoint before forward {self.at}, and has {own} now",
                 hint="resume with the batch, the replicas and the data of the run",
             )
 
@@ -171,19 +178,18 @@ class Resumption:
                 [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
             )
 
-    def same_pipeline(self, prepared: Prepared) -> bool:
-        """Whether the stages can hold what was captured."""
-        return bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
+    def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
+        """Let the stages of this process and its channels go on from the checkpoint.
 
-    def restore(self, prepared: Prepared, scheduler: Scheduler, trainer: Trainer) -> None:
-        """Let the stages of this process, its channels and its training loop go on from the checkpoint.
+        Returns:
+            where the training goes on, and the meters of this process's head in the epoch so far.
 
         Raises:
             SpecError: a file is not what the manifest says.
         """
-        exact = self.same_pipeline(prepared)
+        exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
-        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.batches.replica}
+        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
         meters = None
         try:
             if exact:
@@ -195,7 +201,11 @@ class Resumption:
                 stays, note = self._open_window(prepared)
                 meters = self._restore_by_node(scheduler.executors, files, other_options=others, window=stays)
                 self.notes.append(note)
-            trainer.go_on(self.manifest.position, meters, discards=not exact)
+            position = TrainingPosition(**self.manifest.position)
+            position.resumed_from = (*position.resumed_from, self.at)
+            if not exact:
+                position.since = self.at
+            return position, Meters(prepared.loss) if meters is None else Meters.of(meters, prepared.loss)
         except _UNFIT as error:
             message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
             raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
@@ -242,7 +252,7 @@ class Resumption:
 
     def _open_window(self, prepared: Prepared) -> tuple[bool, str]:
         """Return whether the gradients of the window that is open at the cut stay, and what the user should know."""
-        pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.batches)
+        pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.opened.batches)
         method, now = pipeline["method"], prepared.spec.method.accumulation
         first = (position["epoch"] - 1) * per_epoch
         cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from operator import methodcaller
 from typing import Any, TypeVar, cast
 
 import torch
@@ -21,7 +21,7 @@ from petra_graph.planning.checked_spec import ConfiguredPlugin
 from petra_graph.registry.built import AUTHOR
 from petra_graph.registry.call_faults import COMPANION, call_faults
 from petra_graph.registry.callback import Callback, Companion
-from petra_graph.registry.contracts import CallbackDeclaration, Changes
+from petra_graph.registry.contracts import CallbackDeclaration
 from petra_graph.registry.declaration_faults import described
 from petra_graph.registry.listener import EpochEnded, Listener, Started
 from petra_graph.registry.misnamed import misnamed
@@ -36,8 +36,7 @@ class NamedCallback:
     """A callback that was built, with the name that the specification gives it."""
 
     name: str
-    changes: Changes
-    reads_weights: bool
+    declaration: CallbackDeclaration
     callback: Callback
 
     def run(self, action: Callable[[Callback], T]) -> T:
@@ -88,19 +87,14 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
         SpecError: one of them refuses its options.
         PluginError: one of them cannot be built, or is no callback.
     """
-    built = []
-    for one in configured:
-        callback = one.build()
-        declaration = cast(CallbackDeclaration, one.plugin.declaration)
-        built.append(
-            NamedCallback(
-                name=one.plugin.name,
-                changes=declaration.changes,
-                reads_weights=declaration.reads_weights,
-                callback=callback,
-            )
+    return tuple(
+        NamedCallback(
+            name=one.plugin.name,
+            declaration=cast(CallbackDeclaration, one.plugin.declaration),
+            callback=one.build(),
         )
-    return tuple(built)
+        for one in configured
+    )
 
 
 def uncalled(callbacks: Sequence[NamedCallback]) -> list[str]:
@@ -118,38 +112,35 @@ class Callbacks(Listener):
 
     callbacks: Sequence[NamedCallback] = ()
     leads: bool = True
-    _states: Mapping[str, Any] = field(factory=dict, init=False)
-    """Of a checkpoint, until the run has started."""
+    restored: Mapping[str, Any] = field(factory=dict)
+    """The states of a checkpoint, from which they go on."""
     _seen: int = field(default=0, init=False)
     """Samples of the evaluation under way."""
 
     @property
     def may_stop(self) -> bool:
         """Whether some callback may end the training early."""
-        return any(one.changes == "length" for one in self.callbacks)
+        return any(one.declaration.changes == "length" for one in self.callbacks)
 
     @property
     def read_weights(self) -> bool:
         """Whether some callback wants all weights after an evaluation."""
-        return any(one.reads_weights for one in self.callbacks)
+        return any(one.declaration.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
         """Begin, or go on from the states of a checkpoint."""
         for one in self._led:
             one.run(lambda callback: callback.started(run))
-            if one.name in self._states:
-                one.run(partial(_restore, state=self._states[one.name]))
+            if one.name in self.restored:
+                one.run(methodcaller("restore", self.restored[one.name]))
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Hand on that so many micro-batches of an epoch are done."""
         self._each(lambda callback: callback.trained(epoch, micro_batches, means))
 
     def warned(self, text: str) -> None:
-        """Hand on a warning."""
         self._each(lambda callback: callback.warned(text))
 
     def evaluating(self, epoch: int) -> None:
-        """Hand on that the evaluation after an epoch begins."""
         self._seen = 0
         self._each(lambda callback: callback.evaluating(epoch))
 
@@ -162,44 +153,21 @@ class Callbacks(Listener):
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Hand the weights after an evaluation to the callbacks that want them."""
         for one in self._led:
-            if one.reads_weights:
+            if one.declaration.reads_weights:
                 one.run(lambda callback: callback.evaluated_weights(epoch, weights))
 
     def epoch_ended(self, report: EpochEnded) -> None:
-        """Hand on that an epoch and its evaluation are over."""
         self._each(lambda callback: callback.epoch_ended(report))
 
     def stopped(self) -> None:
-        """Hand on that the run makes no further call."""
         self._each(lambda callback: callback.stopped())
 
     def stops(self) -> str:
         """Return why the training is to end now, "" where it goes on."""
         for one in self._led:
-            if one.changes == "length" and (reason := one.run(lambda callback: callback.stops())):
+            if one.declaration.changes == "length" and (reason := one.run(lambda callback: callback.stops())):
                 return f"{one.name}: {reason}"
         return ""
-
-    @classmethod
-    def attached(
-        cls, callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor], *, leads: bool
-    ) -> Callbacks:
-        """Return the callbacks of a run, whose companions are with the stages of this process."""
-        made = cls(callbacks, leads)
-        for executor in executors:
-            made._attach(executor)
-        return made
-
-    def _attach(self, executor: StageExecutor) -> None:
-        parameters = {
-            f"{node}/{name}": parameter
-            for node, module in executor.modules.items()
-            for name, parameter in module.named_parameters(remove_duplicate=False)
-        }
-        for one in self.callbacks:
-            companion = one.at_stage(parameters)
-            if companion is not None:
-                executor.companions[one.name] = companion
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
         """Return more weights to write, by file.
@@ -211,17 +179,13 @@ class Callbacks(Listener):
         files: dict[str, Mapping[str, Tensor]] = {}
         for one in self._led:
             own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
-            files |= one.run(partial(_ended, weights=weights, kept=own))
+            files |= one.run(methodcaller("ended", weights, own))
         return files
 
     def states(self) -> dict[str, Any]:
         """Return the states of all callbacks, as JSON."""
         states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
-
-    def restore(self, states: Mapping[str, Any]) -> None:
-        """Go on from states, once the run has started."""
-        self._states = states
 
     def _each(self, action: Callable[[Callback], None]) -> None:
         for one in self._led:
@@ -232,14 +196,18 @@ class Callbacks(Listener):
         return self.callbacks if self.leads else ()
 
 
-def _restore(callback: Callback, state: Any) -> None:
-    callback.restore(state)
-
-
-def _ended(
-    callback: Callback, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]
-) -> Mapping[str, Mapping[str, Tensor]]:
-    return callback.ended(weights, kept)
+def attach_companions(callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor]) -> None:
+    """Let each callback have its companion with the stages of this process."""
+    for executor in executors:
+        parameters = {
+            f"{node}/{name}": parameter
+            for node, module in executor.modules.items()
+            for name, parameter in module.named_parameters(remove_duplicate=False)
+        }
+        for one in callbacks:
+            companion = one.at_stage(parameters)
+            if companion is not None:
+                executor.companions[one.name] = companion
 
 
 @define

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define, field
 
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.registry.listener import Listener
-from petra_graph.training.processes.run_process import Peers
+from petra_graph.training.loop.peers import Peers
 
 _LOST = 0.5
 """Relative error of a reconstruction from which on little of the input is left in it."""
@@ -20,7 +20,7 @@ class RunWarnings:
     """The warnings of a run."""
 
     peers: Peers
-    observers: Callable[[], Sequence[Listener]]
+    observers: Sequence[Listener]
     """Those of the run in the process that records; () in another one."""
     texts: list[str] = field(factory=list, init=False)
     """In the process that records those of all processes, elsewhere its own."""
@@ -30,14 +30,14 @@ class RunWarnings:
         if text in self.texts:
             return
         self.texts.append(text)
-        for observer in self.observers():
+        for observer in self.observers:
             observer.warned(text)
-        if not self.observers():
+        if not self.observers:
             self.peers.warn(self.texts)
 
     def collect(self) -> None:
         """Say those of other processes, where this one records."""
-        if self.observers():
+        if self.observers:
             for text in self.peers.warnings():
                 self.say(text)
 

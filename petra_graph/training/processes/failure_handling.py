@@ -11,12 +11,11 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 import torch.distributed as dist
-from attrs import define
+from attrs import frozen
 
 from petra_graph.errors import (
     FailedOnAnotherProcess,
@@ -28,7 +27,6 @@ from petra_graph.errors import (
     RunFailedByPlugin,
     SpecError,
 )
-from petra_graph.executor.stage import StageExecutor
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.awake import AwakeTime
 from petra_graph.runtime.control.failure import Failure
@@ -36,8 +34,8 @@ from petra_graph.runtime.control.store import RunStore, StoreGone
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states
-from petra_graph.training.prepared_run import Prepared
-from petra_graph.training.processes.run_process import Progress
+from petra_graph.training.loop.peers import Progress
+from petra_graph.training.processes.run_process import RunSoFar
 from petra_graph.training.record.run_record import RunRecord, problems_of
 
 _REPORT_SECONDS = 10.0
@@ -48,24 +46,14 @@ _LOOK_SECONDS = 0.05
 _ERRORS = {kind.exit_code: kind for kind in (RunFailed, SpecError, NoFeasiblePlan, RunFailedByPlugin)}
 
 
-@define(kw_only=True)
+@frozen(kw_only=True)
 class FailureHandling:
-    """The parts of a run that this process has when the run fails."""
+    """The end of this process when the run fails, with what the run has by then."""
 
     world: World
     watchdog: Watchdog
-    prepared: Prepared | None = None
-    ranks: Sequence[int] = ()
-    """Of each stage of the first replica, once they are known."""
-    executors: Sequence[StageExecutor] = ()
-    record: RunRecord | None = None
-    """In the process with the head, once there is a directory."""
-    directory: Path | None = None
-    """Of the run, once this process knows it."""
-    under_way: bool = False
-    """Whether all processes are ready to train, so that there is a directory."""
 
-    def fail(self, error: Exception) -> NoReturn:
+    def fail(self, error: Exception, so_far: RunSoFar) -> NoReturn:
         """End after an error in this process, or in another one.
 
         Raises:
@@ -74,24 +62,25 @@ class FailureHandling:
         """
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure(error))
         if failure.asks_about is not None:
-            own = [attrs.asdict(state) for state in stage_states(self.executors, failure.asks_about)]
+            executors = () if so_far.scheduler is None else so_far.scheduler.executors
+            own = [attrs.asdict(state) for state in stage_states(executors, failure.asks_about)]
             self.world.store.set(f"states/{self.world.rank}", own)
             if failure.rank == self.world.rank and isinstance(error, NotFinite):
-                failure = self._located(failure, error)
-        raised = self._conclude(failure, self.world.store)
+                failure = self._located(failure, error, so_far.ranks)
+        raised = self._conclude(failure, self.world.store, so_far)
         raise raised from (error if failure.rank == self.world.rank else None)
 
-    def end_at_once(self, failure: Failure) -> NoReturn:
+    def end_at_once(self, failure: Failure, so_far: RunSoFar) -> NoReturn:
         """End from the watchdog's thread, as the main thread does not; print the report here."""
-        raised = self._conclude(failure, self.watchdog.store)
+        raised = self._conclude(failure, self.watchdog.store, so_far)
         if isinstance(raised, PetraGraphError):
             sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
         hard_exit(failure.exit_code)
 
-    def _located(self, failure: Failure, error: NotFinite) -> Failure:
+    def _located(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:
         """Return the failure with the stage where numbers stopped being finite, among all that still answer."""
         states: list[StageState] = []
-        for rank in dict.fromkeys(self.ranks):
+        for rank in dict.fromkeys(ranks):
             with suppress(RunFailed, RuntimeError):
                 found = self.world.store.wait(f"states/{rank}", _ANSWER_SECONDS, f"rank {rank} does not answer")
                 states += [StageState(**{**state, "nodes": tuple(state["nodes"])}) for state in found]
@@ -119,36 +108,41 @@ class FailureHandling:
             asks_about=error.micro_batch if isinstance(error, NotFinite) else None,
         )
 
-    def _conclude(self, failure: Failure, store: RunStore) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
+    def _conclude(
+        self, failure: Failure, store: RunStore, so_far: RunSoFar
+    ) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
         """Report the failure if this process is to do so, else wait for the report.
 
         Args:
             failure: the first of the run.
             store: a connection that no other thread waits on; it may be broken.
+            so_far: what the run has in this process.
         """
+        record, directory, prepared, trained = so_far.record, so_far.directory, so_far.prepared, so_far.trained
         try:
             if failure.exit_code == Interrupted.exit_code:
-                if self.record is not None:
-                    self.record.summarise("interrupted", weights=None)
+                if record is not None:
+                    record.summarise("interrupted", trained, weights=None)
                 return Interrupted()
-            directory = self.directory
-            if directory is None and self.prepared is not None:
+            if directory is None and prepared is not None:
                 with suppress(RuntimeError, RunFailed):
                     name = store.get("directory")
-                    directory = name and run_directory(self.prepared.spec.run.directory, name)
-            if self.world.rank != self._reporter(failure, started=self.under_way or directory is not None):
+                    directory = name and run_directory(prepared.spec.run.directory, name)
+            started = so_far.scheduler is not None or directory is not None
+            if self.world.rank != self._reporter(failure, so_far.ranks if started else ()):
                 _wait_for_report(store)
                 return FailedOnAnotherProcess(failure.exit_code)
             problems = [Problem(message=message, hint=hint) for message, hint in failure.problems]
             error = _ERRORS.get(failure.exit_code, RunFailed)(problems)
-            if directory is not None and self.prepared is not None:
-                record = self.record or RunRecord.of(directory, self.prepared, self.world.size)
+            if directory is not None and prepared is not None:
+                record = record or RunRecord.of(directory, prepared, self.world.size)
                 statuses: list[Any] = []
                 with suppress(RuntimeError):
-                    record.published = Progress(**(store.get("progress") or {}))
+                    if isinstance(trained, Progress):
+                        trained = Progress(**(store.get("progress") or {}))
                     statuses += [store.get(f"status/{rank}") for rank in range(self.world.size)]
                 where = {**failure.json(), "ranks": statuses}
-                record.record_failure(error, failure.traceback or f"{error}\n", where)
+                record.record_failure(error, failure.traceback or f"{error}\n", trained, where)
             with suppress(RuntimeError):
                 store.set("reported", True)
             return error
@@ -156,9 +150,9 @@ class FailureHandling:
             self.watchdog.retire()
             self.world.shutdown(store, missing=int(failure.lost))
 
-    def _reporter(self, failure: Failure, *, started: bool) -> int:
-        """Return the rank that reports: the head's once there is a directory, unless that process has gone."""
-        first = self.ranks[-1] if started and self.ranks else failure.rank
+    def _reporter(self, failure: Failure, ranks: Sequence[int]) -> int:
+        """Return the rank that reports: the last of `ranks` once there is a directory, unless that process has gone."""
+        first = ranks[-1] if ranks else failure.rank
         if not (failure.lost and first == failure.rank):
             return first
         return next(rank for rank in range(self.world.size) if rank != failure.rank)

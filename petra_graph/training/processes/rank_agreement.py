@@ -58,7 +58,7 @@ def agree(world: World, prepared: Prepared) -> None:
 def _decisive(prepared: Prepared) -> Mapping[str, str]:
     """Return everything that the bits depend on, as text by name; the folder of the results may differ."""
     spec = resolved(prepared)
-    data = prepared.data
+    data = prepared.opened.data
     return {
         **{f"{name}'s version": version(name) for name in LIBRARIES},
         **dict(_code_of_plugins(prepared.checked)),

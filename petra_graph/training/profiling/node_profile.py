@@ -253,5 +253,5 @@ def endless(prepared: Prepared) -> Generator[MicroBatch]:
     """Yield micro-batches as training would, epoch after epoch."""
     epoch = 0
     while True:
-        yield from prepared.training_batches(epoch)
+        yield from prepared.opened.epoch(epoch)
         epoch += 1

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.loop.trainer import Trainer
 
 _KIB = 1024
@@ -39,25 +37,22 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
 
 
-def measured(scheduler: Scheduler, trainer: Trainer, *, rank: int, peak_bytes_before: int) -> dict[str, Any]:
+def measured(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict[str, Any]:
     """Return what this process has measured since its start."""
+    devices = dict.fromkeys(executor.program.device for executor in trainer.executors)
+    stages = []
+    for executor in trainer.executors:
+        index, device = executor.program.index, executor.program.device
+        seconds = {} if device.startswith("cuda") else trainer.scheduler.seconds.of_stage(index)
+        stages.append({"stage": index, "device": device, **seconds})
     return {
         "rank": rank,
-        "replica": trainer.prepared.batches.replica,
+        "replica": trainer.prepared.opened.batches.replica,
         "training_seconds": round(trainer.seconds_here, 3),
         "peak_bytes": max(peak_bytes(), peak_bytes_before),  # the system counts some pages late
         "peak_bytes_before": peak_bytes_before,
         "cuda_peak_bytes": {
-            device: torch.cuda.max_memory_allocated(device)
-            for device in dict.fromkeys(executor.program.device for executor in scheduler.executors)
-            if device.startswith("cuda")
+            device: torch.cuda.max_memory_allocated(device) for device in devices if device.startswith("cuda")
         },
-        "stages": list(_stages(scheduler)),
+        "stages": stages,
     }
-
-
-def _stages(scheduler: Scheduler) -> Iterator[dict[str, Any]]:
-    for executor in scheduler.executors:
-        index, device = executor.program.index, executor.program.device
-        seconds = {} if device.startswith("cuda") else scheduler.seconds.of_stage(index)
-        yield {"stage": index, "device": device, **seconds}

@@ -2,8 +2,9 @@
 
 Decision: a run needs nothing of its plan but what people read. Few stages are predicted before the training, in less than a
 second, so that warnings stand at its beginning. More of them would hold it up for seconds, or minutes: another process
-predicts them beside the training, of the lowest priority and with bounded time, and ends at the latest with the run. It is
-a process and no thread, since measuring costs would share the generators of random numbers with the training.
+predicts them beside the training (`python -m` with this module), of the lowest priority and with bounded time, and ends at the
+latest with the run. It is a process and no thread, since measuring costs would share the generators of random numbers with the
+training.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from petra_graph.errors import PetraGraphError
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.measure import MeasuredNetwork, measure
 from petra_graph.planning.predict import predict
+from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import TIMELINE, write_json, write_text
@@ -39,7 +42,9 @@ MOST_DRAWN = 64
 """More are not simulated for a picture: it takes time, and no reader could tell them apart."""
 _TICKS = 5
 """Of the simulated timeline, so many are kept for a report."""
-_MODULE = "petra_graph.training.record.late_plan"
+_MODULE = "petra_graph.training.record.run_plan"
+_MOST_SECONDS = 600
+"""Of the other process's computing; a thousand stages take three minutes."""
 
 
 def write_plan(directory: Path, network: MeasuredNetwork, placement: Placement) -> Document:
@@ -127,10 +132,30 @@ class LatePlan:
             return not_planned(error)
 
 
-def lowest_priority(seconds: int) -> None:
+def _lowest_priority(seconds: int) -> None:
     """Let other processes go first, and end this one after so many seconds of computing."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
         os.nice(19)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+
+
+def _plan_beside(directory: Path, folders: Sequence[str], given: IO[bytes]) -> None:
+    """Plan a run from its resolved specification and its placement.
+
+    Args:
+        directory: of the run.
+        folders: modules of blocks may lie there.
+        given: the placement and the number of training samples, as the run pickled them.
+    """
+    placement, training_samples = pickle.load(given)  # noqa: S301  from the process that started this one
+    checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=folders)
+    problems = ProblemCollector(loaded=checked.loaded)
+    network = problems.require(measure, checked)
+    problems.require(write_plan, directory, evolve(network, training_samples=training_samples), placement)
+
+
+if __name__ == "__main__":
+    _lowest_priority(_MOST_SECONDS)
+    _plan_beside(Path(sys.argv[1]), sys.argv[2:], sys.stdin.buffer)

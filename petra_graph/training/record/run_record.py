@@ -25,9 +25,9 @@ from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import uncalled
+from petra_graph.training.loop.peers import Progress
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.prepared_run import Prepared, advice
-from petra_graph.training.processes.run_process import Progress
 from petra_graph.training.record.resolved_spec import resolved
 from petra_graph.training.record.run_plan import MOST_STAGES, LatePlan, figures_of, not_planned, write_plan
 
@@ -40,49 +40,33 @@ class RunRecord:
 
     run: Started
     spec: Spec
-    trainer: Trainer | None = None
-    """None before the network is built, and where another process trains the head."""
-    published: Progress = field(factory=Progress)
-    """How far the training came, as the process with the head published it."""
     predicted: Mapping[str, Any] | None = None
     """The plan's figures; None where no plan was made."""
     late_plan: LatePlan | None = None
     """Of more stages than can be planned before the training."""
-    measured: Mapping[str, Any] | None = None
-    """What the processes have measured (`training.measured`); None where they did not come to the end."""
     lock: int | None = None
     """Held by the process that records, so that no other one goes on with the run meanwhile."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
-    def create(cls, prepared: Prepared, processes: int = 1) -> RunRecord:
-        """Create the directory.
-
-        Raises:
-            RunFailed: it cannot be created.
-        """
-        directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
-        return cls.of(directory, prepared, processes)
-
-    @classmethod
-    def of(cls, directory: Path, prepared: Prepared, processes: int) -> RunRecord:
+    def of(cls, directory: Path, prepared: Prepared, processes: int, lock: int | None = None) -> RunRecord:
         """Return the record of a run whose directory exists."""
-        spec = prepared.spec
+        spec, opened = prepared.spec, prepared.opened
         run = Started(
             name=spec.name,
             directory=directory,
             epochs=spec.run.epochs,
-            micro_batches=len(prepared.batches),
-            batch=prepared.batches.whole,
+            micro_batches=len(opened.batches),
+            batch=opened.batches.whole,
             method=spec.method.name,
             schedule=schedule_text(prepared.placement.schedule),
             accumulation=spec.method.accumulation,
             stages=len(prepared.programs),
             parameters=prepared.network.parameters,
             processes=processes,
-            tested=prepared.tested,
+            tested=opened.tested,
         )
-        return cls(run=run, spec=spec)
+        return cls(run=run, spec=spec, lock=lock)
 
     @property
     def directory(self) -> Path:
@@ -100,12 +84,6 @@ class RunRecord:
         }
         return {key: value for key, value in keys.items() if value}
 
-    @property
-    def _trial_notes(self) -> Iterator[str]:
-        """Yield that the run is a trial, if it is one."""
-        if self._trial:
-            yield f"a trial on a part of the data: {', '.join(f'run.{key} = {shown(self._trial[key])}' for key in self._trial)}"
-
     def release(self) -> None:
         """Let another process go on with the run, and leave none behind."""
         if self.late_plan is not None:
@@ -116,9 +94,13 @@ class RunRecord:
 
     def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
         """Return the run as observers see it, with what the user should know of its beginning."""
-        at = None if resumption is None else resumption.at
-        beside = [] if self.late_plan is None else [f"the plan of {self.run.stages} stages is made beside the training"]
-        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *self._trial_notes, *beside))
+        at, more = None if resumption is None else resumption.at, []
+        if self._trial:
+            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self._trial.items())
+            more.append(f"a trial on a part of the data: {keys}")
+        if self.late_plan is not None:
+            more.append(f"the plan of {self.run.stages} stages is made beside the training")
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
         return self.run
 
     def write_inputs(self, prepared: Prepared) -> None:
@@ -133,39 +115,47 @@ class RunRecord:
 
     def _write_plan(self, prepared: Prepared) -> None:
         """Write the plan of the run, now or beside the training; a run that cannot be planned goes on and says why."""
+        network, placement = prepared.network, prepared.placement
         try:
             if len(prepared.programs) > MOST_STAGES:
-                self.late_plan = LatePlan.begin(
-                    self.directory, prepared.network, prepared.placement, prepared.checked.loaded.folders
-                )
-                self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *advice(prepared)))
-                return
-            document = write_plan(self.directory, prepared.network, prepared.placement)
-            self.predicted = figures_of(document, self.spec)
-            warnings = document["warnings"]
+                folders = prepared.checked.loaded.folders
+                self.late_plan = LatePlan.begin(self.directory, network, placement, folders)
+                warnings: Sequence[str] = advice(prepared)
+            else:
+                document = write_plan(self.directory, network, placement)
+                self.predicted, warnings = figures_of(document, self.spec), document["warnings"]
         except Exception as error:  # noqa: BLE001  no prediction ends a run, whatever is wrong with it
             self.predicted = not_planned(error)
-            warnings = [f"the run is not planned: {reason}" for reason in self.predicted["not planned"]] + advice(
-                prepared
-            )
+            reasons = self.predicted["not planned"]
+            warnings = [*(f"the run is not planned: {reason}" for reason in reasons), *advice(prepared)]
         self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
-
-    def note_measured(self, processes: Sequence[Mapping[str, Any]]) -> None:
-        """Take what all processes have measured."""
-        resumed_from = self.trainer.resumed_from if self.trainer else []
-        self.measured = {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": processes}
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write weights, by file."""
         for name, weights in files.items():
             save_weights(self.directory / name, weights)
 
-    def summarise(self, status: str, **more: Any) -> Summary:
-        """Write the summary, last of all files, and return it."""
+    def summarise(
+        self,
+        status: str,
+        trained: Trainer | Progress,
+        measured: Sequence[Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> Summary:
+        """Write the summary, last of all files, and return it.
+
+        Args:
+            status: "done", "interrupted" or "failed".
+            trained: how far the training came: this process's, or what the process with the head had published.
+            measured: by all processes (`process_measurements`); None where they did not come to the end.
+            more: entries of the summary.
+        """
         run, spec = self.run, self.spec
+        trainer = trained if isinstance(trained, Trainer) else None
+        progress = trained.progress if isinstance(trained, Trainer) else trained
+        resumed_from = list(trainer.position.resumed_from) if trainer else []
         if self.late_plan is not None:
             self.predicted = self.late_plan.figures()
-        progress = self.trainer.progress if self.trainer else self.published
         samples = progress.micro_batches * run.batch
         summary = {
             "name": run.name,
@@ -187,41 +177,46 @@ class RunRecord:
             **({"tested": run.tested} if run.tested else {}),
             "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
             "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
-            "resumed_from": self.trainer.resumed_from if self.trainer else [],
+            "resumed_from": resumed_from,
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
-            "measured": self.measured,
+            "measured": None
+            if measured is None
+            else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": measured},
             "weights": None if status == "failed" else WEIGHTS,
             **({"trial": trial} if (trial := self._trial) else {}),
-            **({"warnings": warned} if (warned := self.trainer and self.trainer.warnings.texts) else {}),
-            **({"stopped_early": stopped} if (stopped := self.trainer and self.trainer.stopped_early) else {}),
+            **({"warnings": warned} if (warned := trainer and trainer.warnings.texts) else {}),
+            **({"stopped_early": stopped} if (stopped := trainer and trainer.stopped_early) else {}),
             **more,
         }
         write_json(self.directory / "summary.json", summary)
         return summary
 
-    def failed(self, error: Exception) -> RunFailed:
+    def failed(self, error: Exception, trained: Trainer | Progress) -> RunFailed:
         """Return an error of any kind as a failed run, and write it down."""
         kind = RunFailedByPlugin if isinstance(error, PluginError) else RunFailed
         failure = error if isinstance(error, RunFailed) else kind(problems_of(error))
         if failure is not error:
             failure.__cause__ = error
-        self.record_failure(failure, "".join(traceback.format_exception(failure)))
+        self.record_failure(failure, "".join(traceback.format_exception(failure)), trained)
         return failure
 
-    def record_failure(self, error: PetraGraphError, text: str, where: Mapping[str, Any] | None = None) -> None:
+    def record_failure(
+        self, error: PetraGraphError, text: str, trained: Trainer | Progress, where: Mapping[str, Any] | None = None
+    ) -> None:
         """Write down why a run failed; where even that fails (a full disk), the first cause matters more.
 
         Args:
             error: the error that the user sees; it gets the summary.
             text: the traceback.
+            trained: how far the training came.
             where: the operation and the processes, for programs that read them.
         """
         try:
             write_text(self.directory / "failure.txt", text)
             if where is not None:
                 write_json(self.directory / "failure.json", where)
-            summary = self.summarise("failed", error=[str(problem) for problem in error.problems])
+            summary = self.summarise("failed", trained, error=[str(problem) for problem in error.problems])
             if isinstance(error, RunFailed):
                 error.summary = summary
         except PetraGraphError:
@@ -235,14 +230,13 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
         RunFailed: it cannot be created.
     """
     if resumption is None:
-        record = RunRecord.create(prepared, processes)
-    else:
-        record = RunRecord.of(resumption.directory, prepared, processes)
-    record.lock = lock(record.directory)
-    if resumption is not None:
-        drop_behind(record.directory, resumption.at)
-        for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
-            (record.directory / name).unlink(missing_ok=True)
+        directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
+        return RunRecord.of(directory, prepared, processes, lock(directory))
+    directory = resumption.directory
+    record = RunRecord.of(directory, prepared, processes, lock(directory))
+    drop_behind(directory, resumption.at)
+    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
+        (directory / name).unlink(missing_ok=True)
     return record
 
 

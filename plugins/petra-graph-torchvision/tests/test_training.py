@@ -84,7 +84,7 @@ def test_backprop_is_plain_autograd_from_a_file_of_torchvisions() -> None:
     found = weights_of(petra_graph.train("digits.toml", {"init.weights": "pretrained.pth"}))
 
     prepared = prepare("digits.toml", ())
-    data = prepared.data.train
+    data = prepared.opened.data.train
     images, targets = data.fetch(np.arange(len(data)), seed=0, epoch=0)
     x = seen(images)
     network.double().train()

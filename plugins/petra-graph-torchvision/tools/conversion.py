@@ -75,7 +75,7 @@ def main(run: Path, root: str, images: int, output: Path) -> None:
 
 def errors(plain: Prepared, ready: Prepared, images: int, dtype: torch.dtype) -> dict[str, float]:
     """Return the relative errors of outputs, of the worst chain's input, and of the gradient of all parameters."""
-    samples, targets = ready.data.test.fetch(np.arange(images), seed=0, epoch=0)
+    samples, targets = ready.opened.data.test.fetch(np.arange(images), seed=0, epoch=0)
     x = seen(samples, ready, dtype)
     original, converted = Chain.of(plain, dtype), Chain.of(ready, dtype)
     for chain in (original, converted):

@@ -9,8 +9,8 @@ import pytest
 
 from petra_graph.cli.main import main
 from petra_graph.report.progress import LiveProgress, PlainProgress
+from petra_graph.training.loop.peers import Peers
 from petra_graph.training.loop.run_warnings import RunWarnings
-from petra_graph.training.processes.run_process import Peers
 from tests.promises.mistaken import ENTRY_POINTS
 from tests.support.forks import SPEC, ended, ranks
 from tests.support.runs import FakeListener, only_run, summary_of, weights_bytes
@@ -119,7 +119,7 @@ class Others(Peers):
 
 def test_the_process_that_records_says_each_once():
     noting = FakeListener()
-    said = RunWarnings(Others(), lambda: (noting,))
+    said = RunWarnings(Others(), (noting,))
     said.say("b")
     said.collect()
     said.collect()
@@ -127,7 +127,7 @@ def test_the_process_that_records_says_each_once():
 
 
 def test_another_one_publishes_all_that_it_has_said():
-    said = RunWarnings(Others(), tuple)
+    said = RunWarnings(Others(), ())
     for text in ("a", "a", "b"):
         said.say(text)
     said.collect()

@@ -63,8 +63,9 @@ class OtherSamples:
 
 
 def test_other_contents_of_files_of_the_same_size(prepared):
-    data = attrs.evolve(prepared.data, train=OtherSamples(prepared.data.train))
-    (told,) = difference(prepared, attrs.evolve(prepared, data=data))
+    data = attrs.evolve(prepared.opened.data, train=OtherSamples(prepared.opened.data.train))
+    opened = attrs.evolve(prepared.opened, data=data)
+    (told,) = difference(prepared, attrs.evolve(prepared, opened=opened))
     assert told.startswith("the contents of some samples: ")
 
 
