@@ -77,7 +77,7 @@ class Manifest:
     folders: Sequence[str]
     """Of the specification as it was given and of the files that it extends, where modules of blocks may lie."""
     position: Mapping[str, Any]
-    """Of the training loop, as `training.loop.Trainer` writes it."""
+    """Of the training loop, a `TrainingPosition`."""
     metrics: Mapping[str, float]
     """The latest evaluation."""
     files: Sequence[StageFile]

@@ -60,12 +60,10 @@ class Prepared:
 
     @property
     def spec(self) -> Spec:
-        """The specification as given."""
         return self.network.spec
 
     @property
     def facts(self) -> DataFacts:
-        """Shape and type of the opened data set's samples."""
         return self.opened.data.facts
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,6 @@ from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.registry.contracts import BuildOptimizer, DataFacts, Loss
-from petra_graph.spec.model import ClipSpec
 
 
 @frozen(kw_only=True)
@@ -33,17 +32,6 @@ class Training:
     """Its plugin, as messages name it."""
     optimizer_options: Any
     rate: LearningRate
-
-    def updater(
-        self, modules: Mapping[str, Block], clip: ClipSpec | None, *, deferred: bool = False, observed: bool = False
-    ) -> Updater:
-        """Return the optimizer step of a stage; `observed`: its first steps are."""
-        groups = parameter_groups(modules.values())
-        parameters = [*groups.decayed, *groups.undecayed]
-        optimizer = self.build_optimizer(groups, self.optimizer_options) if parameters else None
-        first = FirstSteps(modules, parameters, self.optimizer, deferred) if observed else None
-        ratios = () if optimizer is None else rate_ratios(optimizer, self.optimizer_options.lr)
-        return Updater(parameters, optimizer, self.rate, clip, deferred, self.optimizer, first, ratios)
 
 
 def executors(
@@ -74,7 +62,19 @@ def executors(
             first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
         )
         modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
-        updater = training.updater(modules, spec.optimizer.clip, deferred=interval > 1, observed=spec.run.self_check)
+        groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
+        parameters = [*groups.decayed, *groups.undecayed]
+        optimizer = training.build_optimizer(groups, options) if parameters else None
+        updater = Updater(
+            parameters,
+            optimizer,
+            training.rate,
+            spec.optimizer.clip,
+            deferred,
+            training.optimizer,
+            FirstSteps(modules, parameters, training.optimizer, deferred) if spec.run.self_check else None,
+            () if optimizer is None else rate_ratios(optimizer, options.lr),
+        )
         made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
     return tuple(made)
 

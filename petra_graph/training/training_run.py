@@ -33,8 +33,7 @@ from petra_graph.training.processes.host_of_all import HostOfAll
 from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.process_measurements import measured, peak_bytes
-from petra_graph.training.record.run_loggers import open_loggers
-from petra_graph.training.record.run_record import Summary
+from petra_graph.training.record.run_record import Summary, open_loggers
 
 
 @frozen(kw_only=True)

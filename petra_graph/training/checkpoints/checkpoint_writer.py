@@ -19,7 +19,7 @@ Finish = Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None]
 
 
 class CheckpointWriter:
-    """Writes the copies of one checkpoint after another, in a thread of its own."""
+    """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
 
     def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
         """Begin with nothing to write.
@@ -46,9 +46,6 @@ class CheckpointWriter:
 
         Where all stages have passed an earlier cut, its checkpoint is written first; nothing behind a cut is needed for that, so
         no process can wait for ever.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
@@ -62,11 +59,6 @@ class CheckpointWriter:
             return True
 
     def put(self, at: int, saved: SavedTensors) -> None:
-        """Have a stage's file written.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
-        """
         with self._changed:
             self.check()
             self._handed[at] = self._handed.get(at, 0) + 1
@@ -81,20 +73,11 @@ class CheckpointWriter:
                 self.check()
 
     def check(self) -> None:
-        """Return where all goes well.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
-        """
         if self._error is not None:
             raise self._error
 
     def close(self) -> None:
-        """Return when all is written.
-
-        Raises:
-            RunFailed: it cannot be.
-        """
+        """Return when all is written."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()

@@ -44,7 +44,7 @@ _NEWS_SECONDS = 0.75
 
 @define(eq=False)
 class Checkpoints:
-    """The checkpoints of one process's stages."""
+    """The checkpoints of one process's stages; what one of them cannot write fails the run, here or at the next cut."""
 
     process: RunProcess
     trainer: Trainer
@@ -90,22 +90,13 @@ class Checkpoints:
         return micro_batch != self._own_cut or micro_batch in self.process.supervisor.agreed_cuts
 
     def due(self, micro_batch: int) -> bool:
-        """Whether there is a cut before this forward.
-
-        Raises:
-            RunFailed: an earlier checkpoint could not be written.
-        """
         self._writer.check()
         if micro_batch in {0, self._resumed_at}:
             return False
         return self.plan.due(micro_batch) or micro_batch in self.process.supervisor.announced_cuts
 
     def reached(self, executor: StageExecutor, cut: Cut) -> None:
-        """Copy the state of a stage at a cut.
-
-        Raises:
-            RunFailed: a checkpoint could not be written, or the optimizer's state cannot be, or a loss was not finite.
-        """
+        """Copy the state of a stage at a cut."""
         with self._held_up():
             if not self._writer.admit(cut.at, executor.program.index):
                 return
@@ -116,11 +107,7 @@ class Checkpoints:
             self._recorder.reached(executor, cut, facts)
 
     def received(self, stage: int, key: ChannelKey, micro_batch: int, message: EncodedTensors) -> None:
-        """Copy a message that was in flight at a cut which the stage has passed.
-
-        Raises:
-            RunFailed: a checkpoint could not be written.
-        """
+        """Copy a message that was in flight at a cut which the stage has passed."""
         with self._held_up():
             self._recorder.received(stage, key, micro_batch, message)
 
@@ -145,11 +132,7 @@ class Checkpoints:
     # --- called by the run --------------------------------------------------------------------------------------------
 
     def end(self, *, halted: bool) -> None:
-        """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written.
-
-        Raises:
-            RunFailed: it cannot be written.
-        """
+        """Write the checkpoint of a run that has stopped at a request, or has come to its end; return when all is written."""
         done = self.trainer.position.trained_epochs * len(self.trainer.prepared.opened.batches)
         cut = Cut(micro_batches=range(done, done), at=done)
         if halted:
@@ -165,7 +148,6 @@ class Checkpoints:
         self.close()
 
     def close(self) -> None:
-        """Return when all is written; errors as `end`."""
         self._writer.close()
 
     # --- the thread ---------------------------------------------------------------------------------------------------
@@ -227,7 +209,6 @@ class Checkpoints:
 
     @property
     def directory(self) -> Path:
-        """Of the run."""
         assert self.process.so_far.directory is not None
         return self.process.so_far.directory
 

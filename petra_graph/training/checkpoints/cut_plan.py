@@ -31,7 +31,6 @@ class CutPlan:
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
-        """Return the plan of a run."""
         spec, per_epoch = prepared.spec, len(prepared.opened.batches)
         return cls(
             per_epoch=per_epoch,

@@ -29,11 +29,7 @@ _LISTED = 5
 
 
 def weights_file(weights: str) -> Path:
-    """Return the file that `init.weights` names: a file, or that of a run's directory.
-
-    Raises:
-        SpecError: there is none.
-    """
+    """Return the file that `init.weights` names: a file, or that of a run's directory."""
     path = Path(weights).expanduser()
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
@@ -56,11 +52,7 @@ class _Match:
 
 
 def matched(init: InitSpec, network: MeasuredNetwork) -> str:
-    """Compare a file with a network, without its weights; return what matches, for the user.
-
-    Raises:
-        SpecError: there is no such file, or it cannot be read; or something does not match, and `init.strict` is set.
-    """
+    """Compare a file with a network, without its weights; return what matches, for the user."""
     assert init.weights is not None
     file = weights_file(init.weights)
     here = dict(_shapes(network))
@@ -80,11 +72,7 @@ def matched(init: InitSpec, network: MeasuredNetwork) -> str:
 
 @torch.no_grad()
 def load_initial(init: InitSpec, executors: Sequence[StageExecutor], network: MeasuredNetwork) -> None:
-    """Let the nodes of this process have the weights of a file that has been compared with the network.
-
-    Raises:
-        SpecError: the file cannot be read any more.
-    """
+    """Let the nodes of this process have the weights of a file that has been compared with the network."""
     assert init.weights is not None
     here = dict(_shapes(network))
     with _opened(weights_file(init.weights)) as opened:

@@ -77,11 +77,7 @@ class Resumption:
 
     @classmethod
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
-        """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified.
-
-        Raises:
-            SpecError: there is none.
-        """
+        """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified."""
         refused: list[str] = []
         for number in checkpoint.repaired(directory) if at is None else [at]:
             try:
@@ -98,7 +94,6 @@ class Resumption:
 
     @property
     def folders(self) -> Sequence[str]:
-        """Of the run's first specification."""
         return self.manifest.folders
 
     @property
@@ -108,7 +103,6 @@ class Resumption:
 
     @property
     def metrics(self) -> Position:
-        """The end of the run's events."""
         return Position(bytes=self.manifest.position["metrics_bytes"], step=self.at)
 
     @property
@@ -117,11 +111,7 @@ class Resumption:
         return None if self.manifest.position["evaluates"] else self.at
 
     def check(self, prepared: Prepared) -> None:
-        """Refuse a network that is not the checkpoint's.
-
-        Raises:
-            SpecError: nodes are missing on either side or have other sizes, or the epochs have another length.
-        """
+        """Refuse a network that is not the checkpoint's, or whose epochs have another length."""
         then, now = self.manifest.pipeline, pipeline_of(prepared)
         there, here = then["parameters"], now["parameters"]
         hint = "resume with the specification of the run"
@@ -160,11 +150,7 @@ class Resumption:
             )
 
     def refuse_other(self, prepared: Prepared) -> None:
-        """Refuse a specification that is not the run's, where one was given again.
-
-        Raises:
-            SpecError: keys differ.
-        """
+        """Refuse a specification that is not the run's, where one was given again."""
         before = dict(flat(resolved_spec(self.directory)))
         now = dict(flat(as_mapping(resolved(prepared))))
         differ = [
@@ -179,14 +165,7 @@ class Resumption:
             )
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
-        """Let the stages of this process and its channels go on from the checkpoint.
-
-        Returns:
-            where the training goes on, and the meters of this process's head in the epoch so far.
-
-        Raises:
-            SpecError: a file is not what the manifest says.
-        """
+        """Let stages and channels of this process go on; return where the training does, and the meters of its epoch."""
         exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}

@@ -43,9 +43,6 @@ class MicroBatches:
 
     Training takes `shuffle` and `drop_last` (shapes are static, so an incomplete micro-batch is left out); evaluation
     takes neither, and reads every sample in order.
-
-    Raises:
-        SpecError: `drop_last` leaves nothing, as the split is smaller than a micro-batch.
     """
 
     split: Split
@@ -77,7 +74,6 @@ class MicroBatches:
         return self.batch * self.replicas
 
     def __len__(self) -> int:
-        """Return the number of micro-batches of an iteration."""
         whole, rest = divmod(len(self.split), self.whole)
         all_of_them = whole + (rest > 0 and not self.drop_last)
         return all_of_them if self.limit is None else min(all_of_them, self.limit)
@@ -104,7 +100,6 @@ class MicroBatches:
         return [position * self.whole + self.replica * self.batch for position in range(len(self))]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        """Load one micro-batch after another."""
         n = len(self.split)
         indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
         parts = [indices[start : start + self.batch] for start in self._starts[self.first :]]
@@ -168,11 +163,7 @@ class Loaders:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Within the context, processes may load; they end with it.
-
-        Raises:
-            RunFailed: instead of whatever follows where one of them was killed.
-        """
+        """Within the context, processes may load; they end with it, and where one was killed, the error says so."""
         try:
             yield
         except Interrupted:
@@ -207,16 +198,13 @@ class Rows:
     rows: NDArray[np.intp]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.rows)
 
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> MicroBatch:
-        """Load samples as the split does."""
         return self.split.fetch(self.rows[indices], seed=seed, epoch=epoch)
 
     @property
     def fetch_targets(self) -> Callable[[NDArray[np.intp]], torch.Tensor] | None:
-        """What loads targets alone, where the split has it."""
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: fetch(self.rows[indices])
 
@@ -232,8 +220,6 @@ def spread_part(split: Split, batches: int | None, batch: int) -> Split:
 
 
 class _Request(NamedTuple):
-    """A micro-batch to be loaded."""
-
     split: int
     seed: int
     epoch: int
@@ -241,8 +227,6 @@ class _Request(NamedTuple):
 
 
 class _Fetched(Dataset["MicroBatch | PetraGraphError"]):
-    """Splits, indexed by requests."""
-
     def __init__(self, splits: Sequence[Split]) -> None:
         self._splits = splits
 

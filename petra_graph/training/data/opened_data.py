@@ -27,7 +27,6 @@ class OpenedData:
     horizon: Horizon
 
     def epoch(self, number: int) -> MicroBatches:
-        """Return the micro-batches of a training epoch, counted from 0."""
         return evolve(self.batches, epoch=number)
 
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
@@ -37,12 +36,6 @@ class OpenedData:
 
 
 def open_data(checked: CheckedSpec) -> OpenedData:
-    """Open the data set of a specification.
-
-    Raises:
-        SpecError: its files are not there.
-        PluginError: it cannot be opened, or breaks its contract.
-    """
     spec = checked.spec
     data = CheckedData.of(str(checked.data.plugin), checked.data.build())
     batches = MicroBatches(

@@ -40,22 +40,14 @@ class NamedCallback:
     callback: Callback
 
     def run(self, action: Callable[[Callback], T]) -> T:
-        """Let code run with the callback.
-
-        Raises:
-            RunFailed: it failed.
-        """
+        """Let code run with the callback; where it fails, so does the run."""
         try:
             return run_plugin_code(lambda: action(self.callback), f'callback "{self.name}" failed')
         except PluginError as error:
             raise RunFailed(error.problems) from error
 
     def state(self) -> Any:
-        """Return the callback's state, as JSON gives it back.
-
-        Raises:
-            RunFailed: it cannot be had, or is not JSON.
-        """
+        """Return the callback's state, as JSON gives it back."""
         state = self.run(lambda callback: callback.state())
         try:
             return json.loads(json.dumps(state))
@@ -64,11 +56,7 @@ class NamedCallback:
             raise RunFailed(message, _STATE) from error
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
-        """Return the callback's companion at a stage.
-
-        Raises:
-            RunFailed: it is none, or cannot be called as a run calls it.
-        """
+        """Return the callback's companion at a stage, where it can be called as a run calls it."""
         companion: Any = self.run(lambda callback: callback.at_stage(parameters))
         if companion is None:
             return None
@@ -81,12 +69,6 @@ class NamedCallback:
 
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
-    """Build the callbacks of a specification.
-
-    Raises:
-        SpecError: one of them refuses its options.
-        PluginError: one of them cannot be built, or is no callback.
-    """
     return tuple(
         NamedCallback(
             name=one.plugin.name,
@@ -119,12 +101,10 @@ class Callbacks(Listener):
 
     @property
     def may_stop(self) -> bool:
-        """Whether some callback may end the training early."""
         return any(one.declaration.changes == "length" for one in self.callbacks)
 
     @property
     def read_weights(self) -> bool:
-        """Whether some callback wants all weights after an evaluation."""
         return any(one.declaration.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
@@ -145,13 +125,11 @@ class Callbacks(Listener):
         self._each(lambda callback: callback.evaluating(epoch))
 
     def evaluated(self, epoch: int, outputs: Tensor, targets: Tensor) -> None:
-        """Hand on a batch of the evaluation, in order."""
         first = self._seen
         self._seen += len(targets)
         self._each(lambda callback: callback.evaluated(epoch, first, outputs, targets))
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Hand the weights after an evaluation to the callbacks that want them."""
         for one in self._led:
             if one.declaration.reads_weights:
                 one.run(lambda callback: callback.evaluated_weights(epoch, weights))
@@ -183,7 +161,6 @@ class Callbacks(Listener):
         return files
 
     def states(self) -> dict[str, Any]:
-        """Return the states of all callbacks, as JSON."""
         states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -197,7 +174,6 @@ class Callbacks(Listener):
 
 
 def attach_companions(callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor]) -> None:
-    """Let each callback have its companion with the stages of this process."""
     for executor in executors:
         parameters = {
             f"{node}/{name}": parameter

@@ -37,11 +37,7 @@ class Meters:
         self._pending.append(evolve(result, evaluated=None))  # what was compared would stay in memory
 
     def read(self) -> Sequence[tuple[HeadResult, float]]:
-        """Add the batches since the last reading to the sums, and return them with their losses.
-
-        Raises:
-            PluginError: a metric that is a share of the targets counts more than all of them, or less than none.
-        """
+        """Add the batches since the last reading to the sums, and return them with their losses."""
         pending, self._pending = self._pending, []
         losses = floats([result.loss for result in pending])
         names = dict.fromkeys(name for result in pending for name in result.metrics)
@@ -55,7 +51,6 @@ class Meters:
         return list(zip(pending, losses, strict=True))
 
     def sums(self) -> Mapping[str, Any]:
-        """Return the sums as JSON holds them."""
         self.read()
         return {"samples": self.samples, "weight": self.weight, "sums": dict(self._sums)}
 
@@ -69,7 +64,6 @@ class Meters:
 
     @classmethod
     def of(cls, sums: Mapping[str, Any], loss: str = "the loss") -> Meters:
-        """Return meters with these sums."""
         meters = cls(loss)
         meters.samples, meters.weight = sums["samples"], sums["weight"]
         meters._sums = {name: float(total) for name, total in sums["sums"].items()}
@@ -81,11 +75,7 @@ class Meters:
         return {name: total / self.weight if self.weight else 0.0 for name, total in self._sums.items()}
 
     def expect_targets(self, data: str) -> None:
-        """Refuse batches of which no target has counted; `data` names them.
-
-        Raises:
-            RunFailed: there are samples, and the weight of their targets is zero.
-        """
+        """Refuse batches of which no target has counted; `data` names them."""
         if self.samples and not self.weight:
             message = f"no target of the {data} counts: {self._loss} gives the {self.samples:,} samples a weight of 0"
             raise RunFailed(message, hint="targets of -100 are passed over; give some samples other targets")

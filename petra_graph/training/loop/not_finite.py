@@ -26,8 +26,6 @@ _OF_FINITE_OUTPUT = (
 
 @frozen(kw_only=True)
 class StageState:
-    """The state of a stage after a failure."""
-
     index: int
     nodes: tuple[str, ...]
     sent_finite: bool
@@ -80,7 +78,6 @@ class NotFinite(RunFailed):
 
 
 def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[StageState]:
-    """Return the states of this process's stages."""
     return [
         StageState(
             index=executor.program.index,
@@ -93,7 +90,6 @@ def stage_states(executors: Sequence[StageExecutor], micro_batch: int) -> list[S
 
 
 def _broken_parameter(executor: StageExecutor) -> str | None:
-    """Describe a parameter that is not finite."""
     for name, module in executor.modules.items():
         for key, parameter in module.named_parameters():
             if not bool(torch.isfinite(parameter).all()):

@@ -13,8 +13,6 @@ from petra_graph.training.loop.meters import Meters
 
 @frozen(kw_only=True)
 class Progress:
-    """How far a training came."""
-
     epochs: int = 0
     micro_batches: int = 0
     updates: int = 0

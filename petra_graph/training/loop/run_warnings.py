@@ -17,8 +17,6 @@ _LOST = 0.5
 
 @define(eq=False)
 class RunWarnings:
-    """The warnings of a run."""
-
     peers: Peers
     observers: Sequence[Listener]
     """Those of the run in the process that records; () in another one."""

@@ -65,7 +65,6 @@ class Trainer:
 
     @property
     def executors(self) -> Sequence[StageExecutor]:
-        """The stages of this process."""
         return self.scheduler.executors
 
     @property
@@ -80,7 +79,7 @@ class Trainer:
 
     @property
     def seconds_here(self) -> float:
-        """Seconds that this process has trained."""
+        """Of training, in this process."""
         return self.position.seconds - self._seconds_before
 
     @property
@@ -110,11 +109,7 @@ class Trainer:
         return asdict(found)
 
     def run(self) -> Interrupted | None:
-        """Train all epochs; return the interruption that ended them, if a request to stop has arrived.
-
-        Raises:
-            RunFailed: a stage failed, or a loss was not finite.
-        """
+        """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
         interrupted, loaders = None, self.prepared.opened.batches.loaders
         try:
             with nullcontext() if loaders is None else loaders.at_work():
@@ -217,7 +212,7 @@ class Trainer:
         return weights_of(pair for one in self.executors for pair in one.modules.items())
 
     def read_losses(self) -> float:
-        """Read the results that wait on the head's device, and return the latest loss; NaN where none waits.
+        """Read the results that wait on the head's device; return the latest loss, NaN where none waits.
 
         Raises:
             NotFinite: a loss is not finite; of several, the first one is reported.
@@ -256,7 +251,7 @@ class Trainer:
         return means
 
     def _learning_rate(self) -> float:
-        """Return the learning rate of the latest update."""
+        """Of the latest update."""
         return self.prepared.training.rate(max(0, self.updates - 1))
 
     def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:

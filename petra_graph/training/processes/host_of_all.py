@@ -1,4 +1,4 @@
-"""A run in one process, which hosts all stages."""
+"""A run in one process, which hosts all stages; what it would say to other processes, it says to nobody."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from petra_graph.training.start_reporter import StartReporter
 
 @define
 class HostOfAll(RunProcess):
-    """This process hosts all stages: what it shares with others, it has."""
-
     rank: int = 0
     size: int = 1
     supervisor: Supervisor = field(factory=SingleProcess)
@@ -74,9 +72,6 @@ class HostOfAll(RunProcess):
         record = open_record(prepared, resumption)
         return attrs.evolve(self.so_far, record=record, directory=record.directory)
 
-    def share_directory(self) -> None:
-        pass
-
     def build(self, prepared: Prepared) -> Scheduler:
         context = ProcessContext(supervisor=self.supervisor, policy=prepared.policy, global_clip=prepared.global_clip)
         return Scheduler(prepared.executors(), context=context)
@@ -87,9 +82,6 @@ class HostOfAll(RunProcess):
     def blind(self) -> Sequence[str]:
         return ()
 
-    def exchange_meters(self, epoch: int, meters: Meters) -> None:
-        pass
-
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         return own
 
@@ -99,17 +91,14 @@ class HostOfAll(RunProcess):
     def leaders(self, name: str, own: str) -> str:
         return own
 
-    def warn(self, texts: Sequence[str]) -> None:
-        pass
-
     def warnings(self) -> Sequence[str]:
         return ()
 
-    def publish(self, progress: Progress) -> None:
-        pass
-
-    def leave(self, *, interrupted: bool) -> None:
-        pass
+    def share_directory(self) -> None: ...
+    def exchange_meters(self, epoch: int, meters: Meters) -> None: ...
+    def warn(self, texts: Sequence[str]) -> None: ...
+    def publish(self, progress: Progress) -> None: ...
+    def leave(self, *, interrupted: bool) -> None: ...
 
 
 def _stop_at_once() -> NoReturn:

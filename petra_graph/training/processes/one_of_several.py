@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -49,12 +48,9 @@ from petra_graph.training.record.run_record import open_record
 from petra_graph.training.start_reporter import StartReporter
 
 _END_SECONDS = 60.0
-_LOOK_SECONDS = 0.002
 
 
 class OneOfSeveral(RunProcess):
-    """This process, among those that a launcher started."""
-
     def __init__(self, rank_info: RankInfo) -> None:
         """Meet the other processes."""
         self.world = World(rank_info)
@@ -120,11 +116,7 @@ class OneOfSeveral(RunProcess):
         return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """Return the checkpoint that a run goes on from: the one that rank 0 finds whole.
-
-        Raises:
-            Interrupted: a launcher starts the run again, although it has stopped at a request.
-        """
+        """As promised: the one that rank 0 finds whole; a run that has stopped at a request does not begin again."""
         world = self.world
         if world.rank_info.restarts and world.launch.get("interrupted"):
             raise Interrupted
@@ -244,19 +236,13 @@ class OneOfSeveral(RunProcess):
             self.world.store.set(f"meters/{epoch}/{replica}", meters.sums())
             return
         for other in range(1, self.size // len(set(ranks))):
-            meters.merge(self._looked_for(f"meters/{epoch}/{other}"))
+            meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
 
     def leaders(self, name: str, own: str) -> str:
         if not self.records:
-            return str(self._looked_for(name))
+            return str(self.world.wait(name))
         self.world.store.set(name, own)
         return own
-
-    def _looked_for(self, name: str) -> Any:
-        while (found := self.world.store.get(name)) is None:
-            self.watchdog.check()
-            time.sleep(_LOOK_SECONDS)
-        return found
 
     def warn(self, texts: Sequence[str]) -> None:
         self.world.store.set(f"warnings/{self.rank}", list(texts))
@@ -279,11 +265,7 @@ class OneOfSeveral(RunProcess):
         self.world.shutdown(self.world.store)
 
     def _choose_gpu(self) -> str:
-        """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time.
-
-        Raises:
-            SpecError: there is none for this process.
-        """
+        """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time."""
         self.world.store.set(f"gpus/{self.rank}", visible_gpus())
         visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
         index = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])

@@ -32,11 +32,7 @@ LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
 
 
 def agree(world: World, prepared: Prepared) -> None:
-    """Compare the run of this process with that of rank 0.
-
-    Raises:
-        SpecError: another specification, other data, or other versions of libraries or plugins.
-    """
+    """Refuse a run whose specification, data, or versions of libraries or plugins are not those of rank 0."""
     own, rank = _decisive(prepared), world.rank
     if rank == 0:
         world.store.set("run", own)
@@ -86,7 +82,6 @@ def _code_of_plugins(checked: CheckedSpec) -> Iterator[tuple[str, str]]:
 
 
 def _weights(prepared: Prepared) -> dict[str, str]:
-    """Return the digest of the weights that the run begins with."""
     weights = prepared.spec.init.weights
     if prepared.initial is None or weights is None:
         return {}

@@ -69,9 +69,7 @@ class RunProcess(Peers, Protocol):
         """Within the context, these signals and the usual ones stop all stages before one forward."""
         ...
 
-    def start_reporter(self) -> StartReporter:
-        """Return what says where the start takes long."""
-        ...
+    def start_reporter(self) -> StartReporter: ...
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
         """Return the checkpoint that a run goes on from; every process has the same one."""
@@ -82,19 +80,11 @@ class RunProcess(Peers, Protocol):
         ...
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
-        """Return the run with its directory: created by the process that records, or that of a run that goes on.
-
-        Raises:
-            RunFailed: it cannot be created.
-        """
+        """Return the run with its directory: created by the process that records, or that of a run that goes on."""
         ...
 
     def share_directory(self) -> None:
-        """Let the other processes know the directory, and whether this one sees it.
-
-        Raises:
-            RunFailed: it does not, and checkpoints are to be written there.
-        """
+        """Let the other processes know the directory, and whether this one sees it, as it must where checkpoints are written."""
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others."""

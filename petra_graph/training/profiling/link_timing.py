@@ -40,6 +40,5 @@ def _copying(source: torch.device, target: torch.device, size: int) -> float:
 
 
 def wait_for(device: torch.device) -> None:
-    """Return when the device has done its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

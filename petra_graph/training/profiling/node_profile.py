@@ -94,7 +94,6 @@ def timed_trainings(ready: Prepared) -> list[TimedTraining]:
 
 
 def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
-    """Return the medians of everything that was timed so far."""
     seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
     updates: dict[str, float] = {}
     for training in trainings:
@@ -159,15 +158,12 @@ class _Stopwatch(StageObserver):
         """Of the thread, which works all the time unless something else has its core."""
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
-        """Time a forward."""
         return self._timed("forward")
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Time a backward."""
         return self._timed("backward")
 
     def update(self) -> AbstractContextManager[None]:
-        """Time an update."""
         return self._timed("update")
 
     @contextmanager
@@ -180,11 +176,9 @@ class _Stopwatch(StageObserver):
         self.cpu_times[verb].append(time.thread_time() - cpu_began)
 
     def median(self, verb: Verb) -> float:
-        """Seconds of an operation."""
         return statistics.median(self.times[verb])
 
     def forget(self) -> None:
-        """Forget everything that was timed so far."""
         self.times.clear()
         self.cpu_times.clear()
 
@@ -206,7 +200,6 @@ class TimedTraining:
         self._outside: list[float] = []
 
     def burst(self, micro_batches: int) -> None:
-        """Train on a number of micro-batches, and drain."""
         inside = self._inside()
         numbers = range(self._done, self._done + micro_batches)
         began = time.perf_counter()
@@ -216,7 +209,6 @@ class TimedTraining:
         self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
 
     def forget(self) -> None:
-        """Forget everything that was timed so far."""
         self._outside.clear()
         for watch in self._watches.values():
             watch.forget()
@@ -226,7 +218,6 @@ class TimedTraining:
         return statistics.median(self._outside)
 
     def seconds(self) -> dict[str, dict[Operation, float]]:
-        """Return the medians of every node's operations."""
         found: dict[str, dict[Operation, float]] = {}
         for name, watch in self._watches.items():
             names = self._operations.get(self._kinds[name])

@@ -38,7 +38,6 @@ def peak_bytes() -> int:
 
 
 def measured(trainer: Trainer, rank: int, peak_bytes_before: int) -> dict[str, Any]:
-    """Return what this process has measured since its start."""
     devices = dict.fromkeys(executor.program.device for executor in trainer.executors)
     stages = []
     for executor in trainer.executors:

@@ -68,7 +68,6 @@ def pipeline_of(prepared: Prepared) -> dict[str, Any]:
 
 
 def optimizer_of(prepared: Prepared) -> dict[str, Any]:
-    """Return the optimizer with its options, as JSON."""
     table = resolved(prepared).optimizer
     return {"name": table.name, "options": as_mapping(table.options)}
 
@@ -87,7 +86,6 @@ def expanded(checked: CheckedSpec) -> Spec:
 
 
 def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
-    """Return the network node by node."""
     return GraphSpec(
         input=InputSpec(shape=facts.shape, dtype=facts.dtype),
         node=tuple(

@@ -66,7 +66,6 @@ def figures_of(document: Document, spec: Spec) -> Figures:
 
 
 def not_planned(error: Exception | str) -> Figures:
-    """Return the reasons of a failure of any kind."""
     if isinstance(error, PetraGraphError):
         return {"not planned": [str(problem) for problem in error.problems]}
     return {"not planned": [error if isinstance(error, str) else f"{type(error).__name__}: {error}"]}
@@ -84,17 +83,7 @@ class LatePlan:
 
     @classmethod
     def begin(cls, directory: Path, network: MeasuredNetwork, placement: Placement, folders: Sequence[str]) -> LatePlan:
-        """Start the process.
-
-        Args:
-            directory: of the run, whose resolved specification has the network.
-            network: of the run.
-            placement: the run's.
-            folders: modules of blocks may lie there.
-
-        Raises:
-            OSError: the system refuses a process.
-        """
+        """Start the process, which reads the run's resolved specification; modules of blocks may lie in `folders`."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115  the process and `figures` share it
         with tempfile.TemporaryFile() as given:  # a pipe would not hold it until the process reads
             pickle.dump((placement, network.training_samples), given)
@@ -142,13 +131,7 @@ def _lowest_priority(seconds: int) -> None:
 
 
 def _plan_beside(directory: Path, folders: Sequence[str], given: IO[bytes]) -> None:
-    """Plan a run from its resolved specification and its placement.
-
-    Args:
-        directory: of the run.
-        folders: modules of blocks may lie there.
-        given: the placement and the number of training samples, as the run pickled them.
-    """
+    """Plan a run from its resolved specification, and from what the run has pickled: its placement, and its samples' number."""
     placement, training_samples = pickle.load(given)  # noqa: S301  from the process that started this one
     checked = check_spec(str(directory / "resolved.toml"), (), import_local=True, folders=folders)
     problems = ProblemCollector(loaded=checked.loaded)

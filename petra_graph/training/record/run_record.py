@@ -14,15 +14,18 @@ from attrs import define, field
 from torch import Tensor
 
 from petra_graph.compiler.spec_checks import device_count
-from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, shown
+from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, SpecError, shown
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers
+from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugins import packages_of
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.registry.listener import Started
+from petra_graph.registry.logger import RunInfo
 from petra_graph.spec.load import dump
 from petra_graph.spec.model import Spec
+from petra_graph.spec.schema import as_mapping
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress
@@ -36,8 +39,6 @@ Summary = Mapping[str, Any]
 
 @define(kw_only=True)
 class RunRecord:
-    """A run under way, and its directory."""
-
     run: Started
     spec: Spec
     predicted: Mapping[str, Any] | None = None
@@ -70,7 +71,6 @@ class RunRecord:
 
     @property
     def directory(self) -> Path:
-        """The run's directory."""
         return self.run.directory
 
     @property
@@ -131,7 +131,6 @@ class RunRecord:
         self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
 
     def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write weights, by file."""
         for name, weights in files.items():
             save_weights(self.directory / name, weights)
 
@@ -224,11 +223,7 @@ class RunRecord:
 
 
 def open_record(prepared: Prepared, resumption: Resumption | None, processes: int = 1) -> RunRecord:
-    """Create a run directory, or open that of a run that goes on.
-
-    Raises:
-        RunFailed: it cannot be created.
-    """
+    """Create a run directory, or open that of a run that goes on."""
     if resumption is None:
         directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
         return RunRecord.of(directory, prepared, processes, lock(directory))
@@ -240,8 +235,26 @@ def open_record(prepared: Prepared, resumption: Resumption | None, processes: in
     return record
 
 
+def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
+    """Let metrics go to the loggers of a specification, too; their file ends where the run begins, or goes on (`since`)."""
+    run = RunInfo(
+        directory=metrics.directory,
+        name=prepared.spec.name,
+        spec=as_mapping(resolved(prepared)),
+        resumed_at=None if since is None else since.step,
+    )
+    for logger in prepared.checked.loggers:
+        try:
+            metrics.add(str(logger.plugin), logger.build(run))
+        except SpecError as error:
+            raise RunFailed(prepared.checked.loaded.located(error.problems)) from error
+        except PluginError as error:
+            # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
+            if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
+                raise
+
+
 def problems_of(error: Exception) -> Iterable[Problem]:
-    """Return the problems of an error of any kind."""
     if isinstance(error, PetraGraphError):
         return error.problems
     message = f"{type(error).__name__}: {error}"
