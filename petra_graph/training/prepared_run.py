@@ -33,7 +33,7 @@ from petra_graph.registry.contracts import DataFacts, Horizon, ParameterGroups
 from petra_graph.registry.registry import FIRST_PARTY
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
-from petra_graph.training.checkpoints.initial_weights import matched
+from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.opened_data import OpenedData, open_data
 from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
 from petra_graph.training.self_check import Checked, self_check
@@ -55,8 +55,8 @@ class Prepared:
     training: Training
     callbacks: tuple[NamedCallback, ...]
     """In the order in which they are called."""
-    initial: str | None
-    """What matches of the weights that the run begins with; None: they are random."""
+    initial: InitialWeights | None
+    """Those that the run begins with; None: they are random."""
 
     @property
     def spec(self) -> Spec:
@@ -159,7 +159,7 @@ def prepare_checked(
     problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
     initial = None
     if begins and network is not None and spec.init.weights is not None:
-        initial = problems.attempt(matched, spec.init, network)
+        initial = problems.attempt(initial_weights, spec.init, network)
     callbacks = problems.attempt(build_callbacks, checked.callbacks)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
     problems.raise_any()

@@ -22,7 +22,6 @@ from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.signals import numbers_of
 from petra_graph.spec.load import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
-from petra_graph.training.checkpoints.initial_weights import load_initial
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import Callbacks, attach_companions, kept_by_companions
 from petra_graph.training.loop.meters import Meters
@@ -147,8 +146,8 @@ def _build(
         done = f"nothing is left to train: run.epochs is {epochs}, and more would go on"
         notes = [*resumption.notes, *[done] * (position.trained_epochs >= epochs)]
     elif prepared.initial is not None:
-        load_initial(prepared.spec.init, scheduler.executors, prepared.network)
-        notes = [prepared.initial]
+        prepared.initial.load(scheduler.executors)
+        notes = [prepared.initial.said]
     trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, define, evolve, field
+from attrs import asdict, evolve
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
@@ -26,7 +26,6 @@ from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Manifest, StageFile
-from petra_graph.runtime.control.store import RunStore
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
 from petra_graph.spec.model import CheckpointSpec
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
@@ -42,34 +41,26 @@ _NEWS_SECONDS = 0.75
 """Within which every process learns of a cut: a few heartbeats."""
 
 
-@define(eq=False)
 class Checkpoints:
     """The checkpoints of one process's stages; what one of them cannot write fails the run, here or at the next cut."""
 
-    process: RunProcess
-    trainer: Trainer
-    resumption: Resumption | None = None
-    blind: Sequence[str] = field(init=False)
-    """The processes that cannot see the directory; where there are any, nothing is written."""
-    plan: CutPlan = field(init=False)
-    seconds: float = field(default=0.0, init=False)
-    """For which the training was held up."""
-    _resumed_at: int | None = field(init=False)
-    _store: RunStore | None = field(init=False)
-    _latest: tuple[float, int] = field(init=False)
-    """Time and forward of the latest announcement, or of the beginning."""
-    _own_cut: int | None = field(default=None, init=False)
-    _recorder: CutRecorder = field(init=False)
-    _writer: CheckpointWriter = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.blind, self._store = self.process.blind(), self.process.checkpoint_store()
-        self.plan = CutPlan.of(self.trainer.prepared)
-        self._resumed_at = None if self.resumption is None else self.resumption.skips
+    def __init__(self, process: RunProcess, trainer: Trainer, resumption: Resumption | None = None) -> None:
+        prepared = trainer.prepared
+        self.process, self.trainer, self._spec = process, trainer, prepared.spec.checkpoint
+        self.blind = process.blind()
+        """The processes that cannot see the directory; where there are any, nothing is written."""
+        self.plan = CutPlan.of(prepared)
+        self.seconds = 0.0
+        """For which the training was held up."""
+        self._store = process.checkpoint_store()
+        self._folders = (resumption or prepared.checked.loaded).folders
+        self._resumed_at = None if resumption is None else resumption.skips
         self._latest = time.monotonic(), self._resumed_at or 0
-        stages, waits = len(self.trainer.executors), not self._spec.asynchronous
+        """Time and forward of the latest announcement, or of the beginning."""
+        self._own_cut: int | None = None
+        stages, waits = len(trainer.executors), not self._spec.asynchronous
         self._writer = CheckpointWriter(self._write, self._finish, stages=stages, waits=waits)
-        self._recorder = CutRecorder(self.trainer.prepared.programs, self._writer.put)
+        self._recorder = CutRecorder(prepared.programs, self._writer.put)
 
     # --- called by the scheduler --------------------------------------------------------------------------------------
 
@@ -187,7 +178,7 @@ class Checkpoints:
             optimizer=optimizer_of(self.trainer.prepared),
             position=position,
             metrics={f"test/{name}": value for name, value in tests.items()} if at % self.plan.per_epoch == 0 else {},
-            folders=(self.resumption or self.trainer.prepared.checked.loaded).folders,
+            folders=self._folders,
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
@@ -211,10 +202,6 @@ class Checkpoints:
     def directory(self) -> Path:
         assert self.process.so_far.directory is not None
         return self.process.so_far.directory
-
-    @property
-    def _spec(self) -> CheckpointSpec:
-        return self.trainer.prepared.spec.checkpoint
 
 
 def kept(directory: Path, spec: CheckpointSpec) -> list[int]:

@@ -28,65 +28,64 @@ _PATH = ("init", "weights")
 _LISTED = 5
 
 
-def weights_file(weights: str) -> Path:
-    """Return the file that `init.weights` names: a file, or that of a run's directory."""
-    path = Path(weights).expanduser()
+@frozen(kw_only=True)
+class InitialWeights:
+    """A file that has been compared with a network."""
+
+    file: Path
+    fitting: Mapping[str, str]
+    """By the network's name of a tensor, the file's."""
+    said: str
+    """What matches, for the user."""
+
+    @torch.no_grad()
+    def load(self, executors: Sequence[StageExecutor]) -> None:
+        """Let the nodes of this process have the weights; SpecError: the file cannot be read any more."""
+        with _opened(self.file) as opened:
+            for executor in executors:
+                for name, module in executor.modules.items():
+                    for key, value in module.state_dict(keep_vars=True).items():
+                        stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
+                        if stored is not None:
+                            value.copy_(opened.read(stored))
+
+
+def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
+    """Compare the file that `init.weights` names, or that of a run's directory, with a network, without its weights.
+
+    Raises:
+        SpecError: there is no such file, or it cannot be read; or something does not match, and `init.strict` is set.
+    """
+    assert init.weights is not None
+    path = Path(init.weights).expanduser()
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
         raise SpecError(
             Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
         )
-    return file
-
-
-@frozen
-class _Match:
-    """A network's tensors and a file's, compared by name and shape."""
-
-    fitting: Mapping[str, str]
-    """By the network's name of a tensor, the file's."""
-    left_out: Sequence[str]
-    """Of the network, by its names."""
-    faults: Sequence[str]
-    """One for each kind, naming some."""
-
-
-def matched(init: InitSpec, network: MeasuredNetwork) -> str:
-    """Compare a file with a network, without its weights; return what matches, for the user."""
-    assert init.weights is not None
-    file = weights_file(init.weights)
     here = dict(_shapes(network))
     with _opened(file) as opened:
-        match = _match(init, here, opened.shapes)
-    if match.faults and init.strict:
+        fitting, left_out, faults = _match(init, here, opened.shapes)
+    if faults and init.strict:
         hint = (
             'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
             "or set init.strict = false to load what matches"
         )
-        raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(match.faults)}", hint=hint, path=_PATH))
-    said = [f"{len(match.fitting)} of {len(here)} tensors are from {file}"]
-    if match.left_out:
-        said.append(f"{_some(match.left_out)} left out")
-    return "; ".join([*said, *match.faults])
+        raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
+    said = [f"{len(fitting)} of {len(here)} tensors are from {file}"]
+    if left_out:
+        said.append(f"{_some(left_out)} left out")
+    return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
 
 
-@torch.no_grad()
-def load_initial(init: InitSpec, executors: Sequence[StageExecutor], network: MeasuredNetwork) -> None:
-    """Let the nodes of this process have the weights of a file that has been compared with the network."""
-    assert init.weights is not None
-    here = dict(_shapes(network))
-    with _opened(weights_file(init.weights)) as opened:
-        fitting = _match(init, here, opened.shapes).fitting
-        for executor in executors:
-            for name, module in executor.modules.items():
-                for key, value in module.state_dict(keep_vars=True).items():
-                    stored = fitting.get(f"{name}{SEPARATOR}{key}")
-                    if stored is not None:
-                        value.copy_(opened.read(stored))
+def _match(
+    init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]
+) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
+    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has its like.
 
-
-def _match(init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]) -> _Match:
-    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has its like."""
+    Returns:
+        what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
+    """
     owners = Counter(map(_key, here))
     names = {name: name if name in there else _key(name) for name in here}
     several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
@@ -108,11 +107,8 @@ def _match(init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[s
         (other, ""),
         (unknown, "of the file {are} not in the network"),
     ]
-    return _Match(
-        fitting,
-        left_out,
-        [f"{_some(found)} {said.format(are=_are(found))}".strip() for found, said in faults if found],
-    )
+    said = [f"{_some(found)} {text.format(are=_are(found))}".strip() for found, text in faults if found]
+    return fitting, left_out, said
 
 
 def _key(name: str) -> str:

@@ -184,10 +184,13 @@ class Resumption:
             position.resumed_from = (*position.resumed_from, self.at)
             if not exact:
                 position.since = self.at
-            return position, Meters(prepared.loss) if meters is None else Meters.of(meters, prepared.loss)
+            so_far = Meters(prepared.loss)
+            if meters is not None:
+                so_far.merge(meters)
         except _UNFIT as error:
             message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
             raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
+        return position, so_far
 
     def _read(self, file: StageFile) -> SavedTensors:
         tensors, facts = checkpoint.read_stage(self.directory, self.at, file)

@@ -55,19 +55,12 @@ class Meters:
         return {"samples": self.samples, "weight": self.weight, "sums": dict(self._sums)}
 
     def merge(self, other: Mapping[str, Any]) -> None:
-        """Add the sums of another replica's meters."""
+        """Add the sums of other meters."""
         self.read()
         self.samples += other["samples"]
         self.weight += other["weight"]
         for name, value in other["sums"].items():
             self._add(name, value)
-
-    @classmethod
-    def of(cls, sums: Mapping[str, Any], loss: str = "the loss") -> Meters:
-        meters = cls(loss)
-        meters.samples, meters.weight = sums["samples"], sums["weight"]
-        meters._sums = {name: float(total) for name, total in sums["sums"].items()}
-        return meters
 
     def means(self) -> Mapping[str, float]:
         """Return the mean of the loss, and of each metric as a fraction of the targets; zeros while no target has counted."""

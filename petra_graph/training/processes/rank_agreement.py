@@ -21,7 +21,6 @@ from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.contracts import Split
 from petra_graph.runtime.control.world import World
 from petra_graph.spec.schema import as_mapping, flat
-from petra_graph.training.checkpoints.initial_weights import weights_file
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.record.resolved_spec import resolved
 
@@ -82,10 +81,9 @@ def _code_of_plugins(checked: CheckedSpec) -> Iterator[tuple[str, str]]:
 
 
 def _weights(prepared: Prepared) -> dict[str, str]:
-    weights = prepared.spec.init.weights
-    if prepared.initial is None or weights is None:
+    if prepared.initial is None:
         return {}
-    with weights_file(weights).open("rb") as file:
+    with prepared.initial.file.open("rb") as file:
         return {"the weights to begin with": file_digest(file, "sha256").hexdigest()[:_SHOWN]}
 
 

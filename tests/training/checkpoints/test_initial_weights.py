@@ -73,12 +73,12 @@ def test_all_that_does_not_fit_is_said_in_one_sentence(spec, trained, tmp_path):
     )
     assert "init.leave_out" in problem.hint
     loose = prepare(spec, [f"init.weights={file}", "init.strict=false"])
-    assert loose.initial.startswith(
+    assert loose.initial.said.startswith(
         f"{len(trained) - 2} of {len(trained)} tensors are from {file}; {missing} is not in"
     )
     left = prepare(spec, [f"init.weights={file}", f'init.leave_out=["{missing}", "{reshaped}", "?.weight"]'])
-    named = [name for name in (missing, reshaped) if name in left.initial.partition("; ")[2]]
-    assert (len(named), left.initial.endswith(" left out")) == (2, True)
+    named = [name for name in (missing, reshaped) if name in left.initial.said.partition("; ")[2]]
+    assert (len(named), left.initial.said.endswith(" left out")) == (2, True)
 
 
 def test_a_name_that_several_nodes_have_belongs_to_none(write, tmp_path):
