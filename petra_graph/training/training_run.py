@@ -6,8 +6,8 @@ given --prepare--> Prepared --build--> Trainer --train--> position --record--> r
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -32,7 +32,7 @@ from petra_graph.training.processes.host_of_all import HostOfAll
 from petra_graph.training.processes.one_of_several import OneOfSeveral
 from petra_graph.training.processes.run_process import RunProcess, RunSoFar
 from petra_graph.training.record.process_measurements import measured, peak_bytes
-from petra_graph.training.record.run_record import Summary, open_loggers
+from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
 
 
 @frozen(kw_only=True)
@@ -65,8 +65,11 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
         resumption = process.resumption(resume, given, overrides)
         prepared = _prepare(process, given, overrides, resumption, restarts=resume is None)
         with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
-            _open_directory(process, prepared, resumption, release)
-            with _recorded_metrics(process, prepared, resumption) as metrics:
+            record = _opened_record(process, prepared, resumption, release)
+            since = None if resumption is None else resumption.metrics
+            with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                if metrics is not None:
+                    open_loggers(prepared, metrics, since)
                 bytes_before = peak_bytes()
                 trainer, notes = _build(process, prepared, resumption, metrics, listener)
                 changes = [f"--set {text}" for text in overrides] if resume is not None else []
@@ -79,7 +82,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
                     metrics.close()
                 of_all = process.gather_measured(measured(trainer, process.rank, bytes_before))
                 trainer.warnings.collect()
-        record, status = process.so_far.record, "interrupted" if interrupted else "done"
+        status = "interrupted" if interrupted else "done"
         summary = None if record is None else record.summarise(status, trainer, of_all)
         process.leave(interrupted=interrupted is not None)
     return RunResult(summary=summary, interrupted=interrupted)
@@ -103,27 +106,16 @@ def _prepare(
     return prepared
 
 
-def _open_directory(process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack) -> None:
+def _opened_record(
+    process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
+) -> RunRecord | None:
     """Open the run's directory, and write there what is known before the training, in the process that records."""
     process.so_far = process.open_directory(prepared, resumption)
     process.share_directory()
     if (record := process.so_far.record) is not None:
         release.callback(record.release)
         record.write_inputs(prepared)
-
-
-@contextmanager
-def _recorded_metrics(
-    process: RunProcess, prepared: Prepared, resumption: Resumption | None
-) -> Iterator[Metrics | None]:
-    """Within the context, metrics go to the run's directory and to its loggers; None where another process records."""
-    if (record := process.so_far.record) is None:
-        yield None
-        return
-    since = None if resumption is None else resumption.metrics
-    with Metrics(record.directory, since) as metrics:
-        open_loggers(prepared, metrics, since)
-        yield metrics
+    return record
 
 
 def _build(
