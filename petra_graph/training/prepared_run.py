@@ -114,8 +114,7 @@ def prepare(
         reporter: says what takes long.
 
     Raises:
-        SpecError: the specification is wrong; all problems, located.
-        PluginError: only plugins are at fault.
+        SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
         NoFeasiblePlan: no placement keeps the devices' memory limits.
     """
     with closing(reporter or StartReporter()) as says:
@@ -128,14 +127,7 @@ def prepare(
 def prepare_checked(
     checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
 ) -> Prepared:
-    """Prepare a run whose specification is checked; errors as `prepare`.
-
-    Args:
-        checked: the specification.
-        reporter: says what takes long.
-        processes: how many share the stages.
-        begins: the run begins; otherwise a checkpoint has its weights.
-    """
+    """Prepare a run whose specification is checked, as `prepare`; where it begins, a file may have its first weights."""
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))

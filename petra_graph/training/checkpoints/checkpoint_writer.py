@@ -24,11 +24,8 @@ class CheckpointWriter:
     def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
         """Begin with nothing to write.
 
-        Args:
-            write: writes a stage's file.
-            finish: called with a cut's files of this process, and with the training's position where the head is here.
-            stages: of this process.
-            waits: whether `put` returns only when the files of a checkpoint are written.
+        `finish` is called with a cut's files of this process, and with the training's position where the head is here; `waits`:
+        `put` returns only when the files of a checkpoint are written.
         """
         self._write_stage, self._finish, self._stages, self._waits = write, finish, stages, waits
         self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()

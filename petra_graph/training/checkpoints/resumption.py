@@ -199,14 +199,7 @@ class Resumption:
     def _restore_by_node(
         self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool, window: bool
     ) -> Mapping[str, Any] | None:
-        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates.
-
-        Args:
-            executors: of this process.
-            files: by stage.
-            other_options: as in `restore`.
-            window: whether the gradients of the open window are restored.
-        """
+        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates."""
         stage_of = {
             node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
         }

@@ -120,12 +120,7 @@ class Loaders:
     """
 
     def __init__(self, count: int, splits: Sequence[Split]) -> None:
-        """Begin without processes.
-
-        Args:
-            count: of processes.
-            splits: all that will be loaded; each process has them in its memory.
-        """
+        """Begin without processes; each will have all `splits` in its memory."""
         self._count = count
         self._splits = splits
         self._requests: list[_Request] = []

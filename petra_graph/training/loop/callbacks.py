@@ -148,12 +148,7 @@ class Callbacks(Listener):
         return ""
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return more weights to write, by file.
-
-        Args:
-            weights: of the run.
-            kept: the tensors of all companions, with the name of the callback before theirs.
-        """
+        """Return more weights to write, by file; `kept` has the tensors of all companions, behind the names of their callbacks."""
         files: dict[str, Mapping[str, Tensor]] = {}
         for one in self._led:
             own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}

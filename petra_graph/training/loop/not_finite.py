@@ -40,10 +40,7 @@ class NotFinite(RunFailed):
     def __init__(self, executors: Sequence[StageExecutor], result: HeadResult | float, epoch: int) -> None:
         """Locate where it began, among the stages of this process.
 
-        Args:
-            executors: the stages, as the failure left them.
-            result: of the head in training, or an evaluation's loss, after training losses that were finite.
-            epoch: counted from 1.
+        `result` is the head's in training, or an evaluation's loss, after training losses that were finite.
         """
         self._result, self._epoch, self._precision = result, epoch, executors[-1].precision
         super().__init__(self.located(stage_states(executors, self.micro_batch)))

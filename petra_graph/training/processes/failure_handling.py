@@ -54,12 +54,7 @@ class FailureHandling:
     watchdog: Watchdog
 
     def fail(self, error: Exception, so_far: RunSoFar) -> NoReturn:
-        """End after an error in this process, or in another one.
-
-        Raises:
-            PetraGraphError: this process reports the failure.
-            FailedOnAnotherProcess: another process does.
-        """
+        """End after an error in this process, or in another one: raise it where this process reports it."""
         failure = error.failure if isinstance(error, Failed) else self.watchdog.report(self._failure(error))
         if failure.asks_about is not None:
             executors = () if so_far.scheduler is None else so_far.scheduler.executors
@@ -111,13 +106,7 @@ class FailureHandling:
     def _conclude(
         self, failure: Failure, store: RunStore, so_far: RunSoFar
     ) -> PetraGraphError | FailedOnAnotherProcess | Interrupted:
-        """Report the failure if this process is to do so, else wait for the report.
-
-        Args:
-            failure: the first of the run.
-            store: a connection that no other thread waits on; it may be broken.
-            so_far: what the run has in this process.
-        """
+        """Report the failure if this process is to do so, else wait for the report; `store` is a connection that may be broken."""
         record, directory, prepared, trained = so_far.record, so_far.directory, so_far.prepared, so_far.trained
         try:
             if failure.exit_code == Interrupted.exit_code:

@@ -205,11 +205,7 @@ class RunRecord:
     ) -> None:
         """Write down why a run failed; where even that fails (a full disk), the first cause matters more.
 
-        Args:
-            error: the error that the user sees; it gets the summary.
-            text: the traceback.
-            trained: how far the training came.
-            where: the operation and the processes, for programs that read them.
+        The error gets the summary; `where` has the operation and the processes, for programs that read them.
         """
         try:
             write_text(self.directory / "failure.txt", text)
