@@ -45,6 +45,8 @@ class RunRecord:
     """The plan's figures; None where no plan was made."""
     late_plan: LatePlan | None = None
     """Of more stages than can be planned before the training."""
+    measured: Sequence[Mapping[str, Any]] | None = None
+    """By all processes (`process_measurements`); None where they have not come to the end."""
     lock: int | None = None
     """Held by the process that records, so that no other one goes on with the run meanwhile."""
     began: float = field(factory=time.perf_counter)
@@ -146,13 +148,14 @@ class RunRecord:
         Args:
             status: "done", "interrupted" or "failed".
             trained: how far the training came: this process's, or what the process with the head had published.
-            measured: by all processes (`process_measurements`); None where they did not come to the end.
+            measured: by all processes, once they have come to the end.
             more: entries of the summary.
         """
         run, spec = self.run, self.spec
         trainer = trained if isinstance(trained, Trainer) else None
         progress = trained.progress if isinstance(trained, Trainer) else trained
         resumed_from = list(trainer.position.resumed_from) if trainer else []
+        self.measured = measured or self.measured
         if self.late_plan is not None:
             self.predicted = self.late_plan.figures()
         samples = progress.micro_batches * run.batch
@@ -180,8 +183,8 @@ class RunRecord:
             "checkpoint": next(iter(numbers(run.directory)), None),
             "predicted": self.predicted,
             "measured": None
-            if measured is None
-            else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": measured},
+            if self.measured is None
+            else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
             "weights": None if status == "failed" else WEIGHTS,
             **({"trial": trial} if (trial := self._trial) else {}),
             **({"warnings": warned} if (warned := trainer and trainer.warnings.texts) else {}),
