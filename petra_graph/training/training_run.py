@@ -71,10 +71,8 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
                 if metrics is not None:
                     open_loggers(prepared, metrics, since)
                 bytes_before = peak_bytes()
-                trainer, notes = _build(process, prepared, resumption, metrics, listener)
                 changes = [f"--set {text}" for text in overrides] if resume is not None else []
-                checkpoints = Checkpoints(process, trainer, resumption)
-                _begin(process, trainer, checkpoints, resumption, [*changes, *notes, *checkpoints.notes])
+                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, notes=changes)
                 interrupted = trainer.run()
                 _write_weights(process, trainer)
                 checkpoints.end(halted=interrupted is not None)
@@ -124,48 +122,43 @@ def _build(
     resumption: Resumption | None,
     metrics: Metrics | None,
     listener: Listener,
-) -> tuple[Trainer, Sequence[str]]:
-    """Build the stages of this process and its training loop, as they stand where the training begins; return also notes on it."""
-    leads, scheduler = process.so_far.record is not None, process.build(prepared)
+    *,
+    notes: Sequence[str],
+) -> tuple[Trainer, Checkpoints]:
+    """Build the stages of this process, its training loop and its checkpoints, as they stand where the training begins.
+
+    Observers see the run then; `notes` and others are what the user should know of its beginning.
+    """
+    record, scheduler = process.so_far.record, process.build(prepared)
     process.so_far = evolve(process.so_far, scheduler=scheduler)
     attach_companions(prepared.callbacks, scheduler.executors)
-    notes: Sequence[str] = ()
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
         position, meters = resumption.restore(prepared, scheduler)
         epochs = prepared.spec.run.epochs
         done = f"nothing is left to train: run.epochs is {epochs}, and more would go on"
-        notes = [*resumption.notes, *[done] * (position.trained_epochs >= epochs)]
+        notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
     elif prepared.initial is not None:
         prepared.initial.load(scheduler.executors)
-        notes = [prepared.initial.said]
+        notes = [*notes, prepared.initial.said]
     trainer = Trainer(
         prepared=prepared,
         scheduler=scheduler,
         metrics=metrics,
-        listener=listener if leads else Listener(),
+        listener=listener if record else Listener(),
         peers=process,
-        callbacks=Callbacks(prepared.callbacks, leads, position.callbacks),
+        callbacks=Callbacks(prepared.callbacks, record is not None, position.callbacks),
         position=position,
         meters=meters,
     )
-    return trainer, notes
-
-
-def _begin(
-    process: RunProcess,
-    trainer: Trainer,
-    checkpoints: Checkpoints,
-    resumption: Resumption | None,
-    notes: Sequence[str],
-) -> None:
-    """Let the scheduler make checkpoints, and observers see the run, with what the user should know of its beginning."""
-    trainer.scheduler.cuts, trainer.scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
+    checkpoints = Checkpoints(process, trainer, resumption)
+    scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
     process.so_far = evolve(process.so_far, trainer=trainer)
-    if (record := process.so_far.record) is not None:
-        trainer.listener.started(record.begins(resumption, notes))
+    if record is not None:
+        listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
         trainer.callbacks.started(record.run)
+    return trainer, checkpoints
 
 
 def _write_weights(process: RunProcess, trainer: Trainer) -> None:
