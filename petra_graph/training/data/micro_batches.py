@@ -85,9 +85,12 @@ class MicroBatches:
 
     def indices(self, position: int) -> NDArray[np.intp]:
         """Return the samples of one micro-batch, counted from the iteration's first, in the split's own numbers."""
-        start = self._starts[position]
+        return self._parts[position]
+
+    @property
+    def _parts(self) -> Sequence[NDArray[np.intp]]:
         rows = order(len(self.split), self.seed, self.epoch) if self.shuffle else np.arange(len(self.split))
-        return rows[start : start + self.batch]
+        return [rows[start : start + self.batch] for start in self._starts]
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -100,9 +103,7 @@ class MicroBatches:
         return [position * self.whole + self.replica * self.batch for position in range(len(self))]
 
     def __iter__(self) -> Generator[MicroBatch, None, None]:
-        n = len(self.split)
-        indices = order(n, self.seed, self.epoch) if self.shuffle else np.arange(n)
-        parts = [indices[start : start + self.batch] for start in self._starts[self.first :]]
+        parts = self._parts[self.first :]
         if self.part == "nothing":
             return _unwrapped(())
         targets = getattr(self.split, "fetch_targets", None)
