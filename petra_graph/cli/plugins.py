@@ -16,6 +16,7 @@ from petra_graph.registry.contracts import BlockDeclaration, CallbackDeclaration
 from petra_graph.registry.listing import Option, list_options, snippet
 from petra_graph.registry.registry import SHORT_GROUPS, Plugin, Registry, discover
 from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.units import noun
 
 
 @click.command("list")
@@ -99,7 +100,7 @@ def _abilities(plugin: Plugin) -> list[str]:
     if not isinstance(declaration, BlockDeclaration):
         return []
     streams = "any number of" if declaration.streams is None else str(declaration.streams)
-    return [declaration.kind, f"reads {streams} stream{'s' * (declaration.streams != 1)}"]
+    return [declaration.kind, f"reads {streams} {noun(declaration.streams or 0, 'stream')}"]
 
 
 def _documentation(plugin: Plugin) -> str:

@@ -21,6 +21,7 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import CORRECTIONS, Candidate, Proposals, held_bytes
 from petra_graph.errors import SpecError
 from petra_graph.program.placement import Partition, Placement
+from petra_graph.units import noun
 
 _AIM = 0.99
 """The part of the least bytes so far that the solver shall undercut."""
@@ -78,7 +79,7 @@ class MemorySearch:
 
     def in_vain(self) -> str:
         """Return how many cuts were tried without one that fits, for people."""
-        what = f"{'cut' if self.space.fixed is None else 'placement'}{'s' if len(self._seen) > 1 else ''}"
+        what = noun(len(self._seen), "cut" if self.space.fixed is None else "placement")
         if self.complete:
             return f"none of all {len(self._seen)} {what} fits{self.space.terms}"
         return f"found none that fits, of {len(self._seen)} {what} tried"

@@ -34,7 +34,7 @@ from petra_graph.compiler.time_search import TimeSearch
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
-from petra_graph.spec.sizes import size_text
+from petra_graph.units import size_text
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:

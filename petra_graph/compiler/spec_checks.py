@@ -17,6 +17,7 @@ from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.units import noun
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -229,7 +230,7 @@ def check_processes(stages: int, processes: int) -> None:
     if processes > stages:
         raise SpecError(
             Problem(
-                message=f"{processes} processes cannot share {stages} stage{'s' if stages > 1 else ''}",
+                message=f"{processes} processes cannot share {stages} {noun(stages, 'stage')}",
                 hint=f"start at most {stages}, or cut the network into more stages",
                 path=("partition", "stages"),
             )

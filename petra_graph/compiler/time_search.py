@@ -24,6 +24,7 @@ from petra_graph.compiler.simulator.steady_state import Tick, tick
 from petra_graph.errors import SpecError
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.units import noun
 
 _EFFORT = 3_000
 """About that many operations of stages in all cuts that are compared, a fraction of a second."""
@@ -187,7 +188,7 @@ class TimeSearch:
         if self.proven:
             return f"optimal: no {what}{kept} has a smaller tick{self.space.terms}"
         timed = len(self._seen)
-        compared = f"the smallest tick found, with {timed} {what}{'s' if timed > 1 else ''} timed"
+        compared = f"the smallest tick found, with {timed} {noun(timed, what)} timed"
         if not self.bound:
             return compared
         gap = ceil(1e3 * (self.best.seconds / self.bound - 1)) / 1e3

@@ -15,6 +15,7 @@ from petra_graph.errors import shown
 from petra_graph.registry.discovery import canonical
 from petra_graph.registry.registry import FIRST_PARTY, GROUPS, SHORT_GROUPS, Registry
 from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.units import plural
 
 finding = partial(Finding, area="plugins")
 _LEFT_BESIDE_SOURCES = ".egg-info"
@@ -52,7 +53,7 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
         own = [entry for entry in registry.entries if entry.distribution == name and entry.group in GROUPS]
         found = installed.get(name, [])
         version = found[0].version if found else "?"
-        count = f"{len(own)} plugin{'s' * (len(own) != 1)}"
+        count = plural(len(own), "plugin")
         if not own and name == FIRST_PARTY:
             remedy = "pip install petra-graph, or pip install -e . in its folder"
             yield finding(name=name, status="broken", found="its own plugins are not found", remedy=remedy)

@@ -11,6 +11,7 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, Spec
+from petra_graph.units import plural
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
@@ -70,7 +71,7 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
         )
         yield from (_FOUND[kind] for kind in launches)
     else:
-        threads = f"{profile.threads} thread{'s' if profile.threads > 1 else ''}"
+        threads = plural(profile.threads, "thread")
         yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
         if len(types) > 1:
             yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"

@@ -11,7 +11,7 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.planning.gpu import gpu_type
 from petra_graph.program.devices import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
 from petra_graph.spec.model import PartitionSpec
-from petra_graph.spec.sizes import byte_count
+from petra_graph.units import byte_count
 
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 from petra_graph.record import metrics
+from petra_graph.units import percent
 
 FIRST = ("test/top1", "test/loss")
 """Of a run's final figures, those that stand before all others."""
@@ -18,7 +19,7 @@ def is_share(metric: str) -> bool:
 
 def value_text(metric: str, value: float) -> str:
     """Write a metric's value: shares of samples as percentages."""
-    return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4g}"
+    return percent(value, 2) if is_share(metric) else f"{value:.4g}"
 
 
 def metric_text(metric: str, value: float) -> str:

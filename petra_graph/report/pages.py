@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from petra_graph.errors import printable
-from petra_graph.report.plan.units import one_line
+from petra_graph.units import one_line
 
 _PACKAGE = "petra_graph.report"
 

@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from petra_graph.errors import printable
 from petra_graph.record.metrics import is_share
 from petra_graph.registry.listener import EpochEnded, Listener, Started
-from petra_graph.report.plan.units import plural
+from petra_graph.units import clock, percent, plural
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
@@ -163,7 +162,7 @@ class _Pace:
         run = self.run
         done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
         rate = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
-        left = timedelta(seconds=round((now - self._began) * (total - done) / max(done - self._before, 1)))
+        left = clock((now - self._began) * (total - done) / max(done - self._before, 1))
         return f"{rate:,.0f} samples/s  ETA {left}"
 
 
@@ -209,7 +208,7 @@ def numbers(means: Mapping[str, float]) -> str:
 
 def _number(name: str, value: float) -> str:
     if is_share(name):
-        return f"{100 * value:.2f} %"
+        return percent(value, 2)
     return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 
 

@@ -13,7 +13,7 @@ from attrs import field
 
 from petra_graph.errors import shown
 from petra_graph.spec.bounds import All
-from petra_graph.spec.sizes import byte_count
+from petra_graph.units import byte_count
 
 T = TypeVar("T")
 IS_PATH = "is_path"

@@ -16,8 +16,8 @@ from petra_graph.measure.sample_faults import not_finite, samples_fault, targets
 from petra_graph.registry.author_code import raised_at
 from petra_graph.registry.contracts import DataFacts, DataSet, Split
 from petra_graph.training.data_loading import MicroBatches, Rows
+from petra_graph.units import listed
 
-_SHOWN = 4
 """Samples that a message lists, where they are not consecutive."""
 _FLOATS = {"float32", "float64"}
 _MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
@@ -130,8 +130,7 @@ def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
         return f"sample {numbers[0]}"
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"samples {numbers[0]}..{numbers[-1]}"
-    shown = ", ".join(map(str, numbers[:_SHOWN]))
-    return f"samples {shown}" + (f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else "")
+    return f"samples {listed(map(str, numbers))}"
 
 
 def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:

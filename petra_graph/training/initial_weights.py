@@ -23,6 +23,7 @@ from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.record.weight_files import UnreadableWeights, WeightFile, open_weights
 from petra_graph.record.weights import SEPARATOR, WEIGHTS
 from petra_graph.spec.model import InitSpec
+from petra_graph.units import listed
 
 _PATH = ("init", "weights")
 _LISTED = 5
@@ -74,7 +75,7 @@ def matched(init: InitSpec, network: MeasuredNetwork) -> str:
         raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(match.faults)}", hint=hint, path=_PATH))
     said = [f"{len(match.fitting)} of {len(here)} tensors are from {file}"]
     if match.left_out:
-        said.append(f"{_some(match.left_out)} left out")
+        said.append(f"{listed(match.left_out, _LISTED)} left out")
     return "; ".join([*said, *match.faults])
 
 
@@ -123,7 +124,7 @@ def _match(init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[s
     return _Match(
         fitting,
         left_out,
-        [f"{_some(found)} {said.format(are=_are(found))}".strip() for found, said in faults if found],
+        [f"{listed(found, _LISTED)} {said.format(are=_are(found))}".strip() for found, said in faults if found],
     )
 
 
@@ -135,11 +136,6 @@ def _named(patterns: Sequence[str], name: str) -> bool:
     """Whether a pattern names a tensor: by its whole name, its node, or its name in the node."""
     forms = (name, *name.split(SEPARATOR, 1))
     return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _are(names: Sequence[str]) -> str:

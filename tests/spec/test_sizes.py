@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.spec.sizes import byte_count
+from petra_graph.units import byte_count
 
 
 @pytest.mark.parametrize(

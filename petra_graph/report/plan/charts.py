@@ -40,7 +40,7 @@ from petra_graph.report.plan.svg import (
     title,
     words,
 )
-from petra_graph.report.plan.units import BINARY, SECONDS, memory, one_line, seconds
+from petra_graph.units import BINARY, SECONDS, memory, one_line, seconds
 
 _WIDEST_NAMES = 230
 """Pixels for the names of the rows, at most."""

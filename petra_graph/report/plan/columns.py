@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan import units
 from petra_graph.report.plan.document import MEMORY_PARTS, RARE_PARTS, bytes_by_part, parts_held
 from petra_graph.report.plan.labels import nodes_label, ranges_label, schedule_label, shapes_label
 from petra_graph.report.plan.tables import Column, bar, direction_columns, name_column, number_column, text_column
-from petra_graph.spec.sizes import size_text
 
 Pairs = list[tuple[str, str]]
 """Names and values."""
@@ -158,7 +157,7 @@ def totals(document: Document) -> list[tuple[str, Pairs]]:
         (f"memory, all stages, {unit.name}", [(name, unit.digits(value)) for name, value in memory]),
         ("paper's accounting, GB", [(key.replace("_", " "), units.paper_memory(value)) for key, value in paper]),
         ("time", times),
-        *([("on disk", [("a checkpoint", size_text(found))])] if found is not None else []),
+        *([("on disk", [("a checkpoint", units.size_text(found))])] if found is not None else []),
     ]
 
 

@@ -12,13 +12,14 @@ from attrs import evolve, frozen
 from rich.console import RenderableType
 from rich.text import Text
 
+from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan import tables, units
+from petra_graph.report.plan import tables
 from petra_graph.report.plan.columns import timing_values
 from petra_graph.report.plan.document import MEMORY_PARTS, bytes_by_part
 from petra_graph.report.plan.labels import nodes_label, schedule_label
 from petra_graph.report.plan.tables import Column
-from petra_graph.report.plan.units import bounded, factor, memory, number, one_line, percent, seconds
+from petra_graph.units import bounded, factor, memory, number, one_line, percent, seconds
 
 _BEST = "bold green"
 _BAR_CELLS = 12
@@ -153,7 +154,7 @@ def _sections(document: Document, other: Document, width: int) -> Iterator[Rende
 
 def _more(many: int) -> Iterator[RenderableType]:
     if many > 0:
-        yield Text(f"… {many} more", "dim")
+        yield Text(units.left_out(many), "dim")
 
 
 def _values(plan: Document) -> Iterator[Value]:

@@ -25,7 +25,7 @@ from petra_graph.errors import printable
 from petra_graph.program.plan_document import Document
 from petra_graph.report.plan.document import block_label, by_stage, device_colours, overlapping, stage_edges
 from petra_graph.report.plan.labels import nodes_label
-from petra_graph.report.plan.units import count, memory, one_line
+from petra_graph.units import count, memory, one_line
 
 _MERMAID_SHAPES = {"reversible": ('("', '")'), "buffered": ('["', '"]'), "head": ('(["', '"])')}
 _MERMAID_PLAIN = frozenset(" .,:/_-+=→")

@@ -24,7 +24,7 @@ from petra_graph.report.plan.columns import (
 from petra_graph.report.plan.document import DEVICE_COLOURS, device_colours, parts_held
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.tables import pair_columns
-from petra_graph.report.plan.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
+from petra_graph.units import PLAIN, factor, memory, one_line, paper_memory, percent, plural, seconds
 
 _WIDE = 120
 """Characters of a table's cell: longer names are cut."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from petra_graph.program.plan_document import Document
 from petra_graph.program.schedule import schedule_text
-from petra_graph.report.plan.units import one_line
+from petra_graph.units import left_out, one_line
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ def graph_lines(nodes: Sequence[Document]) -> list[str]:
     join reads left.2, right.0 → body.0-1
     """
     lines = [_line(run) for run in runs(nodes, lambda node, after: list(after["inputs"]) == [node["name"]])]
-    return lines if len(lines) <= _LINES else [*lines[:_LINES], f"… {len(lines) - _LINES} more lines"]
+    return lines if len(lines) <= _LINES else [*lines[:_LINES], left_out(len(lines) - _LINES, "lines")]
 
 
 def _line(run: Sequence[Document]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from markupsafe import Markup, escape
 
-from petra_graph.report.plan.units import Units, one_line
+from petra_graph.units import Units, one_line
 
 AXIS = 22
 """Height of a drawing's upper edge, where the values of its axis stand."""

@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from petra_graph.errors import printable
-from petra_graph.report.plan.units import NOTHING, ColumnUnit, Units, bounded, one_line
+from petra_graph.units import NOTHING, ColumnUnit, Units, bounded, left_out, one_line
 
 _GAP = 2
 """Characters between two columns."""
@@ -152,7 +152,7 @@ def table(columns: Sequence[Column], rows: Sequence[int] | None = None, *, wraps
     for row in range(len(columns[0].cells)) if rows is None else rows:
         if missing := row - before - 1:
             named = len(columns) > 1 and columns[1].left
-            made.add_row("⋮", Text(f"… {missing} more" if named else "", "dim"))
+            made.add_row("⋮", Text(left_out(missing) if named else "", "dim"))
         before = row
         made.add_row(*(Text(column.cells[row], column.styles[row] if column.styles else "") for column in columns))
     return made

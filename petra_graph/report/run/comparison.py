@@ -11,9 +11,9 @@ from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.pages import environment, resource
 from petra_graph.report.plan.labels import schedule_label
 from petra_graph.report.plan.tables import Column, name_column, text_column
-from petra_graph.report.plan.units import NOTHING, PLAIN, plural
 from petra_graph.report.run.curves import RunGroup, comparison_charts
 from petra_graph.report.run.groups import Spread, best, differences, final, grouped
+from petra_graph.units import NOTHING, PLAIN, plural
 
 _WIDE = 60
 _VALUE = 48

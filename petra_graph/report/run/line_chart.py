@@ -14,8 +14,8 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.report.plan.svg import axis_values, fitted, svg, tag, text_width, title, words
-from petra_graph.report.plan.units import PLAIN
 from petra_graph.report.run.ticks import Unit, decades, linear_ticks, tick_texts, written
+from petra_graph.units import PLAIN
 
 WIDTH, HEIGHT = 340.0, 218.0
 STYLES = 6

@@ -13,15 +13,12 @@ from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
 from petra_graph.record.run_folders import began, run_directories
 from petra_graph.report.metric_text import metric_text
-from petra_graph.report.plan.units import plural
 from petra_graph.report.run.groups import differing, in_words
+from petra_graph.units import age, plural
 
 Order = Literal["age", "metric"]
 HEADS = ("run", "status", "epochs", "best", "age", "")
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _NOT_SHOWN = ("run.directory",)
-_TWO = 2
-"""An age has two units at most: 3 d 4 h."""
 
 
 def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
@@ -48,18 +45,6 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
 def rows(records: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
     """Return the records as a table's rows, the heads first."""
     return [HEADS, *(_row(record) for record in records)]
-
-
-def age(seconds: float) -> str:
-    """Write an age in its two largest units: 3 d 4 h."""
-    left, parts = max(0, int(seconds)), list[str]()
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts or unit == "s":
-            parts.append(f"{count} {unit}" if count or not parts else "")
-        if len(parts) == _TWO:
-            break
-    return " ".join(filter(None, parts))
 
 
 def _read(directory: Path) -> RecordedRun | Exception:
@@ -107,7 +92,7 @@ def _row(record: dict[str, Any]) -> Sequence[str]:
         record["status"],
         "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
         "-" if best is None else metric_text(best["metric"], best["value"]).removeprefix("test/"),
-        " ".join(age(record["age_seconds"]).split()[:_TWO]),
+        age(record["age_seconds"]),
         "; ".join(
             filter(None, [_differs(record["differs"]), _saved(record), (record["problem"] or "").partition("\n")[0]])
         ),

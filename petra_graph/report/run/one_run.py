@@ -18,9 +18,9 @@ from petra_graph.report.plan.charts import full_timeline, stage_bars
 from petra_graph.report.plan.columns import title_lines
 from petra_graph.report.plan.document import parts_held, read_document
 from petra_graph.report.plan.tables import Column, pair_columns, text_column
-from petra_graph.report.plan.units import PLAIN, memory, one_line, plural, seconds
 from petra_graph.report.run.curves import by_epoch, probe_charts, run_charts
 from petra_graph.report.run.stages import process_columns, processes_of, stage_charts, stage_tables
+from petra_graph.units import PLAIN, memory, one_line, percent, plural, seconds
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
@@ -145,7 +145,7 @@ def _epochs(run: RecordedRun) -> list[Column]:
     columns = [text_column("epoch", epochs)]
     for name in shown:
         cells = [values[name].get(epoch) for epoch in epochs]
-        write = (lambda value: f"{100 * value:.2f} %") if is_share(name) else (lambda value: f"{value:,.4g}")
+        write = (lambda value: percent(value, 2)) if is_share(name) else (lambda value: f"{value:,.4g}")
         head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
         columns.append(text_column(head, cells, write=write))
     return columns if epochs else []

@@ -12,8 +12,8 @@ from typing import Any
 
 from attrs import frozen
 
+from petra_graph import units
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan import units
 from petra_graph.report.plan.labels import nodes_label, ranges_label
 from petra_graph.report.plan.tables import Column, name_column, number_column, text_column
 from petra_graph.report.run.line_chart import Chart, Line

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from petra_graph.report.plan.svg import axis_values
-from petra_graph.report.plan.units import COUNTS, PLAIN
+from petra_graph.units import COUNTS, PLAIN
 
 Unit = Literal["number", "share"]
 """A share of 1 is written as a percentage."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.report.plan.svg import axis_values, fitted, tag, text_width
-from petra_graph.report.plan.units import BINARY, SECONDS
+from petra_graph.units import BINARY, SECONDS
 
 MIB = 2**20
 

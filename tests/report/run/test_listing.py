@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
-from petra_graph.report.run.listing import HEADS, age, rows, run_records
+from petra_graph.report.run.listing import HEADS, rows, run_records
 
 
 @pytest.fixture
@@ -67,18 +67,3 @@ def test_what_differs_is_said_of_runs_of_one_name(folder):
 def test_a_folder_that_is_a_run(folder):
     (record,) = run_records(folder / "20260101T000000Z-first-1")
     assert record["status"] == "done"
-
-
-@pytest.mark.parametrize(
-    ("time", "text"),
-    [
-        (timedelta(seconds=0.4), "0 s"),
-        (timedelta(seconds=59), "59 s"),
-        (timedelta(minutes=5, seconds=3), "5 min 3 s"),
-        (timedelta(hours=2), "2 h"),
-        (timedelta(days=3, hours=4, minutes=5), "3 d 4 h"),
-        (timedelta(days=1, minutes=5), "1 d"),
-    ],
-)
-def test_ages(time, text):
-    assert age(time.total_seconds()) == text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from petra_graph.report.plan.units import memory
 from petra_graph.report.run.stages import StageSeconds, process_columns, stage_charts, stage_tables
+from petra_graph.units import memory
 from tests.support.plan_documents import three_stages
 
 MIB = 2**20

@@ -6,15 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.plan.units import (
+from petra_graph.units import (
     BINARY,
     COUNTS,
     SECONDS,
+    age,
     bounded,
+    byte_count,
+    clock,
     count,
     duration,
     factor,
     flops,
+    left_out,
+    listed,
     memory,
     number,
     one_line,
@@ -23,6 +28,7 @@ from petra_graph.report.plan.units import (
     plural,
     rate,
     seconds,
+    size_text,
 )
 
 
@@ -55,6 +61,16 @@ from petra_graph.report.plan.units import (
         ("abc", bounded("abc", 3)),
         ("ab…", bounded("abcd", 3)),
         ("a b c", one_line("a\nb\x1bc")),
+        ("98.89 %", percent(0.98894, 2)),
+        ("0:03:20", clock(199.7)),
+        ("a, b", listed(["a", "b"], 2)),
+        ("a, b and 1 more", listed("abc", 2)),
+        ("… 3 more", left_out(3)),
+        ("… 3 more lines", left_out(3, "lines")),
+        ("1.50 GiB", size_text(3 * 2**29)),
+        ("2048.00 GiB", size_text(2**41)),
+        ("2.00 KiB", size_text(2048)),
+        ("7 bytes", size_text(7)),
     ],
 )
 def test_texts(expected, written):
@@ -103,3 +119,32 @@ def test_memory_says_what_it_is_to_three_digits(value):
 )
 def test_durations(value, written):
     assert duration(value) == written
+
+
+@pytest.mark.parametrize(
+    ("gone", "text"), [(-1, "0 s"), (0.4, "0 s"), (59, "59 s"), (303, "5 min"), (7_200, "2 h"), (273_900, "3 d")]
+)
+def test_ages(gone, text):
+    assert age(gone) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("40GiB", 40 * 2**30),
+        ("40GB", 40 * 10**9),
+        ("1.5 MB", 1_500_000),
+        ("123", 123),
+        ("2KiB", 2048),
+        ("40kB", 40_000),
+        ("7B", 7),
+    ],
+)
+def test_sizes_are_read_in_both_kinds_of_units(text, size):
+    assert byte_count(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GB", "40 gib", "4GiBs", "1e9"])
+def test_a_text_that_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match='as in "40GiB" or "40GB"'):
+        byte_count(text)

@@ -1,16 +1,24 @@
-"""Numbers with units, for people: binary prefixes for memory, SI prefixes for every other quantity.
+"""Numbers, spans of time, counts and lists as people read them: every text of the package asks here.
 
-Three digits are enough to compare two values; the JSON has the exact numbers. The numbers of a table's column share one
-unit, so that their digits can be compared by eye: `Units.column` chooses it.
+Memory has binary prefixes, every other quantity SI prefixes. Three digits are enough to compare two values; the JSON has the
+exact numbers. The numbers of a table's column share one unit, so that their digits can be compared by eye: `Units.column`
+chooses it.
+
+Decision: functions of our own instead of a library of units: the texts have few forms, and sizes one that a regular
+expression reads.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from datetime import timedelta
 from itertools import pairwise
 from typing import Self
 
 from attrs import frozen
+
+from petra_graph.errors import shown
 
 NOTHING = "-"
 
@@ -80,6 +88,34 @@ memory, seconds, flops, count = BINARY.text, SECONDS.text, FLOPS.text, COUNTS.te
 """Bytes as 1.25 GiB, seconds as 12.5 ms, operations as 4.09 GFLOP, a number of things as 25.6 M."""
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)?")
+_SIZES = {
+    name.replace("k", "K"): size
+    for units in (BINARY, DECIMAL)
+    for name, size in zip(units.names, units.sizes, strict=True)
+}
+
+
+def byte_count(text: str) -> int:
+    """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123".
+
+    Raises:
+        ValueError: the text is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f'a size is a number and a unit, as in "40GiB" or "40GB" (got {shown(text)})')
+    return int(float(match[1]) * _SIZES[(match[2] or "B").replace("k", "K")])
+
+
+def size_text(value: float) -> str:
+    """Write bytes as a spec may have them, up to GiB, with two decimals."""
+    for name, size in zip(BINARY.names[3:0:-1], BINARY.sizes[3:0:-1], strict=True):
+        if value >= size:
+            return f"{value / size:.2f} {name}"
+    return f"{value:.0f} bytes"
+
+
 def paper_memory(value: float) -> str:
     """Write bytes as the paper does, in GB of 10**9 bytes, without the unit: 20.33."""
     return f"{value / 1e9:,.2f}"
@@ -90,24 +126,34 @@ def rate(value: float) -> str:
     return f"{PLAIN.text(value)} samples/s"
 
 
-def percent(share: float) -> str:
+def percent(share: float, decimals: int = 1) -> str:
     """Write a share as 54.3 %."""
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.{decimals}f} %"
+
+
+_CLOCK = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_COUNTED_IN_MINUTES = 120
 
 
 def duration(value: float) -> str:
     """Write seconds as people count a training: 12.5 s, 3 min 20 s, 5 h 40 min, 2 d 7 h."""
     if value < _COUNTED_IN_MINUTES:
         return seconds(value)
-    for (large, size), (small, part) in pairwise(_CLOCK):
-        if value >= size or large == _CLOCK[-2][0]:
-            whole, rest = divmod(round(value / part), round(size / part))
-            return f"{whole:,} {large} {rest} {small}"
-    raise AssertionError("the last pair takes what is left")
+    (large, size), (small, part) = next(pair for pair in pairwise(_CLOCK) if value >= pair[0][1])
+    whole, rest = divmod(round(value / part), size // part)
+    return f"{whole:,} {large} {rest} {small}"
 
 
-_CLOCK = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-_COUNTED_IN_MINUTES = 120
+def age(value: float) -> str:
+    """Write the seconds that have gone by in the largest unit that they reach: 3 d."""
+    gone = max(0, int(value))
+    unit, size = next((unit for unit in _CLOCK if gone >= unit[1]), _CLOCK[-1])
+    return f"{gone // size} {unit}"
+
+
+def clock(value: float) -> str:
+    """Write the time that something still takes as 0:03:20."""
+    return str(timedelta(seconds=round(value)))
 
 
 def number(value: float) -> str:
@@ -120,9 +166,26 @@ def factor(value: float) -> str:
     return f"{value:.2f} x"
 
 
+def noun(many: float, thing: str, ending: str = "s") -> str:
+    """Return the word for so many things, without their number."""
+    return thing if many == 1 else thing + ending
+
+
 def plural(many: float, thing: str) -> str:
     """Write how many things there are: 1 stage, 2 stages."""
-    return f"{number(many)} {thing}{'s' * (many != 1)}"
+    return f"{number(many)} {noun(many, thing)}"
+
+
+def listed(names: Iterable[str], most: int = 4) -> str:
+    """Write the first names, with the number of the others: a, b and 3 more."""
+    names = list(names)
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def left_out(many: int, of_what: str = "") -> str:
+    """Return what stands in place of rows that are not shown: … 3 more, … 3 more lines."""
+    return f"… {many} more {of_what}".rstrip()
 
 
 def bounded(text: str, width: int) -> str:
