@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import click
 
-from petra_graph import __version__
 from petra_graph.cli.streams import prepare_streams
 from petra_graph.runtime.control.start_up import end_at_signals, end_with_parent, ignore_signals
+from petra_graph.version import __version__
 
 VERBS = {
     "run": "Train a spec.",

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from petra_graph.errors import printable
 from petra_graph.units import one_line
+from petra_graph.version import __version__
 
 _PACKAGE = "petra_graph.report"
 
@@ -38,6 +39,7 @@ def environment() -> Environment:
         finalize=_readable,
     )
     made.filters["one_line"] = one_line
+    made.globals["version"] = __version__
     return made
 
 

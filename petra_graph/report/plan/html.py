@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from petra_graph import __version__
 from petra_graph.program.plan_document import Document
 from petra_graph.report.pages import Figure, environment, resource
 from petra_graph.report.plan.charts import device_bars, full_timeline, stage_bars, too_thin, whole_timeline
@@ -54,7 +53,6 @@ def html(document: Document) -> str:
                 ("Nodes", node_columns(document, _WIDE), False),
                 ("Edges", edge_columns(document, _WIDE), False),
             ],
-            version=__version__,
             style=resource("page.css"),
             script=resource("plan/page.js"),
         )

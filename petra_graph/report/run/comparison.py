@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from petra_graph import __version__
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.pages import environment, resource
@@ -34,7 +33,6 @@ def comparison_page(runs: Sequence[RecordedRun]) -> str:
             charts=comparison_charts(groups),
             several=any(len(group.runs) > 1 for group in groups),
             runs=_runs(groups),
-            version=__version__,
             style=resource("page.css") + resource("run/run.css"),
         )
     )

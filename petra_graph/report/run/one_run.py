@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from petra_graph import __version__
 from petra_graph.program.plan_document import Document, Each, Later
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
@@ -62,7 +61,6 @@ def run_page(run: RecordedRun) -> str:
             environment=_environment(run.directory),
             history=_history(run),
             resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
-            version=__version__,
             style=resource("page.css") + resource("run/run.css"),
         )
     )
