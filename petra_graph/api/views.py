@@ -29,19 +29,19 @@ class PlanView:
 
     def text(self, width: int = 120) -> str:
         """Return the plan as a terminal shows it."""
-        from petra_graph.report.plan.terminal import plan_text
+        from petra_graph.report.plan.plan_on_terminal import plan_text
 
         return plan_text(self.document, width=width, colour=False)
 
     def html(self) -> str:
         """Return the plan as one page that needs no other file."""
-        from petra_graph.report.plan.html import html as page
+        from petra_graph.report.plan.plan_page import plan_page
 
-        return page(self.document)
+        return plan_page(self.document)
 
     def plot(self) -> matplotlib.figure.Figure:
         """Return a figure: memory and busy time of every stage. It needs matplotlib."""
-        from petra_graph.report.figures import plan_figure
+        from petra_graph.report.notebook_views import plan_figure
 
         return plan_figure(self.document)
 
@@ -111,7 +111,7 @@ class Run:
 
     def plot(self) -> matplotlib.figure.Figure:
         """Return a figure: loss and share of correct samples over training. It needs matplotlib."""
-        from petra_graph.report.figures import run_figure
+        from petra_graph.report.notebook_views import run_figure
 
         return run_figure(self.directory)
 
@@ -122,7 +122,7 @@ class Run:
         return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
 
     def _repr_html_(self) -> str:
-        from petra_graph.report.figures import run_table
+        from petra_graph.report.notebook_views import run_table
 
         return run_table(self.summary) if self.summary else f"<p>{html.escape(repr(self))}</p>"
 

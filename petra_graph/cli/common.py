@@ -57,7 +57,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
     from rich.padding import Padding
     from rich.table import Table
 
-    from petra_graph.report.plan.tables import render
+    from petra_graph.report.text_tables import render
 
     columns = [column for column in zip(*rows, strict=True) if any(column)]
     grid = Table.grid(padding=(0, 2, 0, 0))

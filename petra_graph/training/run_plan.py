@@ -27,7 +27,7 @@ from petra_graph.planning.predict import predict
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
 from petra_graph.record.run_directory import TIMELINE, write_json, write_text
-from petra_graph.report.plan.document import ticks_once_full
+from petra_graph.report.plan.plan_contents import ticks_once_full
 from petra_graph.spec.model import Spec
 
 Figures = Mapping[str, Any]

@@ -11,8 +11,8 @@ from petra_graph.planning.compare import compare, device_counts, scale
 from petra_graph.planning.plan import Planner
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
-from petra_graph.report.plan.compare import scale_text
-from petra_graph.report.plan.terminal import plan_text
+from petra_graph.report.plan.plan_comparison import scale_text
+from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support.runs import SPEC
 
 FOUR = ("partition.devices=4", "partition.device_type=cpu")

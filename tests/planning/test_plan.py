@@ -13,9 +13,9 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
 from petra_graph.registry.listener import Listener
-from petra_graph.report.plan.document import read_document
-from petra_graph.report.plan.html import html
-from petra_graph.report.plan.terminal import plan_text
+from petra_graph.report.plan.plan_contents import read_document
+from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan.plan_page import plan_page
 from petra_graph.training.run import run
 from petra_graph.training.run_record import RunRecord
 from tests.support import ROOT
@@ -137,7 +137,7 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
     assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
     text = plan_text(document, width=120)
     assert re.search(rf"exposed all-reduce +{100 * share:.1f} %", text)
-    assert f"{100 * share:.1f} % for all-reduce" in html(document)
+    assert f"{100 * share:.1f} % for all-reduce" in plan_page(document)
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------
