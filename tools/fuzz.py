@@ -111,9 +111,9 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
 def plans(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan import plan
+    from petra_graph.program.plan_document import read_document
     from petra_graph.report.plan.graph_languages import dot, mermaid
     from petra_graph.report.plan.plan_comparison import diff_text
-    from petra_graph.report.plan.plan_contents import read_document
     from petra_graph.report.plan.plan_on_terminal import plan_text
     from petra_graph.report.plan.plan_page import plan_page
     from petra_graph.report.plan.trace_events import trace

@@ -22,7 +22,7 @@ from petra_graph.inference.network import Network
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
-from petra_graph.program.plan_document import Later
+from petra_graph.program.json_shape import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from petra_graph.program.plan_document import Each, Later, faults
+from petra_graph.program.json_shape import Each, Later, faults
 
 _MOST = 64
 """Streams of a message or an input are fewer."""

@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.program.plan_document import Each, Later, faults
+from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
@@ -202,7 +202,7 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
     Args:
         path: of the file.
         kind: of the value.
-        shape: of the value, as `plan_document.faults` takes it; None: any.
+        shape: of the value, as `json_shape.faults` takes it; None: any.
 
     Raises:
         SpecError: it holds no JSON, or a value of another kind or shape.

@@ -12,8 +12,8 @@ from attrs import evolve
 from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
+from petra_graph.program.plan_document import read_document
 from petra_graph.registry.listener import Listener
-from petra_graph.report.plan.plan_contents import read_document
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.plan_page import plan_page
 from petra_graph.training.run import run

@@ -1,23 +1,15 @@
-"""The plan's document as views read it: its parts of memory, its stages, its devices, its timeline.
-
-Bytes are integers and times are seconds. A stage is found by its `index`, which nodes, devices and the timeline name.
-"""
+"""What several views of a plan ask of its document: its parts of memory, its stages, its devices, its timeline."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, cycle, islice, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle, pairwise
 
 from attrs import frozen
 
-from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.program.memory import PARTS
-from petra_graph.program.plan_document import REQUIRED, VERSION, Document, faults
+from petra_graph.program.plan_document import Document
 
-_SHOWN = 5
-"""Faults of a damaged plan that are listed."""
-_LIKELY_PLAN = {"name", "stages"}
 _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c")
@@ -26,8 +18,6 @@ DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb9
 """Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind."""
 _ROUNDING = 1e-9
 """Relative to the timeline's length: blocks that share less time do not overlap."""
-_KINDS = frozenset({"reversible", "buffered", "head"})
-_LETTERS = {"forward": "F", "backward": "B", "update": "U"}
 
 
 @frozen
@@ -46,55 +36,6 @@ MEMORY_PARTS = tuple(
 
 RARE_PARTS = frozenset({"graphs", _OTHER})
 """Parts that are only shown where there are any."""
-
-
-def read_document(text: str, source: str) -> Document:
-    """Read a plan that was saved.
-
-    Args:
-        text: the JSON text.
-        source: where it comes from, for messages.
-
-    Raises:
-        SpecError: it is no plan, or one of another version.
-    """
-    hint = "save one with `petra-graph plan SPEC --format json`"
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SpecError(f"{source} is no JSON: {error}", hint) from error
-    if not isinstance(document, dict):
-        raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
-    if document.keys() >= _LIKELY_PLAN and (version := document.get("version")) != VERSION:
-        upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
-        stated = "no version" if version is None else f"version {shown(version)}"
-        raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
-    if missing := sorted(set(REQUIRED) - document.keys()):
-        raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
-    if found := list(islice(faults(document), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN)):
-        raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
-    return document
-
-
-def _loose_ends(document: Document) -> Iterator[str]:
-    """Yield names and numbers in a document that nothing has."""
-    stages = {stage["index"] for stage in document["stages"]}
-    nodes = {node["name"]: node["stage"] for node in document["nodes"]}
-    devices = {device["name"] for device in document["devices"]}
-    if not stages or not devices or not nodes:
-        yield "it has no stages, no devices or no nodes"
-    used = [*nodes.values(), *chain.from_iterable(device["stages"] for device in document["devices"])]
-    used += [block["stage"] for block in document["timeline"]]
-    yield from (f"there is no stage {index}" for index in dict.fromkeys(used) if index not in stages)
-    ends = (edge[end] for edge in document["edges"] for end in ("producer", "consumer"))
-    listed = chain(ends, *(stage["nodes"] for stage in document["stages"]))
-    yield from (f"there is no node {shown(name)}" for name in dict.fromkeys(listed) if name not in nodes)
-    hosts = (placed["device"] for placed in chain(document["stages"], document["timeline"]))
-    yield from (f"there is no device {shown(name)}" for name in dict.fromkeys(hosts) if name not in devices)
-    kinds = (node["kind"] for node in document["nodes"])
-    yield from (f"there is no kind {shown(kind)}" for kind in dict.fromkeys(kinds) if kind not in _KINDS)
-    verbs = (block["verb"] for block in document["timeline"])
-    yield from (f"there is no operation {shown(verb)}" for verb in dict.fromkeys(verbs) if verb not in _LETTERS)
 
 
 def bytes_by_part(counts: Mapping[str, int]) -> dict[str, int]:
@@ -128,7 +69,7 @@ def by_stage(document: Document) -> dict[int, list[Document]]:
 
 def block_label(block: Document) -> str:
     """Name a block by its operation and its micro-batch: F12."""
-    return f"{_LETTERS[block['verb']]}{block['micro_batch']}"
+    return f"{block['verb'][0].upper()}{block['micro_batch']}"
 
 
 def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:

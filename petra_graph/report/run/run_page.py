@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from petra_graph.program.plan_document import Document, Each, Later
+from petra_graph.program.json_shape import Each, Later
+from petra_graph.program.plan_document import Document, read_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.page_templates import Figure, environment, resource
-from petra_graph.report.plan.plan_contents import parts_held, read_document
+from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import title_lines
 from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables

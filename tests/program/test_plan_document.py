@@ -1,4 +1,4 @@
-"""Reading a plan that was saved."""
+"""A plan that was saved: read, refused or shown, whatever has become of it; and the one description of its keys."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
 from petra_graph.planning.plan import plan
-from petra_graph.program.plan_document import faults
+from petra_graph.program.json_shape import Later, faults
+from petra_graph.program.plan_document import SHAPE, read_document
 from petra_graph.report.plan.graph_languages import dot, mermaid
 from petra_graph.report.plan.plan_comparison import diff_text
-from petra_graph.report.plan.plan_contents import bytes_by_part, read_document, stage_edges
 from petra_graph.report.plan.plan_on_terminal import plan_text
 from petra_graph.report.plan.plan_page import plan_page
 from petra_graph.report.plan.trace_events import trace
 from tests.support import ROOT
-from tests.support.plan_documents import branches, three_stages
+from tests.support.plan_documents import three_stages
 
 HINT = "    help: save one with `petra-graph plan SPEC --format json`"
 
@@ -74,25 +74,6 @@ def test_a_plan_of_another_version_is_refused(version, expected, remedy):
     message, hint = str(caught.value).split("\n")
     assert message == expected
     assert hint.strip().startswith(f"help: {remedy}")
-
-
-def test_what_the_total_has_beyond_the_known_parts_is_other():
-    counts = {"parameters": 10, "working": 5, "data": 7, "total": 22}
-    assert bytes_by_part(counts) == {
-        "parameters": 10,
-        "gradients": 0,
-        "optimizer": 0,
-        "input_buffer": 0,
-        "parameter_buffer": 0,
-        "graphs": 0,
-        "working": 5,
-        "channels": 0,
-        "other": 7,
-    }
-
-
-def test_which_stage_sends_to_which():
-    assert stage_edges(branches()) == [(1, 2), (1, 3), (1, 5), (2, 4), (3, 4), (4, 5)]
 
 
 def paths(value, path=()):
@@ -148,11 +129,33 @@ def test_a_plan_from_before_some_keys_is_shown():
         read_document(json.dumps(older), "plan.json")
 
 
-def test_a_real_plan_is_of_the_shape():
+def undescribed(value, shape, path=""):
+    """Paths of keys that a document has and its shape does not name."""
+    shape = shape.shape if isinstance(shape, Later) else shape
+    if isinstance(shape, list):
+        for item in value:
+            yield from undescribed(item, shape[0], path)
+    elif isinstance(shape, dict):
+        yield from (f"{path}.{key}" for key in value.keys() - shape.keys())
+        for key in value.keys() & shape.keys():
+            yield from undescribed(value[key], shape[key], f"{path}.{key}")
+
+
+def test_a_real_plan_has_the_keys_that_are_described_and_no_others():
     document = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
-    assert list(faults(document)) == []
+    assert list(faults(document, SHAPE, "the plan")) == []
+    assert sorted(undescribed(document, SHAPE)) == []
+    later = [key for key, shape in SHAPE.items() if isinstance(shape, Later) and key not in document]
+    assert later == []
+
+
+def test_what_is_damaged_is_named_with_its_place():
+    document = copy.deepcopy(real_plan()[0])
     del document["stages"][2]["depth"]
     document["devices"][0]["bytes"]["total"] = "much"
-    found = list(faults(document))
-    assert "stages[2] has no depth" in found
-    assert "devices[0].bytes.total is no whole number" in found
+    document["stages"][0]["bytes"]["graphs"] = 0.5
+    assert sorted(faults(document, SHAPE, "the plan")) == [
+        "devices[0].bytes.total is no whole number",
+        "stages[0].bytes.graphs is no whole number",
+        "stages[2] has no depth",
+    ]
