@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from petra_graph.report.drawing.svg_markup import axis_values
-from petra_graph.units import COUNTS, PLAIN
+from petra_graph.units import COUNTS, PLAIN, Units
 
 Unit = Literal["number", "share"]
 """A share of 1 is written as a percentage."""
@@ -16,6 +15,16 @@ _MOST_DIGITS = 8
 _SMALL, _THOUSANDS = 1e-3, 1e5
 """Smaller numbers are written with an exponent, larger ones in thousands or millions."""
 _EXACT, _ROUNDING = 1e-9, 1e-6
+
+
+def axis_values(start: float, end: float, units: Units, steps: int) -> list[float]:
+    """Return round values between two others, about as many as `steps`."""
+    _, unit = units.fitting(end - start)
+    least = (end - start) / unit / steps
+    power = 10.0 ** math.floor(math.log10(least))
+    step = unit * next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - _EXACT))
+    first, last = math.ceil(start / step - _EXACT), math.floor(end / step * (1 + _EXACT))
+    return [place * step for place in range(first, last + 1)]
 
 
 def linear_ticks(values: Sequence[float], *, zero: bool = False, most: float = math.inf) -> list[float]:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from attrs import frozen
 from markupsafe import Markup
 
-from petra_graph.report.drawing.axis_ticks import Unit, decades, linear_ticks, tick_texts, written
-from petra_graph.report.drawing.svg_markup import axis_values, fitted, svg, tag, text_width, title, words
+from petra_graph.report.drawing.axis_ticks import Unit, axis_values, decades, linear_ticks, tick_texts, written
+from petra_graph.report.drawing.svg_markup import fitted, svg, tag, text_width, title, words
 from petra_graph.units import PLAIN
 
 WIDTH, HEIGHT = 340.0, 218.0

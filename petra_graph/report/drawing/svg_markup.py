@@ -6,24 +6,16 @@ between, which a template would hide; a drawing library would be a dependency fo
 
 from __future__ import annotations
 
-import math
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from petra_graph.units import Units, one_line
+from petra_graph.units import one_line
 
-AXIS = 22
-"""Height of a drawing's upper edge, where the values of its axis stand."""
 _NARROW, _WIDE = frozenset("fijlrtI .,:;'|!()[]{}-/`"), frozenset("mwMW@%…")
 _LETTER_WIDTHS = {"narrow": 0.4, "usual": 0.64, "capital": 0.77, "wide": 1.0, "full": 1.05}
 """Letters' widths over the font's size, in the widest of the page's fonts (DejaVu Sans)."""
-ROW_NAME_MARGINS = 12
-"""Pixels to the left and to the right of a row's name."""
-_EDGE = 10
-"""A value nearer to the left edge begins there; others are centred."""
-_ROUNDING = 1e-9
 
 
 def tag(name: str, /, *content: str, **attributes: str | float) -> Markup:
@@ -42,35 +34,6 @@ def svg(content: Iterable[Markup], width: float, height: float, **attributes: st
 def words(text: str, x: float, y: float, **attributes: str | float) -> Markup:
     """Return a line of text with its baseline at y."""
     return tag("text", one_line(text), x=x, y=y, **attributes)
-
-
-def row_name(text: str, width: float, y: float, size: float) -> Markup:
-    """Return the name of a row, as much of it as fits into the width on the row's left."""
-    return words(fitted(text, width - ROW_NAME_MARGINS, size), width - 8, y, class_="row", font_size=size)
-
-
-def line(x: float, top: float, bottom: float, kind: str) -> Markup:
-    """Return a vertical line."""
-    return tag("line", x1=x, x2=x, y1=top, y2=bottom, class_=kind)
-
-
-def axis(values: Iterable[float], x_of: Callable[[float], float], bottom: float, units: Units) -> Iterator[Markup]:
-    """Draw grid lines down to `bottom` at some values, and write the values above them."""
-    for value in values:
-        x = x_of(value)
-        yield line(x, AXIS - 4, bottom, "grid")
-        kind = "axis first" if x < _EDGE else "axis"
-        yield words(units.text(value) if value else "0", x, AXIS - 8, class_=kind)
-
-
-def axis_values(start: float, end: float, units: Units, steps: int) -> list[float]:
-    """Return round values between two others, about as many as `steps`."""
-    _, unit = units.fitting(end - start)
-    least = (end - start) / unit / steps
-    power = 10.0 ** math.floor(math.log10(least))
-    step = unit * next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - _ROUNDING))
-    first, last = math.ceil(start / step - _ROUNDING), math.floor(end / step * (1 + _ROUNDING))
-    return [place * step for place in range(first, last + 1)]
 
 
 def title(text: str) -> Markup:

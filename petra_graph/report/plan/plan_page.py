@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from petra_graph.program.plan_document import Document
+from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.page_templates import Figure, environment, resource
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, parts_held
@@ -104,8 +105,8 @@ def _memory(document: Document) -> dict[str, Any]:
     shared = any(len(device["stages"]) > 1 for device in document["devices"])
     return {
         "legend": [(part.name, part.colour, "") for part in parts_held(stage["bytes"] for stage in document["stages"])],
-        "stages": stage_bars(document),
-        "devices": device_bars(document) if shared else None,
+        "stages": beside(stage_bars(document)),
+        "devices": beside(device_bars(document)) if shared else None,
     }
 
 

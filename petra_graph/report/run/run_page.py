@@ -12,6 +12,7 @@ from petra_graph.program.json_shape import Each, Later
 from petra_graph.program.plan_document import Document, read_document
 from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
+from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
 from petra_graph.report.page_templates import Figure, environment, resource
 from petra_graph.report.plan.plan_contents import parts_held
@@ -160,7 +161,7 @@ def _memory(plan: Document | None) -> Mapping[str, Any] | None:
     counts = [stage["bytes"] for stage in plan["stages"]]
     return {
         "legend": [(part.name, part.colour, "") for part in parts_held(counts)],
-        "stages": stage_bars(plan),
+        "stages": beside(stage_bars(plan)),
         "total": memory(plan["totals"]["bytes"]["total"]),
     }
 

@@ -8,7 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.report.drawing.axis_ticks import decades, linear_ticks, tick_texts, written
+from petra_graph.report.drawing.axis_ticks import axis_values, decades, linear_ticks, tick_texts, written
+from petra_graph.units import BINARY, SECONDS
+
+MIB = 2**20
+
+
+@given(st.integers(1, 2**50))
+def test_an_axis_has_a_few_even_steps_within_its_span(span):
+    values = axis_values(0, span, BINARY, 5)
+    assert values[0] == 0
+    assert 2 <= len(values) <= 7
+    assert values[-1] <= span * (1 + 1e-9)
+
+
+def test_steps_are_round():
+    assert axis_values(0, 300 * MIB, BINARY, 5) == [0, 100 * MIB, 200 * MIB, 300 * MIB]
+
+
+def test_an_axis_need_not_begin_at_zero():
+    assert axis_values(2.5, 8.2, SECONDS, 6) == [3, 4, 5, 6, 7, 8]
 
 
 @pytest.mark.parametrize(

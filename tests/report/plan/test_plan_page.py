@@ -9,7 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from petra_graph.report.drawing.svg_markup import ROW_NAME_MARGINS, text_width
+from petra_graph.report.drawing.named_rows import ROW_NAME_MARGINS
+from petra_graph.report.drawing.svg_markup import text_width
 from petra_graph.report.plan.plan_contents import DEVICE_COLOURS
 from petra_graph.report.plan.plan_page import plan_page
 from tests.support.contrast import GRAPHICS, TEXT, contrast, schemes
