@@ -26,8 +26,13 @@ class Figure:
     note: str
 
 
+def rendered(template: str, **values: Any) -> str:
+    """Return a page; its texts are `values`, where drawings are markup."""
+    return _environment().get_template(template).render(values)
+
+
 @cache
-def environment() -> Environment:
+def _environment() -> Environment:
     """Return the environment of the templates: every text is escaped, a value that is missing is an error."""
     made = Environment(
         loader=PackageLoader(_PACKAGE, ""),
@@ -39,7 +44,7 @@ def environment() -> Environment:
         finalize=_readable,
     )
     made.filters["one_line"] = one_line
-    made.globals["version"] = __version__
+    made.globals.update(version=__version__, resource=resource)
     return made
 
 

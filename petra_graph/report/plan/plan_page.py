@@ -11,7 +11,7 @@ from typing import Any
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.named_rows import beside
-from petra_graph.report.page_templates import Figure, environment, resource
+from petra_graph.report.page_templates import Figure, rendered
 from petra_graph.report.plan.graph_svg import graph_svg
 from petra_graph.report.plan.plan_contents import DEVICE_COLOURS, device_colours, parts_held
 from petra_graph.report.plan.plan_tables import (
@@ -34,29 +34,24 @@ def plan_page(document: Document) -> str:
     """Write a plan as a page."""
     name = one_line(document["name"])
     network, training = title_lines(document)
-    return (
-        environment()
-        .get_template("plan/plan_page.html")
-        .render(
-            name=name,
-            network=network.removeprefix(f"{name}: "),
-            training=training,
-            warnings=document["warnings"],
-            assumptions=document["assumptions"],
-            figures=list(_figures(document)),
-            graph=_graph(document),
-            memory=_memory(document),
-            timeline=_timeline(document),
-            totals=[(title, pair_columns("", rows)) for title, rows in totals(document)],
-            tables=[
-                ("Stages", stage_columns(document, _WIDE), True),
-                ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
-                ("Nodes", node_columns(document, _WIDE), False),
-                ("Edges", edge_columns(document, _WIDE), False),
-            ],
-            style=resource("page.css"),
-            script=resource("plan/plan_page.js"),
-        )
+    return rendered(
+        "plan/plan_page.html",
+        name=name,
+        network=network.removeprefix(f"{name}: "),
+        training=training,
+        warnings=document["warnings"],
+        assumptions=document["assumptions"],
+        figures=list(_figures(document)),
+        graph=_graph(document),
+        memory=_memory(document),
+        timeline=_timeline(document),
+        totals=[(title, pair_columns("", rows)) for title, rows in totals(document)],
+        tables=[
+            ("Stages", stage_columns(document, _WIDE), True),
+            ("Devices", device_columns(document, _WIDE, bar_cells=0), True),
+            ("Nodes", node_columns(document, _WIDE), False),
+            ("Edges", edge_columns(document, _WIDE), False),
+        ],
     )
 
 

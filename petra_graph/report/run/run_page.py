@@ -14,7 +14,7 @@ from petra_graph.record.recorded_run import RecordedRun, read_json
 from petra_graph.record.run_directory import TIMELINE
 from petra_graph.report.drawing.named_rows import beside
 from petra_graph.report.metric_text import final_metrics, is_share, value_text
-from petra_graph.report.page_templates import Figure, environment, resource
+from petra_graph.report.page_templates import Figure, rendered
 from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import title_lines
 from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
@@ -37,34 +37,30 @@ def run_page(run: RecordedRun) -> str:
     plan = plan_of(run.directory)
     network, training = title_lines(plan) if plan else ("", "")
     name = one_line(run.name)
-    return (
-        environment()
-        .get_template("run/run_page.html")
-        .render(
-            name=name,
-            directory=str(run.directory),
-            network=network.removeprefix(f"{name}: "),
-            training=training,
-            state=list(_state(run)),
-            failure=_failure(run),
-            figures=list(_figures(run)),
-            warnings=plan["warnings"] if plan else (),
-            not_planned=list((run.summary.get("predicted") or {}).get("not planned", ())),
-            charts=run_charts(run),
-            epochs=_epochs(run),
-            stage_charts=stage_charts(plan, run.summary) if plan else [],
-            stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
-            memory=_memory(plan),
-            processes=process_columns(plan, run.summary),
-            on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
-            measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
-            timeline=full_timeline(plan) if plan and plan["timeline"] else None,
-            probe_charts=probe_charts(run),
-            environment=_environment(run.directory),
-            history=_history(run),
-            resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
-            style=resource("page.css") + resource("run/run.css"),
-        )
+    return rendered(
+        "run/run_page.html",
+        name=name,
+        directory=str(run.directory),
+        network=network.removeprefix(f"{name}: "),
+        training=training,
+        state=list(_state(run)),
+        failure=_failure(run),
+        figures=list(_figures(run)),
+        warnings=plan["warnings"] if plan else (),
+        not_planned=list((run.summary.get("predicted") or {}).get("not planned", ())),
+        charts=run_charts(run),
+        epochs=_epochs(run),
+        stage_charts=stage_charts(plan, run.summary) if plan else [],
+        stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
+        memory=_memory(plan),
+        processes=process_columns(plan, run.summary),
+        on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
+        measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
+        timeline=full_timeline(plan) if plan and plan["timeline"] else None,
+        probe_charts=probe_charts(run),
+        environment=_environment(run.directory),
+        history=_history(run),
+        resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import final_metrics, metric_text
-from petra_graph.report.page_templates import environment, resource
+from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.short_labels import schedule_label
 from petra_graph.report.run.run_curves import RunGroup, comparison_charts
 from petra_graph.report.run.run_groups import Spread, best, differences, final, grouped
@@ -22,19 +22,15 @@ _VALUE = 48
 def runs_page(runs: Sequence[RecordedRun]) -> str:
     """Write several runs as one page."""
     groups = grouped(runs)
-    return (
-        environment()
-        .get_template("run/runs_page.html")
-        .render(
-            title=f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}",
-            state=_under_way(runs),
-            groups=_groups(groups),
-            differing=_differing(groups),
-            charts=comparison_charts(groups),
-            several=any(len(group.runs) > 1 for group in groups),
-            runs=_runs(groups),
-            style=resource("page.css") + resource("run/run.css"),
-        )
+    return rendered(
+        "run/runs_page.html",
+        title=f"{plural(len(runs), 'run')} in {plural(len(groups), 'group')}",
+        state=_under_way(runs),
+        groups=_groups(groups),
+        differing=_differing(groups),
+        charts=comparison_charts(groups),
+        several=any(len(group.runs) > 1 for group in groups),
+        runs=_runs(groups),
     )
 
 

@@ -70,7 +70,7 @@ def test_colours_are_defined_for_light_and_dark(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_have_the_contrast_that_wcag_asks_for(scheme):
-    colours = schemes(files("petra_graph.report").joinpath("page.css").read_text(encoding="utf-8"))[scheme]
+    colours = schemes(files("petra_graph.report").joinpath("drawing/drawing.css").read_text(encoding="utf-8"))[scheme]
     for text in ("text", "soft", "accent", "bad"):
         assert min(contrast(colours[text], colours[ground]) for ground in ("ground", "raised")) >= TEXT, text
     assert contrast(colours["warn"], colours["warn-ground"]) >= TEXT
