@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import numpy as np
     import torch
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from petra_graph.inference.network import Network
     from petra_graph.inference.predict import Prediction
     from petra_graph.program.plan_document import Document
+    from petra_graph.report.notebook_views import NotebookFigure
 
 
 class PlanView:
@@ -39,8 +39,8 @@ class PlanView:
 
         return plan_page(self.document)
 
-    def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure: memory and busy time of every stage. It needs matplotlib."""
+    def plot(self) -> NotebookFigure:
+        """Return a figure, as SVG: memory and busy time of every stage."""
         from petra_graph.report.notebook_views import plan_figure
 
         return plan_figure(self.document)
@@ -109,8 +109,8 @@ class Run:
 
         return export(self, form, file, **options)
 
-    def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure: loss and share of correct samples over training. It needs matplotlib."""
+    def plot(self) -> NotebookFigure:
+        """Return a figure, as SVG: loss and share of correct samples over training."""
         from petra_graph.report.notebook_views import run_figure
 
         return run_figure(self.directory)

@@ -14,7 +14,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.report.drawing.axis_ticks import Unit, axis_values, decades, linear_ticks, tick_texts, written
-from petra_graph.report.drawing.svg_markup import fitted, svg, tag, text_width, title, words
+from petra_graph.report.drawing.svg_markup import Drawing, fitted, svg, tag, text_width, title, words
 from petra_graph.units import PLAIN
 
 WIDTH, HEIGHT = 340.0, 218.0
@@ -71,7 +71,7 @@ class Chart:
         return min(values) > 0 and max(values) >= self.logarithmic_from * min(values)
 
     @property
-    def drawing(self) -> Markup:
+    def drawing(self) -> Drawing:
         """The chart as SVG."""
         return draw(self)
 
@@ -97,7 +97,7 @@ class Scale:
         return self.start + (self.end - self.start) * (at - low) / (high - low)
 
 
-def draw(chart: Chart) -> Markup:
+def draw(chart: Chart) -> Drawing:
     """Draw a chart, whose lines have at least one point together."""
     lines = [line for line in chart.lines if line.points]
     most = 1.0 if chart.unit == "share" else math.inf

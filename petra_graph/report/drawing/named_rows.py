@@ -9,7 +9,7 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.report.drawing.axis_ticks import axis_values
-from petra_graph.report.drawing.svg_markup import fitted, svg, tag, text_width, title, words
+from petra_graph.report.drawing.svg_markup import Drawing, fitted, svg, tag, text_width, title, words
 from petra_graph.units import Units, one_line
 
 MANY = 60
@@ -60,7 +60,7 @@ class Rows:
         width: float,
         kind: str,
         label: str,
-    ) -> tuple[Markup, Markup]:
+    ) -> tuple[Drawing, Drawing]:
         """Draw the names, and what the rows have, below an axis.
 
         Args:
@@ -81,7 +81,7 @@ class Rows:
         drawing = svg([*parts, *content], width, self.bottom + 4, class_=kind, role="img", aria_label=label)
         return self._names(), drawing
 
-    def _names(self) -> Markup:
+    def _names(self) -> Drawing:
         """Draw the names, as many as have room, each with as much of it as fits.
 
         Where a narrow page takes width from the names, their beginnings are cut.
@@ -113,7 +113,7 @@ class Bar:
     limit: float | None = None
 
 
-def bars(rows: Sequence[Bar], units: Units, label: str) -> tuple[Markup, Markup]:
+def bars(rows: Sequence[Bar], units: Units, label: str) -> tuple[Drawing, Drawing]:
     """Draw bars below each other, with their totals; names and bars.
 
     Args:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from itertools import accumulate
 
 from markupsafe import Markup, escape
 
@@ -25,10 +26,37 @@ def tag(name: str, /, *content: str, **attributes: str | float) -> Markup:
     return Markup(f"<{' '.join([name, *pairs])}>{inside}</{name}>")  # noqa: S704  the one place that makes markup
 
 
-def svg(content: Iterable[Markup], width: float, height: float, **attributes: str | float) -> Markup:
+class Drawing(Markup):
+    """An svg element, and its size in pixels."""
+
+    width: float
+    height: float
+
+
+def svg(content: Iterable[Markup], width: float, height: float, **attributes: str | float) -> Drawing:
     """Return a drawing at its natural size."""
     box = f"0 0 {_value(width)} {_value(height)}"
-    return tag("svg", *content, width=width, height=height, viewBox=box, **attributes)
+    drawing = Drawing(tag("svg", *content, width=width, height=height, viewBox=box, **attributes))
+    drawing.width, drawing.height = width, height
+    return drawing
+
+
+def in_a_row(*drawings: Drawing, gap: float = 0) -> Drawing:
+    """Return drawings beside each other."""
+    places = list(accumulate((drawing.width + gap for drawing in drawings), initial=0.0))
+    parts = [_moved(drawing, x, 0) for drawing, x in zip(drawings, places, strict=False)]
+    return svg(parts, places[-1] - gap, max(drawing.height for drawing in drawings))
+
+
+def in_a_column(*drawings: Drawing, gap: float = 0) -> Drawing:
+    """Return drawings below each other."""
+    places = list(accumulate((drawing.height + gap for drawing in drawings), initial=0.0))
+    parts = [_moved(drawing, 0, y) for drawing, y in zip(drawings, places, strict=False)]
+    return svg(parts, max(drawing.width for drawing in drawings), places[-1] - gap)
+
+
+def _moved(drawing: Drawing, x: float, y: float) -> Markup:
+    return tag("g", drawing, transform=f"translate({x:g} {y:g})")
 
 
 def words(text: str, x: float, y: float, **attributes: str | float) -> Markup:

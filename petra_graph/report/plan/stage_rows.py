@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
 from petra_graph.report.drawing.named_rows import MANY, Bar, Rows, bars, beside
-from petra_graph.report.drawing.svg_markup import tag, text_width, title, words
+from petra_graph.report.drawing.svg_markup import Drawing, tag, text_width, title, words
 from petra_graph.report.plan.plan_contents import (
     MEMORY_PARTS,
     block_label,
@@ -38,14 +38,14 @@ _DETAIL_TICKS, _DETAIL_TICK_WIDTH = 6, 230
 _SIZE = 10
 
 
-def stage_bars(document: Document) -> tuple[Markup, Markup]:
+def stage_bars(document: Document) -> tuple[Drawing, Drawing]:
     """Draw each stage's memory, names and bars; where every device holds one stage, against its limit."""
     alone = all(len(device["stages"]) == 1 for device in document["devices"])
     limits = {device["name"]: device["memory_bytes"] for device in document["devices"]} if alone else {}
     return _memory_bars((stage_name(stage), stage, limits.get(stage["device"])) for stage in document["stages"])
 
 
-def device_bars(document: Document) -> tuple[Markup, Markup]:
+def device_bars(document: Document) -> tuple[Drawing, Drawing]:
     """Draw each device's memory against its limit, names and bars."""
     return _memory_bars(
         (
@@ -57,13 +57,22 @@ def device_bars(document: Document) -> tuple[Markup, Markup]:
     )
 
 
-def _memory_bars(rows: Iterable[tuple[str, Document, int | None]]) -> tuple[Markup, Markup]:
+def _memory_bars(rows: Iterable[tuple[str, Document, int | None]]) -> tuple[Drawing, Drawing]:
     drawn = []
     for name, holder, limit in rows:
         counts = bytes_by_part(holder["bytes"])
         parts = [(part.name, counts[part.key], part.colour) for part in MEMORY_PARTS]
         drawn.append(Bar(name=name, parts=parts, total=holder["bytes"]["total"], limit=limit))
     return bars(drawn, BINARY, "memory by part")
+
+
+def time_bars(document: Document) -> tuple[Drawing, Drawing]:
+    """Draw the seconds that each stage works on a micro-batch, names and bars."""
+    drawn = []
+    for stage in document["stages"]:
+        spent = [(verb, stage["seconds"][verb], f"var(--{verb})") for verb in ("forward", "backward")]
+        drawn.append(Bar(name=stage_name(stage), parts=spent, total=sum(each for _, each, _ in spent)))
+    return bars(drawn, SECONDS, "time of a micro-batch")
 
 
 def stage_name(stage: Document) -> str:
