@@ -15,10 +15,10 @@ from petra_graph.program.plan_document import Document
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import write_output
 from petra_graph.report.drawing.svg_markup import Drawing, in_a_column, in_a_row, svg, tag, text_width, words
+from petra_graph.report.metric_text import numbers, tested
 from petra_graph.report.page_templates import resource
 from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.stage_rows import stage_bars, time_bars
-from petra_graph.report.progress import numbers, tested
 from petra_graph.report.run.run_curves import run_charts
 
 _MARGIN, _SIZE = 12, 12

@@ -8,14 +8,14 @@ import pty
 import re
 import termios
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from petra_graph.registry.listener import EpochEnded, Started
-from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
+from petra_graph.report.metric_text import numbers
+from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress
 from tests.support.forks import until
 
 STARTED = Started(
@@ -238,10 +238,9 @@ def test_stopping_what_never_started_does_nothing(terminal):
     assert shown(terminal.close()) == []
 
 
-def test_the_bar_shows_throughput_and_the_time_that_remains(terminal, monkeypatch):
+def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    listener = progress(terminal.stream)
+    listener = LiveProgress(terminal.stream, lambda: now[0])
     listener.started(STARTED)
     listener.trained(1, 1, {"loss": 1.0})
     now[0] += 10
