@@ -109,36 +109,24 @@ def _rates(plan: Document, found: Sequence[StageSeconds]) -> Iterator[Column]:
 def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
     """Return the stages' staleness and their throughput, stage by stage."""
     stages, processes = plan["stages"], processes_of(summary)
-    stale = [(stage["index"], stage["staleness"]) for stage in stages]
-    charts = [
-        Chart(
-            title="staleness by stage",
-            lines=[Line(name="", points=stale)],
-            x_name="stage",
-            from_zero=True,
-            note="updates, in the mean",
-        )
-    ]
+    lines = [Line(name="", points=[(stage["index"], stage["staleness"]) for stage in stages])]
+    note = "updates, in the mean"
+    stale = Chart(title="staleness by stage", lines=lines, x_name="stage", from_zero=True, note=note)
     rates = [(stage["index"], StageSeconds.of(stage["index"], processes).rate(plan["micro_batch"])) for stage in stages]
-    measured = [(index, rate) for index, rate in rates if rate is not None]
-    planned = [
-        (stage["index"], plan["micro_batch"] / taken) for stage in stages if (taken := sum(stage["seconds"].values()))
+    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
+    lines = [
+        Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
+        Line(name="planned", points=[(index, plan["micro_batch"] / each) for index, each in taken if each], style=1),
     ]
-    lines = [Line(name="planned", points=planned, style=1)] if planned else []
-    lines = [*([Line(name="measured", points=measured)] if measured else []), *lines]
-    if lines:
-        note = "samples in a busy second"
-        charts.append(
-            Chart(
-                title="throughput by stage",
-                lines=lines,
-                x_name="stage",
-                from_zero=True,
-                logarithmic_from=_DECADES,
-                note=note,
-            )
-        )
-    return charts
+    throughput = Chart(
+        title="throughput by stage",
+        lines=[line for line in lines if line.points],
+        x_name="stage",
+        from_zero=True,
+        logarithmic_from=_DECADES,
+        note="samples in a busy second",
+    )
+    return [stale, *([throughput] if throughput.lines else [])]
 
 
 def process_columns(plan: Document | None, summary: Mapping[str, Any]) -> list[Column] | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from statistics import fmean
 
 from attrs import frozen
 
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
+from petra_graph.report.drawing.axis_ticks import Unit
 from petra_graph.report.drawing.line_chart import Chart, Line, Values, thinned
 from petra_graph.report.metric_text import is_share
 
@@ -43,21 +45,19 @@ class RunGroup:
 def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
     one = [RunGroup(name="", runs=[run])]
-    charts = [_over_epochs(title, [*_parts(one, name)], is_share(f"test/{name}")) for title, name in _metrics([run])]
-    charts += [chart for name in _STEPS for chart in _over_steps(run, name)]
-    return [*(chart for chart in charts if _drawable(chart)), *_throughput(one)]
+    charts = [_over_epochs(name, [*_parts(one, name)], is_share(f"test/{name}")) for name in _metrics([run])]
+    return _drawable([*charts, *(_over_steps(run, name) for name in _STEPS), _throughput(one)])
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     """Return the charts of several groups: one for each metric of training and of testing."""
-    runs = [run for group in groups for run in group.runs]
-    charts = []
-    for title, name in _metrics(runs):
-        for part in ("test", "train"):
-            lines = _lines(groups, f"{part}/{name}")
-            charts.append(_over_epochs(f"{part} {title}", lines, is_share(f"test/{name}")))
-    charts.append(_over_epochs("learning rate", _lines(groups, "learning_rate"), share=False))
-    return [*(chart for chart in charts if _drawable(chart)), *_throughput(groups)]
+    charts = [
+        _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(f"test/{name}"))
+        for name in _metrics(run for group in groups for run in group.runs)
+        for part in ("test", "train")
+    ]
+    rates = _over_epochs("learning rate", _lines(groups, "learning_rate"), share=False)
+    return _drawable([*charts, rates, _throughput(groups)])
 
 
 def probe_charts(run: RecordedRun) -> list[Chart]:
@@ -77,18 +77,11 @@ def probe_charts(run: RecordedRun) -> list[Chart]:
         over_time = [_over_stages(name, stages, style) for style, (name, stages) in enumerate(held)]
         by_stage = [_latest(name, stages, style) for style, (name, stages) in enumerate(held)]
         note = "mean over stages; band: least to largest"
-        charts.append(
-            Chart(
-                title=title,
-                lines=over_time,
-                x_name="epoch",
-                note=note,
-                logarithmic_from=_DECADES if "error" in title else math.inf,
-            )
-        )
+        decades = _decades(title)
+        charts.append(Chart(title=title, lines=over_time, x_name="epoch", note=note, logarithmic_from=decades))
         note = "each stage's mean over the latest epoch"
         charts.append(Chart(title=f"{title}, by stage", lines=by_stage, x_name="stage", note=note))
-    return [chart for chart in charts if _drawable(chart)]
+    return _drawable(charts)
 
 
 def by_epoch(points: Iterable[Point]) -> Mapping[int, float]:
@@ -103,12 +96,11 @@ def mean_over_runs(runs: Sequence[RecordedRun], metric: str) -> list[tuple[int, 
     return [(epoch, [values[epoch] for values in held]) for epoch in sorted(common)]
 
 
-def _metrics(runs: Iterable[RecordedRun]) -> Iterator[tuple[str, str]]:
-    """Yield the metrics of the head, the loss first: a title and a name."""
+def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
+    """Return the metrics of the head, the loss first."""
     names = (metric.partition("/") for run in runs for metric in run.metrics)
     seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in _STEPS)
-    for name in sorted(seen, key=lambda name: name != "loss"):
-        yield name, name
+    return sorted(seen, key=lambda name: name != "loss")
 
 
 def _parts(groups: Sequence[RunGroup], name: str) -> Iterator[Line]:
@@ -122,54 +114,47 @@ def _lines(groups: Sequence[RunGroup], metric: str) -> list[Line]:
     lines = []
     for style, group in enumerate(groups):
         values = mean_over_runs(group.by_seed, metric)
-        points = [(epoch, fmean(each)) for epoch, each in values]
-        several = any(len(each) > 1 for _, each in values)
-        band = [(epoch, min(each), max(each)) for epoch, each in values] if several else []
-        lines.append(Line(name=group.name, points=points, band=band, style=style))
+        lines.append(_line(group.name, values, style, banded=any(len(each) > 1 for _, each in values)))
     return lines
 
 
+def _line(name: str, values: Sequence[tuple[int, Sequence[float]]], style: int, *, banded: bool) -> Line:
+    """Return the means of several values at each place, in a band from the least to the largest."""
+    band = [(at, min(each), max(each)) for at, each in values] if banded else []
+    return Line(name=name, points=[(at, fmean(each)) for at, each in values], band=band, style=style)
+
+
+def _decades(title: str) -> float:
+    return _DECADES if title.endswith("loss") or "error" in title else math.inf
+
+
 def _over_epochs(title: str, lines: Sequence[Line], share: bool) -> Chart:
-    decades = _DECADES if title.endswith("loss") else math.inf
-    return Chart(
-        title=title, lines=lines, x_name="epoch", unit="share" if share else "number", logarithmic_from=decades
-    )
+    unit: Unit = "share" if share else "number"
+    return Chart(title=title, lines=lines, x_name="epoch", unit=unit, logarithmic_from=_decades(title))
 
 
-def _over_steps(run: RecordedRun, metric: str) -> Iterator[Chart]:
+def _over_steps(run: RecordedRun, metric: str) -> Chart:
     points = [(point.step, point.value) for point in run.metrics.get(metric, ())]
     if not points and metric == "train/learning_rate":
         points = [(point.step, point.value) for point in run.metrics.get("learning_rate", ())]
     drawn, band = thinned(points, _MOST_POINTS)
     note = f"means of {-(-len(points) // _MOST_POINTS)} records; band: least to largest" if band else ""
     title = metric.partition("/")[2].replace("_", " ").replace("micro batch", "micro-batch")
-    line = Line(name="", points=drawn, band=band)
-    yield Chart(
-        title=title,
-        lines=[line],
-        x_name="micro-batch",
-        note=note,
-        logarithmic_from=_DECADES if "loss" in metric else math.inf,
-    )
+    lines = [Line(name="", points=drawn, band=band)]
+    return Chart(title=title, lines=lines, x_name="micro-batch", note=note, logarithmic_from=_decades(title))
 
 
-def _throughput(groups: Sequence[RunGroup]) -> Iterator[Chart]:
+def _throughput(groups: Sequence[RunGroup]) -> Chart:
     lines = _lines(groups, "samples_per_second")
     note = "samples a second, evaluations left out"
-    chart = Chart(title="throughput", lines=lines, x_name="epoch", from_zero=True, note=note)
-    if _drawable(chart):
-        yield chart
+    return Chart(title="throughput", lines=lines, x_name="epoch", from_zero=True, note=note)
 
 
 def _over_stages(name: str, stages: Mapping[int, Sequence[Point]], style: int) -> Line:
     """Return the mean over the stages, epoch by epoch."""
-    values: dict[int, list[float]] = {}
-    for points in stages.values():
-        for epoch, mean in _epoch_means(points).items():
-            values.setdefault(epoch, []).append(mean)
-    means = [(epoch, fmean(each)) for epoch, each in sorted(values.items())]
-    band = [(epoch, min(each), max(each)) for epoch, each in sorted(values.items())]
-    return Line(name=name, points=means, band=band, style=style)
+    means = [_epoch_means(points) for points in stages.values()]
+    epochs = sorted({epoch for of_stage in means for epoch in of_stage})
+    return _line(name, [(at, [each[at] for each in means if at in each]) for at in epochs], style, banded=True)
 
 
 def _latest(name: str, stages: Mapping[int, Sequence[Point]], style: int) -> Line:
@@ -180,11 +165,11 @@ def _latest(name: str, stages: Mapping[int, Sequence[Point]], style: int) -> Lin
 
 
 def _epoch_means(points: Iterable[Point]) -> Mapping[int, float]:
-    values: dict[int, list[float]] = {}
-    for point in points:
-        values.setdefault(point.epoch, []).append(point.value)
-    return {epoch: fmean(each) for epoch, each in values.items()}
+    by_time = sorted(points, key=lambda point: point.epoch)
+    grouped = groupby(by_time, key=lambda point: point.epoch)
+    return {epoch: fmean(point.value for point in each) for epoch, each in grouped}
 
 
-def _drawable(chart: Chart) -> bool:
-    return any(line.points for line in chart.lines)
+def _drawable(charts: Iterable[Chart]) -> list[Chart]:
+    """Return the charts that have at least one point."""
+    return [chart for chart in charts if any(line.points for line in chart.lines)]
