@@ -105,6 +105,11 @@ class RecordedRun:
         return int(self.resolved["run"]["seed"])
 
     @property
+    def rate(self) -> float | None:
+        """Samples a second: of all its training, or of its latest epoch where it has no summary."""
+        return self.summary.get("samples_per_second") or self.last("samples_per_second")
+
+    @property
     def epochs(self) -> int:
         """The epochs that were recorded."""
         return max((points[-1].epoch for name, points in self.metrics.items() if name == "learning_rate"), default=0)

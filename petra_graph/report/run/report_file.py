@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from petra_graph.errors import Problem, SpecError
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import write_output
@@ -55,7 +57,7 @@ def _record(run: RecordedRun) -> dict[str, Any]:
         "status": run.status,
         "seed": run.seed,
         "epochs": run.epochs,
-        "best": None if best is None else {"metric": best.metric, "value": best.value, "epoch": best.epoch},
+        "best": best and attrs.asdict(best, filter=attrs.filters.exclude("smallest")),
         "final": {
             name: points[-1].value for name, points in run.metrics.items() if name.startswith(("train/", "test/"))
         },

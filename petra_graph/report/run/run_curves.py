@@ -10,43 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean
 
-from attrs import frozen
-
 from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.record.recorded_run import Point, RecordedRun
 from petra_graph.report.drawing.axis_ticks import Unit
 from petra_graph.report.drawing.line_chart import Chart, Line, Values, thinned
 from petra_graph.report.metric_text import is_share
+from petra_graph.report.run.run_groups import RunGroup
 
 _MOST_POINTS = 300
 _DECADES = 30.0
 """A loss that falls by so much is drawn on a logarithmic axis."""
-_STEPS = ("train/micro_batch_loss", "train/learning_rate")
+STEPS = ("train/micro_batch_loss", "train/learning_rate")
+"""Metrics of micro-batches, not of epochs."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
-
-
-@frozen(kw_only=True)
-class RunGroup:
-    """Runs that are one line of a chart."""
-
-    name: str
-    runs: Sequence[RecordedRun]
-
-    @property
-    def by_seed(self) -> Sequence[RecordedRun]:
-        """One run a seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
-        chosen: dict[int, RecordedRun] = {}
-        for run in self.runs:
-            if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
-                chosen[run.seed] = run
-        return list(chosen.values())
 
 
 def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
     one = [RunGroup(name="", runs=[run])]
     charts = [_over_epochs(name, [*_parts(one, name)], is_share(f"test/{name}")) for name in _metrics([run])]
-    return _drawable([*charts, *(_over_steps(run, name) for name in _STEPS), _throughput(one)])
+    return _drawable([*charts, *(_over_steps(run, name) for name in STEPS), _throughput(one)])
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
@@ -99,7 +82,7 @@ def mean_over_runs(runs: Sequence[RecordedRun], metric: str) -> list[tuple[int, 
 def _metrics(runs: Iterable[RecordedRun]) -> list[str]:
     """Return the metrics of the head, the loss first."""
     names = (metric.partition("/") for run in runs for metric in run.metrics)
-    seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in _STEPS)
+    seen = dict.fromkeys(name for part, _, name in names if part in {"train", "test"} and f"train/{name}" not in STEPS)
     return sorted(seen, key=lambda name: name != "loss")
 
 

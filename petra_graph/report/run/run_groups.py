@@ -12,7 +12,6 @@ from attrs import evolve, frozen
 from petra_graph.errors import shown
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import is_share
-from petra_graph.report.run.run_curves import RunGroup
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
@@ -24,13 +23,30 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @frozen(kw_only=True)
+class RunGroup:
+    """Runs that differ in their seed alone: one line of a chart."""
+
+    name: str
+    runs: Sequence[RecordedRun]
+
+    @property
+    def by_seed(self) -> Sequence[RecordedRun]:
+        """One run a seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
+        chosen: dict[int, RecordedRun] = {}
+        for run in self.runs:
+            if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
+                chosen[run.seed] = run
+        return list(chosen.values())
+
+
+@frozen(kw_only=True)
 class Spread:
     """A number over the seeds of a group."""
 
     n: int
     mean: float
-    deviation: float | None
-    """Standard deviation of the sample; None of a single run."""
+    standard_deviation: float | None
+    """Of the sample; None of a single run."""
     least: float
     largest: float
 
@@ -38,16 +54,18 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread:
         """Return the spread of at least one value."""
         deviation = stdev(values) if len(values) > 1 else None
-        return cls(n=len(values), mean=fmean(values), deviation=deviation, least=min(values), largest=max(values))
+        return cls(
+            n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
+        )
 
     def text(self, metric: str) -> str:
         """Write the mean with its deviation, and the least and the largest value in a second line."""
         scale, unit = (100.0, " %") if is_share(metric) else (1.0, "")
         mean = f"{_number(scale * self.mean, unit)}{unit}"
-        if self.deviation is None:
+        if self.standard_deviation is None:
             return mean
         ends = f"{_number(scale * self.least, unit)} to {_number(scale * self.largest, unit)}"
-        deviation = scale * self.deviation
+        deviation = scale * self.standard_deviation
         around = f"{deviation:,.0f}" if deviation >= _WHOLE else f"{deviation:.2g}"
         return f"{mean.removesuffix(unit)} ± {around}{unit}\n{ends}"
 

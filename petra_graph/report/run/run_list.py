@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import attrs
+
 from petra_graph.errors import PetraGraphError
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
@@ -78,11 +80,9 @@ def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dic
         if is_locked(directory):  # between its first files
             return record | {"status": "running"}
         return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
-    best = None if run.best is None else {"metric": run.best.metric, "value": run.best.value, "epoch": run.best.epoch}
     errors = run.summary.get("error") if run.status == "failed" else None
     record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
-    smallest = run.best is not None and run.best.smallest
-    return record | {"best": best and best | {"smallest": smallest}, "problem": errors[0] if errors else None}
+    return record | {"best": run.best and attrs.asdict(run.best), "problem": errors[0] if errors else None}
 
 
 def _row(record: dict[str, Any]) -> Sequence[str]:

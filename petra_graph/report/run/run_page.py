@@ -19,9 +19,9 @@ from petra_graph.report.plan.plan_contents import parts_held
 from petra_graph.report.plan.plan_tables import title_lines
 from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
-from petra_graph.report.run.run_curves import by_epoch, probe_charts, run_charts
+from petra_graph.report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 from petra_graph.report.text_tables import Column, pair_columns, text_column
-from petra_graph.units import PLAIN, memory, one_line, percent, plural, seconds
+from petra_graph.units import NOTHING, PLAIN, memory, one_line, percent, plural, seconds
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
@@ -92,13 +92,13 @@ def _state(run: RecordedRun) -> Iterator[str]:
     """Yield what a reader must know of a run that is not done."""
     resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
     so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
-    match run.status:
-        case "running":
-            yield f"The run is under way: {so_far}. What a run measures of itself is written at its end."
-        case "killed":
-            yield f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}."
-        case "interrupted":
-            yield f"The run was interrupted: {so_far}."
+    said = {
+        "running": f"The run is under way: {so_far}. What a run measures of itself is written at its end.",
+        "killed": f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}.",
+        "interrupted": f"The run was interrupted: {so_far}.",
+    }
+    if run.status in said:
+        yield said[run.status]
     if run.status in {"killed", "interrupted", "failed"} and run.checkpoints:
         yield f"It goes on from its latest checkpoint with: {resume}"
 
@@ -120,8 +120,7 @@ def _figures(run: RecordedRun) -> Iterator[Figure]:
     for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
         latest = run.metrics[metric][-1]
         yield Figure(f"final {metric}", value_text(metric, latest.value), f"epoch {latest.epoch}")
-    rate = summary.get("samples_per_second") or run.last("samples_per_second")
-    if rate:
+    if rate := run.rate:
         predicted = summary.get("predicted") or {}
         planned = predicted.get("samples_per_second")
         note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
@@ -134,7 +133,7 @@ def _figures(run: RecordedRun) -> Iterator[Figure]:
 
 def _epochs(run: RecordedRun) -> list[Column]:
     """Return the metrics epoch by epoch."""
-    shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and not _of_steps(name)]
+    shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and name not in STEPS]
     shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
     values = {name: by_epoch(run.metrics[name]) for name in shown}
     epochs = sorted({epoch for of_epoch in values.values() for epoch in of_epoch})
@@ -145,10 +144,6 @@ def _epochs(run: RecordedRun) -> list[Column]:
         head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
         columns.append(text_column(head, cells, write=write))
     return columns if epochs else []
-
-
-def _of_steps(name: str) -> bool:
-    return name in {"train/micro_batch_loss", "train/learning_rate"}
 
 
 def _memory(plan: Document | None) -> Mapping[str, Any] | None:
@@ -164,9 +159,8 @@ def _memory(plan: Document | None) -> Mapping[str, Any] | None:
 
 def _environment(directory: Path) -> Mapping[str, Any]:
     found = read_json(directory / "env.json", dict, {"packages": Later(Each(str)), "command": Later([str])}) or {}
-    pairs = [
-        (key.replace("_", " "), _text(value)) for key, value in found.items() if key not in {"command", "packages"}
-    ]
+    own = found.keys() - {"command", "packages"}
+    pairs = [(key.replace("_", " "), _text(value)) for key, value in found.items() if key in own]
     pairs += [(name, str(version)) for name, version in (found.get("packages") or {}).items()]
     command = [str(word) for word in found.get("command") or ()]
     return {"pairs": pair_columns("", pairs) if pairs else None, "command": shlex.join(command)}
@@ -183,18 +177,18 @@ def _text(value: Any) -> str:
 def _history(run: RecordedRun) -> list[Column]:
     """Return how the run began, where it went on, and what it left."""
     resumed, init = run.summary.get("resumed_from") or [], run.resolved.get("init", {})
+    went_on = "never" if run.summary else "not known before the run's end"
     if resumed:
-        texts = "; ".join(f"before micro-batch {at:,}" for at in resumed)
-        went_on = f"{plural(len(resumed), 'time')}: {texts}"
-    else:
-        went_on = "never" if run.summary else "not known before the run's end"
-    left = ", ".join(f"before micro-batch {at:,}" for at in sorted(run.checkpoints))
+        went_on = f"{plural(len(resumed), 'time')}: " + "; ".join(map(_before, resumed))
     pairs = [
         ("began", f"{run.began:%Y-%m-%d %H:%M:%S} UTC"),
         ("weights at the start", str(init.get("weights") or f"random, from seed {run.seed}")),
         ("resumed", went_on),
-        ("checkpoints", left or "none"),
-        ("micro-batches", f"{run.summary['micro_batches']:,}" if run.summary.get("micro_batches") else "-"),
-        ("updates", f"{run.summary['updates']:,}" if run.summary.get("updates") else "-"),
+        ("checkpoints", ", ".join(map(_before, sorted(run.checkpoints))) or "none"),
     ]
-    return pair_columns("", pairs)
+    counts = [(name, run.summary.get(name.replace("-", "_"))) for name in ("micro-batches", "updates")]
+    return pair_columns("", [*pairs, *((name, f"{many:,}" if many else NOTHING) for name, many in counts)])
+
+
+def _before(micro_batch: int) -> str:
+    return f"before micro-batch {micro_batch:,}"

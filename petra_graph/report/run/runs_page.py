@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import attrs
 
 from petra_graph.record.recorded_run import RecordedRun
 from petra_graph.report.metric_text import final_metrics, metric_text
 from petra_graph.report.page_templates import rendered
 from petra_graph.report.plan.short_labels import schedule_label
-from petra_graph.report.run.run_curves import RunGroup, comparison_charts
-from petra_graph.report.run.run_groups import Spread, best, differences, final, grouped
+from petra_graph.report.run.run_curves import comparison_charts
+from petra_graph.report.run.run_groups import RunGroup, Spread, best, differences, final, grouped
 from petra_graph.report.text_tables import Column, name_column, text_column
 from petra_graph.units import NOTHING, PLAIN, plural
 
+_NOT_DONE = ("running", "failed", "killed", "interrupted")
 _WIDE = 60
 _VALUE = 48
 """Characters of a key's value: longer ones are cut."""
@@ -42,9 +45,11 @@ def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
             {
                 "group": group.name,
                 "runs": [str(run.directory) for run in group.runs],
-                "best": None if (found := best(group)) is None else {"metric": found[0], **_record(found[1])},
+                "best": None if (found := best(group)) is None else {"metric": found[0], **attrs.asdict(found[1])},
                 "final": {
-                    metric: _record(spread) for metric in _final_metrics(group.runs) if (spread := final(group, metric))
+                    metric: attrs.asdict(spread)
+                    for metric in _final_metrics(group.runs)
+                    if (spread := final(group, metric))
                 },
             }
             for group in groups
@@ -60,18 +65,10 @@ def _final_metrics(runs: Iterable[RecordedRun]) -> list[str]:
     return final_metrics(name for run in runs for name in run.metrics)
 
 
-def _record(spread: Spread) -> dict[str, Any]:
-    values = {"n": spread.n, "mean": spread.mean, "standard_deviation": spread.deviation}
-    return values | {"least": spread.least, "largest": spread.largest}
-
-
 def _under_way(runs: Sequence[RecordedRun]) -> list[str]:
     """Return what keeps runs from being compared like with like."""
-    states = [
-        (status, [run for run in runs if run.status == status])
-        for status in ("running", "failed", "killed", "interrupted")
-    ]
-    notes = [f"{status}: {', '.join(run.directory.name for run in held)}" for status, held in states if held]
+    stopped = {status: [run.directory.name for run in runs if run.status == status] for status in _NOT_DONE}
+    notes = [f"{status}: {', '.join(held)}" for status, held in stopped.items() if held]
     return [f"Not all runs are done, and they are compared as far as they came. {'; '.join(notes)}"] if notes else []
 
 
@@ -90,7 +87,7 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
     for metric in metrics:
         cells = [spread and spread.text(metric) for spread in (final(group, metric) for group in groups)]
         columns.append(text_column(f"final {metric}", cells))
-    rates = [[rate for run in group.runs if (rate := _rate(run))] for group in groups]
+    rates = [[run.rate for run in group.runs if run.rate] for group in groups]
     texts = [Spread.of(each).text("") if each else None for each in rates]
     return [*columns, text_column("samples a second", texts)]
 
@@ -106,33 +103,24 @@ def _differing(groups: Sequence[RunGroup]) -> list[Column]:
 
 
 def _runs(groups: Sequence[RunGroup]) -> list[Column]:
-    pairs = [(group, run) for group in groups for run in group.runs]
-    methods = [run.resolved.get("method", {}) for _, run in pairs]
-    finals = [
-        next(
-            (
-                metric_text(metric, value)
-                for metric in final_metrics(run.metrics)
-                if (value := run.last(metric)) is not None
-            ),
-            None,
-        )
-        for _, run in pairs
-    ]
+    names = [group.name for group in groups for _ in group.runs]
+    runs = [run for group in groups for run in group.runs]
+    methods = [run.resolved.get("method", {}) for run in runs]
     return [
-        name_column("group", [group.name for group, _ in pairs], _WIDE),
-        name_column("run", [run.directory.name for _, run in pairs], _WIDE),
+        name_column("group", names, _WIDE),
+        name_column("run", [run.directory.name for run in runs], _WIDE),
         name_column("method", [str(method.get("name", NOTHING)) for method in methods], _WIDE),
         name_column("schedule", [schedule_label(method.get("schedule", NOTHING)) for method in methods], _WIDE),
-        text_column("seed", [run.seed for _, run in pairs]),
-        name_column("status", [run.status for _, run in pairs], _WIDE),
-        text_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for _, run in pairs]),
-        text_column("best", [run.best and metric_text(run.best.metric, run.best.value) for _, run in pairs]),
-        text_column("final", finals),
-        text_column("samples\na second", [_rate(run) for _, run in pairs], write=PLAIN.text),
+        text_column("seed", [run.seed for run in runs]),
+        name_column("status", [run.status for run in runs], _WIDE),
+        text_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
+        text_column("best", [run.best and metric_text(run.best.metric, run.best.value) for run in runs]),
+        text_column("final", [next(_finals(run), None) for run in runs]),
+        text_column("samples\na second", [run.rate for run in runs], write=PLAIN.text),
     ]
 
 
-def _rate(run: RecordedRun) -> float | None:
-    """Return a run's samples a second: of all its training, or of its latest epoch where it has no summary."""
-    return run.summary.get("samples_per_second") or run.last("samples_per_second")
+def _finals(run: RecordedRun) -> Iterator[str]:
+    for metric in final_metrics(run.metrics):
+        if (value := run.last(metric)) is not None:
+            yield metric_text(metric, value)

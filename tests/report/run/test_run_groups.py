@@ -58,7 +58,7 @@ def test_the_spread_over_seeds(runs):
     spread = final(group, "test/loss")
     assert (spread.n, spread.least, spread.largest) == (2, min(losses), max(losses))
     assert spread.mean == pytest.approx(sum(losses) / 2)
-    assert spread.deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
+    assert spread.standard_deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
     assert best(group)[0] == "test/top1"
 
 
