@@ -15,6 +15,7 @@ from petra_graph.program.costs import OPERATIONS, CostTable, Profile
 from petra_graph.program.devices import DeviceType
 from petra_graph.record.profile import read_profile
 from petra_graph.spec.model import Spec
+from petra_graph.units import seconds
 
 _PATH = ("partition", "profile")
 _HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
@@ -52,7 +53,7 @@ def taken_under_load(profile: Profile) -> str:
     if wall is None or cpu is None or cpu >= _SHARE * wall:
         return ""
     return (
-        f"the profile's operations took {1e3 * wall:.3g} ms, of which the processor worked on them for {1e3 * cpu:.3g} ms: other programs "
+        f"the profile's operations took {seconds(wall)}, of which the processor worked on them for {seconds(cpu)}: other programs "
         "used it too, and a quiet machine is faster; take the profile again on one"
     )
 

@@ -17,7 +17,7 @@ from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
-from petra_graph.units import noun
+from petra_graph.units import noun, plural
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -84,7 +84,7 @@ def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hin
     """Yield the problems of a list of depths; `edges` are those between stages, as far as they are known."""
     path = ("method", "schedule")
     if len(depths) != stages:
-        yield Problem(message=f"{_many(len(depths), 'depth')} for {_many(stages, 'stage')}", hint=hint, path=path)
+        yield Problem(message=f"{plural(len(depths), 'depth')} for {plural(stages, 'stage')}", hint=hint, path=path)
         return
     for feeder, reader in growing_edges(edges, dict(enumerate(depths, start=1))):
         yield Problem(
@@ -96,10 +96,6 @@ def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hin
     if depths[-1] != 1:
         message = f"the last stage differentiates at once, so its depth is 1 (got {depths[-1]})"
         yield Problem(message=message, hint=hint, path=path)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def device_count(partition: PartitionSpec) -> int:
@@ -117,7 +113,7 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
     for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
         if isinstance(given, tuple) and len(given) != count:
             yield Problem(
-                message=f"{key} lists {_many(len(given), 'value')} for {_many(count, 'device')}",
+                message=f"{key} lists {plural(len(given), 'value')} for {plural(count, 'device')}",
                 hint="give one value for all, or one a device",
                 path=("partition", key),
             )

@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 import petra_graph
 from petra_graph.doctor.finding import Finding, Status
+from petra_graph.units import memory
 
 _EXTRA = re.compile(r"extra == \"([\w-]+)\"")
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
@@ -120,4 +121,4 @@ def _folder() -> Finding:
             name="folder", status="warning", found=f"runs cannot be written: {error.strerror or error}", remedy=remedy
         )
     usage = os.statvfs(here)
-    return finding(name="folder", status="ok", found=f"{here}, {usage.f_bavail * usage.f_frsize / 2**30:.1f} GiB free")
+    return finding(name="folder", status="ok", found=f"{here}, {memory(usage.f_bavail * usage.f_frsize)} free")

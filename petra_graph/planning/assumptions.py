@@ -11,7 +11,7 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, Spec
-from petra_graph.units import plural
+from petra_graph.units import DECIMAL, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
@@ -63,7 +63,7 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
     if profile is None:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
-        each = " and ".join(f"{1e6 * seconds:.3g} us on a {_KINDS[kind]}" for kind, seconds in launches.items())
+        each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
             f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
             f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
@@ -77,7 +77,7 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
             yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
         if inputs.outside_seconds:
             yield (
-                f"{1e3 * inputs.outside_seconds:.3g} ms of a micro-batch, for loading and handing on, are in the first "
+                f"{seconds(inputs.outside_seconds)} of a micro-batch, for loading and handing on, are in the first "
                 "stage's forward and in no node's"
             )
 
@@ -114,7 +114,7 @@ def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool
 
 
 def _text(link: Link) -> str:
-    return f"{link.latency_seconds:.3g} s a message and {link.bytes_per_second:.3g} bytes/s"
+    return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s"
 
 
 def _of_replicas(prediction: Prediction, partition: PartitionSpec, *, counted: bool = True) -> Iterator[str]:

@@ -24,6 +24,7 @@ from attrs import evolve, field, frozen
 
 from petra_graph.errors import shown
 from petra_graph.spec.bound import Bound, Fault, Schema, Validator
+from petra_graph.units import plural
 
 _NUMBERS = ("integer", "number")
 
@@ -122,10 +123,10 @@ class Length(Bound):
             return
         things = "character" if isinstance(value, str) else "item"
         if len(value) < least:
-            words = f"have {'' if least == most else 'at least '}{_counted(least, things)}"
+            words = f"have {'' if least == most else 'at least '}{plural(least, things)}"
             yield Fault(rule=f"must {words if least > 1 else 'not be empty'}", value=value)
         elif most is not None and len(value) > most:
-            words = f"{'' if least == most else 'at most '}{_counted(most, things)}"
+            words = f"{'' if least == most else 'at most '}{plural(most, things)}"
             yield Fault(rule=f"must have {words}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
@@ -232,10 +233,6 @@ class All(Bound):
     def keywords(self, schema: Schema) -> Schema:
         """Return what all bounds add."""
         return _narrow(self._bounds, schema)
-
-
-def _counted(many: int, thing: str) -> str:
-    return f"{many} {thing}{'s' * (many != 1)}"
 
 
 def _brief(bounds: tuple[Bound, ...]) -> str:

@@ -117,7 +117,7 @@ def test_small_tensors_cost_a_gpu_its_launches(spec):
     tick = small["timing"]["tick_seconds"]
     assert 5e-4 < tick < 1e-2
     assert double["timing"]["tick_seconds"] == pytest.approx(tick)
-    assert "10 us on a GPU's host to launch an operation" in small["assumptions"][0]
+    assert "10 µs on a GPU's host to launch an operation" in small["assumptions"][0]
 
 
 def test_what_replicas_wait_is_shown_apart_from_work(spec):

@@ -21,11 +21,10 @@ from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
 from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
 from petra_graph.report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
 from petra_graph.report.text_tables import Column, pair_columns, text_column
-from petra_graph.units import NOTHING, PLAIN, memory, one_line, percent, plural, seconds
+from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
 
 _LONGEST_TRACE = 6_000
 """Characters of a traceback's end that are shown."""
-_MINUTE = 60
 
 
 def run_page(run: RecordedRun) -> str:
@@ -77,15 +76,6 @@ def plan_of(directory: Path) -> Document | None:
     if blocks := read_json(directory / TIMELINE, list):
         document = read_document(json.dumps(document | {"timeline": blocks}), str(directory / TIMELINE))
     return document
-
-
-def duration(value: float) -> str:
-    """Write seconds as 3 min 20 s, or as 12.5 s."""
-    if value < _MINUTE:
-        return seconds(value)
-    minutes, rest = divmod(round(value), _MINUTE)
-    hours, minutes = divmod(minutes, _MINUTE)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _state(run: RecordedRun) -> Iterator[str]:
