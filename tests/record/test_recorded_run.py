@@ -142,3 +142,12 @@ def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
         [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("locked again\n", "")
+
+
+def test_a_rate_is_of_all_the_training_or_of_the_latest_epoch(saved_run):
+    path = saved_run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_per_second": 1.0}))
+    assert read_run(saved_run).rate == 1.0
+    path.unlink()
+    run = read_run(saved_run)
+    assert run.rate == run.last("samples_per_second")

@@ -68,6 +68,12 @@ def test_a_group_has_a_band_and_a_single_run_none(pages):
     assert re.findall(r'class="band (s\d)"', drawing) == ["s0"]
 
 
+def test_the_mean_over_stages_has_a_band(pages):
+    page = pages["one run with a probe"]
+    drawing = re.search(r'<svg [^>]*aria-label="cosine to other gradients:.*?</svg>', page, re.DOTALL)[0]
+    assert re.findall(r'class="band (s\d)"', drawing) == ["s0", "s1"]
+
+
 def test_all_that_the_run_left(pages, saved_runs):
     text = "".join(Page(pages["one run"]).texts)
     summary = json.loads((saved_runs["first"] / "summary.json").read_text())
