@@ -39,12 +39,10 @@ class NewPackage:
 
     @property
     def module(self) -> str:
-        """The importable package."""
         return self.distribution.replace("-", "_")
 
     @property
     def parts(self) -> Sequence[Part]:
-        """The parts, in their order."""
         return [part for part in PARTS if part.kind in self.plugins]
 
     def files(self) -> Mapping[str, str]:

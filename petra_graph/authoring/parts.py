@@ -42,7 +42,6 @@ class Part:
 
     @property
     def declaration(self) -> str:
-        """The name of the declaration, as the part is written."""
         return Names.of(self.example).constant
 
 
@@ -71,7 +70,6 @@ class Names:
 
     @property
     def forms(self) -> Sequence[str]:
-        """All of them."""
         return (self.plain, self.camel, self.constant, self.snake)
 
 

@@ -35,7 +35,6 @@ class _OneFunction(Reversible):
             setattr(self, name, value)
 
     def residual(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return F(x)."""
         return evaluated(self.function, x, *differentiated)
 
 
@@ -90,11 +89,9 @@ class TwoFunctions(TwoFunctionCoupling):
         self.first, self.second = first, second
 
     def f(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return F(x)."""
         return evaluated(self.first, x, *differentiated)
 
     def g(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return G(x)."""
         return evaluated(self.second, x, *differentiated)
 
 

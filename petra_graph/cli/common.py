@@ -33,7 +33,6 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON to stdout."""
     echo(json_text(value))
 
 
@@ -71,7 +70,6 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:
-    """Return a problem as a JSON value."""
     return {
         "message": problem.message,
         "hint": problem.hint,

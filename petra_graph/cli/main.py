@@ -50,11 +50,9 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the table's order."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb's command."""
         if cmd_name not in VERBS:
             return None
         from petra_graph.registry.discovery import read_despite_damage

@@ -94,17 +94,14 @@ class CutSpace:
 
     @cached_property
     def producers(self) -> Sequence[Sequence[int]]:
-        """The nodes that each node reads."""
         return _grouped(self.count, ((b, a) for a, b in self.edges))
 
     @cached_property
     def consumers(self) -> Sequence[Sequence[int]]:
-        """The nodes that read each node."""
         return _grouped(self.count, self.edges)
 
     @cached_property
     def one_order(self) -> bool:
-        """Whether each node reads the one before it."""
         return all(node - 1 in self.producers[node] for node in range(1, self.count))
 
     @property

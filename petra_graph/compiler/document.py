@@ -177,7 +177,6 @@ def _run(prediction: Prediction, epochs: int, micro_batches: int | None) -> Docu
 
 
 def _used(prediction: Prediction) -> Sequence[Device]:
-    """Return the devices that host a stage."""
     return [device for device in prediction.inputs.devices if device.name in prediction.timing.utilisation]
 
 

@@ -91,7 +91,6 @@ def profiled(profile: Profile, factor: float) -> OperationSeconds:
 
 
 def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
-    """Return the seconds of a stage's operations."""
     nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
         forward=sum(node.forward for node in nodes),

@@ -71,7 +71,6 @@ class NodeTable:
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
-    """Return the table of a network."""
     programs = inputs.programs(partition(inputs.graph, per_block(inputs.graph), ["alone"]), schedule_name(inputs))
     return NodeTable(
         programs=programs, messages=inputs.channel_bytes(programs), seconds=_node_seconds(inputs, programs)

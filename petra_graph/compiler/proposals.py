@@ -36,7 +36,6 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether the devices' memory suffices."""
         return keeps(self.held_bytes, self.inputs.limits)
 
     def corrected(self, limits: Limits) -> Limits:
@@ -122,5 +121,4 @@ def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
 
 
 def shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
-    """Return the bytes of every device as a part of its limit."""
     return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]

@@ -102,7 +102,6 @@ def _many(count: int, noun: str) -> str:
 
 
 def device_count(partition: PartitionSpec) -> int:
-    """Return how many devices a specification asks for."""
     return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
 

@@ -48,7 +48,6 @@ class TimedPlacement:
 
     @property
     def seconds(self) -> float:
-        """The tick's."""
         return self.tick.seconds
 
 

@@ -66,7 +66,6 @@ class NumericsContext:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of streams and parameters."""
         return STREAM_DTYPE[self.precision.compute]
 
     @contextmanager

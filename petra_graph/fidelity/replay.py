@@ -98,7 +98,6 @@ class Snapshots:
         self._requests.update(enumerate(versions))
 
     def release(self, versions: Versions) -> None:
-        """Close a request."""
         for key in enumerate(versions):
             self._requests[key] -= 1
             if not self._requests[key]:
@@ -112,7 +111,6 @@ class Snapshots:
             self._copies[key] = copied_parameters(self._executors[stage].modules)
 
     def after_update(self, stage: int) -> None:
-        """Count a stage's update."""
         self._updates[stage] += 1
 
     def reached(self, versions: Versions) -> bool:

@@ -84,7 +84,6 @@ class Network(nn.Module):
         return streams[self.graph.head][0]
 
     def block(self, name: str) -> Block:
-        """Return a node's block."""
         found = self.nodes[_key(name)]
         assert isinstance(found, Block)
         return found

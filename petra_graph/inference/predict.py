@@ -43,7 +43,6 @@ class Prediction:
     """What was done to the file's samples."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
         found: dict[str, Any] = {"file": self.file, "index": self.index}
         if self.position:
             found["position"] = list(self.position)

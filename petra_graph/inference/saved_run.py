@@ -76,12 +76,10 @@ class SavedRun:
         )
 
     def sets(self, *keys: str) -> bool:
-        """Whether an override sets this key."""
         return any(parse_override(text).keys == keys for text in self.overrides)
 
     @property
     def spec(self) -> Spec:
-        """The run's resolved specification, with the overrides."""
         return self.checked.spec
 
     @property

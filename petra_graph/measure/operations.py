@@ -78,11 +78,9 @@ class NodeTrial:
     inputs: Streams
 
     def runner(self, of: type[T], **more: Any) -> T:
-        """Return a new runner of the node."""
         return of({self.name: self.module}, self.numerics, reads_samples=self.reads_samples, **more)
 
     def drop_gradients(self) -> None:
-        """Drop the gradients of parameters."""
         self.module.zero_grad(set_to_none=True)
 
 

@@ -18,7 +18,6 @@ CPU_RATIO = (0.6, 2.9)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Yield the assumptions of one plan."""
     yield from _of_times(prediction.inputs)
     yield from _of_links(prediction, spec.partition)
     yield from _of_replicas(prediction, spec.partition)

@@ -189,7 +189,6 @@ class _Check:
         return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
 
     def resolve(self, group: str, name: str, path: Path) -> Plugin | None:
-        """Resolve a plugin."""
         key = (group, name)
         if self.resolved.get(key) is None:
             self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, group, name)

@@ -49,7 +49,6 @@ class MeasuredNetwork(CheckedNetwork):
 
     @property
     def parameters(self) -> int:
-        """Number of trained values in the network."""
         return sum(node.parameters for node in self.shapes.values())
 
     @property

@@ -39,7 +39,6 @@ class Planner:
 
     @property
     def spec(self) -> Spec:
-        """The specification as given."""
         return self.checked.spec
 
     def plan(self, variant: Spec | None = None) -> Plan:

@@ -23,7 +23,6 @@ class Plan:
 
     @property
     def spec(self) -> Spec:
-        """The specification of the network."""
         return self.network.spec
 
     def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:

@@ -32,7 +32,6 @@ class ProblemCollector:
 
     @property
     def any(self) -> bool:
-        """Whether there are problems."""
         return bool(self.wrong or self.broken)
 
     def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -183,6 +183,5 @@ class _Counts:
         yield from self._after[stage]
 
     def add(self, stage: int, verb: Verb) -> None:
-        """Count an operation."""
         if verb != "update":
             self._done[verb][stage] += 1

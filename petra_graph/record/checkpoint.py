@@ -84,17 +84,14 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(file.bytes for file in self.files)
 
 
 def folder_of(directory: Path, at: int) -> Path:
-    """Return the folder of a run's checkpoint."""
     return directory / FOLDER / f"{at:0{_DIGITS}d}"
 
 
 def stage_file_name(stage: int, replica: int) -> str:
-    """Return the name of a stage's file."""
     return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
 
 

@@ -55,7 +55,6 @@ class JsonLines:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the file so far."""
         return self._file.seek(0, os.SEEK_END)
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
@@ -84,7 +83,6 @@ class JsonLines:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -124,7 +122,6 @@ class Metrics:
 
     @property
     def bytes(self) -> int:
-        """Bytes of `metrics.jsonl` so far."""
         return self._lines.bytes
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:

@@ -106,12 +106,10 @@ class RecordedRun:
 
     @property
     def epochs(self) -> int:
-        """The epochs that were recorded."""
         return max((points[-1].epoch for name, points in self.metrics.items() if name == "learning_rate"), default=0)
 
     @property
     def planned_epochs(self) -> int:
-        """The epochs that the specification asks for."""
         return int(self.resolved["run"]["epochs"])
 
     @property
@@ -121,7 +119,6 @@ class RecordedRun:
 
     @cached_property
     def began(self) -> datetime:
-        """When the run began."""
         return began(self.directory)
 
     @property

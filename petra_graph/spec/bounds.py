@@ -40,17 +40,14 @@ class _Comparison(Bound):
 
     @property
     def brief(self) -> str:
-        """The sign and the limit."""
         return f"{self._sign} {self.limit}"
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the number, where it is beyond the limit."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self._holds(value):
             yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the limit of a number."""
         return {self._keyword: self.limit} if schema.get("type") in _NUMBERS else {}
 
     @abstractmethod
@@ -108,7 +105,6 @@ class Length(Bound):
 
     @property
     def brief(self) -> str:
-        """The length in words."""
         least, most = self._range
         if least == most:
             return f"length {least}"
@@ -116,7 +112,6 @@ class Length(Bound):
         return ", ".join(filter(None, (words, "" if most is None else f"length <= {most}")))
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the value, where it is too short or too long."""
         least, most = self._range
         if not isinstance(value, str | list | tuple):
             return
@@ -129,7 +124,6 @@ class Length(Bound):
             yield Fault(rule=f"must have {words}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the length of a list or a text."""
         names = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
         if names is None:
             return {}
@@ -151,17 +145,14 @@ class OneOf(Bound):
 
     @property
     def brief(self) -> str:
-        """The values."""
         return " | ".join(shown(value) for value in self.values)
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the value, where it is none of them."""
         if value is not None and value not in self.values:
             listed = ", ".join(shown(item) for item in self.values)
             yield Fault(rule=f"must be one of {listed}", value=value, allowed=self.values)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the values."""
         return {"enum": list(self.values)} if schema.get("type") in {*_NUMBERS, "string"} else {}
 
 
@@ -176,17 +167,14 @@ class Each(Bound):
 
     @property
     def brief(self) -> str:
-        """The items' bounds."""
         return f"each {_brief(self.bounds)}"
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the faults of the items."""
         for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
             for bound in self.bounds:
                 yield from (evolve(fault, path=(index, *fault.path)) for fault in bound.faults(item))
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the schema of the items with their bounds."""
         narrowed: Schema = {}
         if "prefixItems" in schema:
             narrowed["prefixItems"] = [_narrow(self.bounds, item) for item in schema["prefixItems"]]
@@ -221,16 +209,13 @@ class All(Bound):
 
     @property
     def brief(self) -> str:
-        """The bounds, separated by commas."""
         return _brief(self._bounds)
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the faults of all bounds."""
         for bound in self._bounds:
             yield from bound.faults(value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return what all bounds add."""
         return _narrow(self._bounds, schema)
 
 

@@ -37,7 +37,6 @@ class RawValue:
     """Names in messages of tables that have better names than their paths."""
 
     def item(self, key: str | int) -> RawValue:
-        """Return an item of this table or array."""
         return attrs.evolve(self, path=(*self.path, key), raw=self.raw[key])
 
     def table_name(self, path: Path | None = None) -> str:

@@ -55,11 +55,9 @@ class IsInterval(Bound):
 
     @property
     def brief(self) -> str:
-        """An example of each unit."""
         return 'as "1 epoch", "500 updates", "10 min"'
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the text, where it is none."""
         if isinstance(value, str):
             try:
                 interval(value)
@@ -67,5 +65,4 @@ class IsInterval(Bound):
                 yield Fault(rule=_FORM, value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the pattern of texts."""
         return {"pattern": f"^{_INTERVAL.pattern}$"} if schema.get("type") == "string" else {}

@@ -30,7 +30,6 @@ def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_pa
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return a required key of a table."""
     return key(attrs.NOTHING, text, unit=unit, validator=validator)
 
 

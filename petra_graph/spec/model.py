@@ -247,7 +247,6 @@ class DataSpec(PluginSpec):
 
     @property
     def test_batch(self) -> int:
-        """Samples of an evaluation batch."""
         return self.evaluation_batch or self.batch
 
 

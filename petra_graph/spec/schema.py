@@ -38,12 +38,10 @@ def describe(kind: Any) -> str:
 
 
 def is_union(kind: Any) -> bool:
-    """Return whether the type is a union."""
     return get_origin(kind) in (Union, types.UnionType)
 
 
 def is_literal(kind: Any) -> bool:
-    """Return whether the type is a Literal."""
     return get_origin(kind) is Literal
 
 

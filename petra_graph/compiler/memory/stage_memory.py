@@ -31,7 +31,6 @@ class Message:
 
     @property
     def streams(self) -> Streams:
-        """All its tensors."""
         return [*self.gradients, *(self.activation or ())]
 
 
@@ -137,7 +136,6 @@ class StageMemory:
         return sent
 
     def update(self) -> None:
-        """Do the optimizer's step."""
         self._versions.before_step()
         self.live.add("optimizer", self._optimizer)
         self._optimizer = 0

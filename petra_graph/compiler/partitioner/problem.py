@@ -124,12 +124,10 @@ class PartitionProblem:
 
     @property
     def stage_count(self) -> int:
-        """Number of stages to make."""
         return len(self.devices) if self.stages is None else self.stages
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Each item's position in the listed order."""
         return {item.name: index for index, item in enumerate(self.items)}
 
     @cached_property
@@ -171,7 +169,6 @@ class PartitionProblem:
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """Each device's bytes, infinite where there is no limit."""
         return tuple(inf if device.memory_bytes is None else float(device.memory_bytes) for device in self.devices)
 
 

@@ -34,7 +34,6 @@ class Event(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """The operation as the stage's order writes it."""
         return Action(self.verb, self.micro_batch)
 
 
@@ -53,7 +52,6 @@ class Timeline:
         return max((event.end for event in self.events), default=0.0)
 
     def of(self, stage: int, verb: Verb) -> Iterator[Event]:
-        """Yield a stage's operations of one kind, in their order."""
         return (event for event in self.events if event.stage == stage and event.verb == verb)
 
     @property

@@ -107,7 +107,6 @@ class Pipeline:
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches in one update."""
         return self.stages[0].accumulation
 
     @property
@@ -117,12 +116,10 @@ class Pipeline:
 
     @property
     def head(self) -> TimedStage:
-        """The stage with the loss."""
         return self.stages[-1]
 
     @cached_property
     def graph(self) -> nx.DiGraph:
-        """The stage graph: indices and edges."""
         graph = nx.DiGraph()
         graph.add_nodes_from(stage.index for stage in self.stages)
         graph.add_edges_from((channel.sender, channel.receiver) for channel in self.forward_channels.values())
@@ -130,7 +127,6 @@ class Pipeline:
 
     @property
     def forward_channels(self) -> Mapping[Edge, ChannelTiming]:
-        """The forward channel of each edge."""
         return {key.edge: channel for key, channel in self.channels.items() if key.direction == "forward"}
 
     @cached_property

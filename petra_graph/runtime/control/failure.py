@@ -38,7 +38,6 @@ class OperationStatus:
 
     @property
     def stage(self) -> str:
-        """Name the stage."""
         return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
 
     def __str__(self) -> str:
@@ -48,7 +47,6 @@ class OperationStatus:
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
     def record(self) -> dict[str, Any]:
-        """Return the status as a failure's JSON holds it."""
         return {
             "stage": self.program.index,
             "nodes": list(self.program.nodes),
@@ -96,7 +94,6 @@ class StartStatus:
         return f"{self.step}, at {at}," if at else self.step
 
     def record(self) -> dict[str, Any]:
-        """Return the status as a failure's JSON holds it."""
         return {
             "stage": None,
             "nodes": [],
@@ -125,12 +122,10 @@ class Failure:
     """A micro-batch: every process publishes whether all messages of its stages for it were finite."""
 
     def json(self) -> dict[str, Any]:
-        """Return the failure as JSON."""
         return attrs.asdict(self)
 
     @classmethod
     def of(cls, published: dict[str, Any]) -> Failure:
-        """Read a failure from JSON."""
         problems = tuple((message, hint) for message, hint in published["problems"])
         return cls(**{**published, "problems": problems})
 

@@ -54,7 +54,6 @@ class RunStore:
         return RunStore(self._store, run, self._secret)
 
     def set(self, name: str, value: Any) -> None:
-        """Set a value."""
         with _answering():
             self._torch_store.set(name, self._signed(name, value))
 

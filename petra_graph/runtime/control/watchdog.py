@@ -105,7 +105,6 @@ class Watchdog:
             raise Failed(self.failure)
 
     def sleep(self) -> None:
-        """Sleep until a message, room, a request or a failure has come."""
         self.waker.wait()
 
     def ask(self, signal_name: str) -> None:
@@ -134,7 +133,6 @@ class Watchdog:
         return self._publish(self._world.store.set_default, failure)
 
     def retire(self) -> None:
-        """Stop watching soon."""
         self._closing.set()
 
     def close(self) -> None:

@@ -71,12 +71,10 @@ class World:
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
         return self.rank_info.rank
 
     @property
     def size(self) -> int:
-        """The number of processes."""
         return self.rank_info.size
 
     @property

@@ -85,7 +85,6 @@ class SingleProcess:
         """Return: nothing has failed elsewhere."""
 
     def stop_after(self, forwards: int) -> None:
-        """Stop all stages there."""
         self.stop_at = forwards
 
     def sleep(self) -> None:

@@ -58,9 +58,7 @@ class Batches(Protocol):
         """Samples of each batch."""
         ...
 
-    def __iter__(self) -> Iterator[MicroBatch]:
-        """Load one batch after another."""
-        ...
+    def __iter__(self) -> Iterator[MicroBatch]: ...
 
 
 class Scheduler:

@@ -27,11 +27,9 @@ class StageCursor:
 
     @property
     def index(self) -> int:
-        """The stage's index, from 1."""
         return self.executor.program.index
 
     def advance(self) -> None:
-        """Go on to the operation after this one."""
         self.next = next(self.actions, None)
 
 
@@ -78,7 +76,6 @@ class ExecutionOrder:
         return self._first
 
     def advance(self) -> None:
-        """Go on to the operation after this one."""
         self._first = next(self._actions, None)
 
 

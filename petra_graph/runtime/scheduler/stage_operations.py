@@ -138,7 +138,6 @@ class StageOperations:
             self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
 
     def backward_keys(self, stage: int) -> list[ChannelKey]:
-        """Return the channels on which a stage receives backward messages."""
         return list(self._ends[stage, "backward"].receivers)
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
@@ -211,7 +210,6 @@ def keeps_nothing(program: StageProgram) -> bool:
 
 
 def reads_samples(program: StageProgram) -> bool:
-    """Whether a stage reads the samples of the data set."""
     return any(edge.producer == INPUT for edge in program.receives)
 
 

@@ -41,9 +41,7 @@ class Sender(Protocol):
         """Whether a message can be sent."""
         ...
 
-    def send(self, message: EncodedTensors) -> None:
-        """Send a message."""
-        ...
+    def send(self, message: EncodedTensors) -> None: ...
 
 
 class Receiver(Protocol):
@@ -99,7 +97,6 @@ class ProcessChannels:
                 sender.begin(layout)
 
     def ends(self, channel: Channel) -> tuple[int, int]:
-        """Return the ranks that send and receive on a channel."""
         return self.ranks[channel.sender - 1], self.ranks[channel.receiver - 1]
 
     def peer(self, key: ChannelKey, own: int) -> int:
