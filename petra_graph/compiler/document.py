@@ -23,7 +23,7 @@
 
 `bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
 the moment when a device holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices.
-Times are seconds, shares fractions; `update` of a stage's seconds has the `exchange` in it, which is no work. Keys are added
+Times are seconds, shares fractions; `update` of a stage's seconds includes the `exchange`, which is waiting, not work. Keys are added
 and never changed.
 """
 

@@ -74,7 +74,7 @@ class Prediction:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The stages as the time model needs them; channels have no bound."""
+        """The stages as the time model needs them, with unbounded channels."""
         return self.inputs.pipeline(self.programs)
 
     @cached_property

@@ -23,7 +23,7 @@ from petra_graph.errors import SpecError
 from petra_graph.program.placement import Partition, Placement
 
 _AIM = 0.99
-"""The part of the least bytes so far that the solver shall undercut."""
+"""The part of the least bytes so far that the solver has to stay below."""
 _EFFORT = 400_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
 
@@ -84,7 +84,7 @@ class MemorySearch:
         return f"found none that fits, of {len(self._seen)} {what} tried"
 
     def _correct(self, solver: Proposals) -> None:
-        """Let the solver undercut the least bytes, corrected by its latest cut."""
+        """Have the solver stay below the least bytes so far, corrected by its latest cut."""
         latest: Candidate | None = self._least
         for _ in range(CORRECTIONS):
             if latest is None or self._least.fits:

@@ -157,7 +157,7 @@ def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:
-    """Return the usual link, but for the figures that the specification states."""
+    """Return the usual link, with the figures that the specification states in place of its own."""
     latency, bandwidth = partition.link_latency, partition.link_bandwidth
     return Link(
         latency_seconds=usual.latency_seconds if latency is None else latency,

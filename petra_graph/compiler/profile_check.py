@@ -101,7 +101,7 @@ def _other_conditions(profile: Profile, spec: Spec, device: DeviceType) -> Itera
 
 
 def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the settings that differ; options of another optimizer are no news."""
+    """Yield the settings that differ; the options of another optimizer are not listed as well."""
     other_optimizer = profile.settings.get("optimizer.name") != settings["optimizer.name"]
     for key in dict.fromkeys((*settings, *profile.settings)):
         if other_optimizer and key.startswith("optimizer.options."):

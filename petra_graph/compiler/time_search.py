@@ -141,7 +141,7 @@ class TimeSearch:
         return 2 + len(self.inputs.graph.order) / 8 + stages * operations
 
     def _climb(self, left: float) -> None:
-        """Go on to a faster neighbour as long as there is one, with that much effort left."""
+        """Move to a faster neighbour as long as there is one, and effort left to time it."""
         improved = self.best is not None
         while improved and not self._at_bound() and self._left > left:
             improved = False
@@ -167,7 +167,7 @@ class TimeSearch:
             yield cut
 
     def _compare_others(self) -> bool:
-        """Time the cuts that may be faster, as far as the effort reaches; return whether there are no others."""
+        """Time the cuts that may be faster, as far as the effort reaches; return whether all of them were timed."""
         cuts = self.space.all_below(self.cut_bound.accounts, self._limit())
         if cuts is None:
             return False

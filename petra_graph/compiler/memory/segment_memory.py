@@ -167,7 +167,7 @@ class SegmentMemory:
         return through
 
     def _differentiated(self, name: str, work: Work, *, stored: bool = False) -> None:
-        """Differentiate a node; gradients at stored parameters are made anew, and then handed or added to the live ones."""
+        """Differentiate a node; gradients at stored parameters are new tensors, which are then handed or added to the live ones."""
         first = name not in self._with_gradient
         self.live.update_peak(work.working_bytes if first or stored else work.accumulating_bytes)
         if first:

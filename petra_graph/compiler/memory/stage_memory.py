@@ -143,12 +143,12 @@ class StageMemory:
         self._segments.forget_gradients()
 
     def _summed(self, gradients: list[Streams]) -> Streams:
-        if len(gradients) < 2:  # noqa: PLR2004  one is no sum
+        if len(gradients) < 2:  # noqa: PLR2004  one needs no addition
             streams = gradients[0] if gradients else []
             self.live.hold(streams)
             return streams
         sizes = [stream.size for stream in gradients[0]]
-        # A sum of three has that of two beside it.
+        # A sum of three needs the sum of two at the same time.
         self.live.update_peak(sum(sizes) + (max(sizes, default=0) if len(gradients) > 2 else 0))  # noqa: PLR2004
         return self.live.allocate(sizes)
 

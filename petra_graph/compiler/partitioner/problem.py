@@ -73,7 +73,7 @@ class DeviceBudget:
     stage_seconds: float = 0.0
     """Of each stage, whatever its items."""
     memory_bytes: int | None = None
-    """None is no limit."""
+    """None: unlimited."""
 
 
 @frozen(kw_only=True)

@@ -97,7 +97,7 @@ _PHRASES = {
 
 
 class Deadlock(SpecError):
-    """No stage can go on; `waits` is the cycle of those that wait for one another."""
+    """Every stage waits; `waits` is the cycle of those that wait for one another."""
 
     def __init__(self, waits: Sequence[Wait]) -> None:
         self.waits = tuple(waits)

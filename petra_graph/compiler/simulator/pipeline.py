@@ -44,7 +44,7 @@ class StageSeconds:
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
-    """Of `update`: waiting for the all-reduce, which is no work."""
+    """Of `update`: waiting for the all-reduce, which does not count as work."""
 
     def per_micro_batch(self, accumulation: int) -> float:
         """Return the work of a micro-batch, with its share of an update."""
@@ -85,7 +85,7 @@ class ChannelTiming:
     """Time in which no other message enters the link."""
     latency_seconds: float
     capacity: int | None = None
-    """None is no bound."""
+    """None: unbounded."""
 
     @property
     def seconds(self) -> float:
@@ -166,7 +166,7 @@ def pipeline(
     links: Mapping[tuple[str, str], Link],
     overlap: bool,
 ) -> Pipeline:
-    """Return the time model's view of compiled programs, whose channels have no bound.
+    """Return the time model's view of compiled programs, with unbounded channels.
 
     Args:
         programs: the stages, in topological order.

@@ -77,7 +77,7 @@ def tick(pipeline: Pipeline) -> Tick:
 
 
 def _never_idle(pipeline: Pipeline) -> bool:
-    """Whether one device does everything, one operation at a time: some stage can always go on, as depths descend."""
+    """Whether one device does everything, one operation at a time: some stage always has its messages, as depths descend."""
     depth = {stage.index: stage.depth for stage in pipeline.stages}
     return len(pipeline.hosted) == 1 and not pipeline.overlap and not growing_edges(pipeline.graph, depth)
 
