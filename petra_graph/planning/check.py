@@ -3,7 +3,7 @@
 Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision,
 stages. Shapes are not checked: they need the blocks' code.
 
-Decision: no problem hides another. Each step goes on with the parts that the steps before it could read, and all
+Decision: no problem hides another. Each step works with the parts that the steps before it could read, and all
 problems are raised together.
 """
 
@@ -135,7 +135,7 @@ class _Check:
                 yield TABLE_GROUPS[table], plugin_name(table, value), f"{table}.options"
 
     def option_hint(self, group: str, name: Any, key: str, options: str) -> str:
-        """Return the hint that a key is an option of a plugin; "" where it is none."""
+        """Return the hint that a key is an option of a plugin; "" where it is not."""
         if not isinstance(name, str) or self.registry.is_local(name, group):
             return ""
         try:
