@@ -24,7 +24,7 @@ WITHOUT_QUOTES = {
     "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
     "true or false": "true|false",
 }
-"""The form of a text that probably stands for a value of another type."""
+"""The form of a text that probably means a value of another type."""
 
 
 @frozen(kw_only=True)
@@ -68,10 +68,10 @@ def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Proble
 
 
 def no_table(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> Problem:
-    """Return the problem of a value that stands where a table is due.
+    """Return the problem of a value in the place of a table.
 
     Args:
-        value: which is no table.
+        value: which is not a table.
         cls: of the table; None: keys with values of any kind, as options are.
         fitting: the key of the table that the value would do for, with the value; None: there is none.
     """
@@ -90,7 +90,7 @@ def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
 def refused_value(value: RawValue, error: Exception) -> Problem:
     """Return the problem of a value that a validator other than our bounds refuses, in the validator's own words.
 
-    A message that begins with "must" goes on with the sentence that the value's name begins.
+    A message that begins with "must" continues the sentence that the value's name begins.
     """
     reason = str(error.args[0]) if error.args else repr(error)
     rule = reason if reason.startswith("must ") else f"is refused: {reason}"

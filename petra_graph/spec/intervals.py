@@ -21,10 +21,10 @@ _FORM = (
 
 @frozen
 class Interval:
-    """So many of a unit."""
+    """A number of a unit."""
 
     count: float
-    """Above 0; whole, but for seconds."""
+    """Above 0; a whole number, except of seconds."""
     unit: Unit
 
 
@@ -32,7 +32,7 @@ def interval(text: str) -> Interval:
     """Read an interval.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not an interval.
     """
     match = _INTERVAL.fullmatch(text.strip())
     found = None if match is None else _read(float(match[1]), match[2])

@@ -1,6 +1,6 @@
 """The keys of a table: their declaration, and the validators of their values.
 
-The metadata `help` and `unit` of a key stand in `petra-graph schema`.
+`petra-graph schema` shows the metadata `help` and `unit` of a key.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def options(owner: str) -> Any:
 
 
 def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
-    """Refuse text that is no size of at least a byte."""
+    """Refuse text that is not a size of at least one byte."""
     for size in (value,) if isinstance(value, str) else value or ():
         if not byte_count(size):
             raise ValueError(f"must be at least a byte (got {shown(size)})")

@@ -21,7 +21,7 @@ def byte_count(text: str) -> int:
     """Return the bytes of a size: "40GiB" (2^30), "40GB" (10^9), "1500MB", "123".
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the text is not a size.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:

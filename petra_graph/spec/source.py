@@ -167,7 +167,7 @@ def _files_in(folder: FilePath, name: str = "") -> str:
 
 
 _OF_A_VALUE = ("Invalid value", "Expected newline or end of document after a statement")
-"""The parser's words for a value that is none, and for one that ends before its line does."""
+"""The parser's words for text that is not a value, and for a value that ends before its line does."""
 _NOTHING = {"none", "null", "nil"}
 
 

@@ -101,7 +101,7 @@ def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def _misspelt_network(values: Mapping[str, Any]) -> bool:
-    """Return whether an unknown key, itself a problem, stands for one of the two tables."""
+    """Return whether an unknown key, itself a problem, was meant to be one of the two tables."""
     tables = [attribute.name for attribute in attrs.fields(Spec)]
     likely = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
     return bool(likely & {"graph", "architecture"})
