@@ -156,4 +156,4 @@ def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
 WIRING: tuple[WiringRule, ...] = (names_are_unique, inputs_exist, kinds_fit_blocks)
 GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head)
 OUTPUTS: tuple[GraphRule, ...] = (every_node_counts,)
-"""Rules of graphs that keep all others: where a node reads nothing, those before it reach no head, which is no second mistake."""
+"""Rules for graphs that keep all others: where a node reads nothing, those before it cannot reach the head, which is the same mistake."""
