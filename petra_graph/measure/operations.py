@@ -47,7 +47,7 @@ class WithoutValues(NumericsContext):
 
 
 def faked(module: Block) -> Block:
-    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are no buffers stay."""
+    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are not buffers stay."""
     made: dict[int, Tensor] = {}
 
     def fake(tensor: Tensor) -> Tensor:

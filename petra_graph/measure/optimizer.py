@@ -39,7 +39,7 @@ def measure_update(
         owner: the optimizer's plugin, as messages name it.
 
     Raises:
-        PluginError: the optimizer fails on the CPU, too.
+        PluginError: the optimizer fails on the CPU as well.
     """
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)

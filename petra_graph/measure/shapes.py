@@ -72,7 +72,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
 
     Raises:
         SpecError: the block refuses these shapes or options.
-        PluginError: the block's code cannot be imported, or is no block of the node's kind.
+        PluginError: the block's code cannot be imported, or is not a block of the node's kind.
     """
     assert node.plugin is not None
     with at_path(*node.path):
@@ -246,7 +246,7 @@ def _of_node(node: Node, problem: Problem) -> Problem:
 
 
 def _needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device stopped a block: torch has no one class for that error, but each message names the device."""
+    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
@@ -265,7 +265,7 @@ def _refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseExceptio
 def _reason(error: BaseException) -> str:
     """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
 
-    What is no `Exception` has its class in any case: `sys.exit("no such file")` looks like one otherwise.
+    The class of an error that is not an `Exception` is always named: `sys.exit("no such file")` would look like one.
     """
     line = str(error).strip().partition("\n")[0]
     kind = type(error).__name__
