@@ -86,7 +86,7 @@ def decode(tensors: EncodedTensors) -> Streams:
 
 
 def total(value: Tensor | EncodedTensor) -> Tensor:
-    """Return a scalar that is finite only if the decoded tensor is, but for a sum that overflows."""
+    """Return a scalar that is finite exactly if the decoded tensor is, unless its sum overflows."""
     if not isinstance(value, EncodedTensor):
         return value.sum()
     # float16 sums would overflow far below what a float16 tensor may hold.

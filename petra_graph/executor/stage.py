@@ -293,5 +293,5 @@ def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> S
 
 
 def _summed(gradients: list[Streams]) -> Streams:
-    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, which has no consumer."""
+    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, without consumers."""
     return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))
