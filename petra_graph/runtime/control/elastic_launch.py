@@ -101,7 +101,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
 
 
 def _end() -> NoReturn:
-    """End at once, but for the time in which the processes learn that they were asked to stop."""
+    """End at once, after the time in which the processes learn that they were asked to stop."""
     time.sleep(_HEARTBEATS_SECONDS)
     os._exit(Interrupted.exit_code)
 

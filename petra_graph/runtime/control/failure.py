@@ -57,7 +57,7 @@ class OperationStatus:
         }
 
     def schedule(self) -> str:
-        """Write the stage's operations around this one, which stands in brackets."""
+        """Write the stage's operations around this one, which is in brackets."""
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} batches"
         program = self.program

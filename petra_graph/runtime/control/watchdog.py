@@ -96,7 +96,7 @@ class Watchdog:
     # --- called by the other thread -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Return if the run goes on.
+        """Return unless the run has failed.
 
         Raises:
             Failed: the run has failed.
@@ -118,7 +118,7 @@ class Watchdog:
         self._world.store.set("stop", [forwards, self.stop_signal])
 
     def announce_cut(self, at: int) -> None:
-        """Let every process know of a cut; only the process that hosts the first stage calls this."""
+        """Tell every process of a cut; only the process that hosts the first stage calls this."""
         self._own_cut = at
         self._world.store.set("cut", at)
 

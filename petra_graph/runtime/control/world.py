@@ -32,7 +32,7 @@ HERE = ("127.0.0.1", "localhost")
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
 NEVER = timedelta(days=365)
-"""Waits on channels have no limit of their own: the watchdog decides."""
+"""Waits on channels are not limited by themselves: the watchdog decides."""
 
 _STORE_ANSWERS = timedelta(days=20)
 """Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""

@@ -1,4 +1,4 @@
-"""A stage's state at a cut with the messages that are in flight there, while the pipeline goes on; and back (`program.cut`)."""
+"""A stage's state at a cut with the messages that are in flight there, while the pipeline keeps running; and back (`program.cut`)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class CutRecorder:
 def restore_at_cut(
     saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler, *, other_options: bool = False
 ) -> None:
-    """Let a stage hold what it held at a cut, and let the messages in flight there be received first.
+    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first.
 
     Args:
         saved: the stage's copy.

@@ -141,7 +141,7 @@ class StageOperations:
         return list(self._ends[stage, "backward"].receivers)
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
-        """Let a message be the next one on a channel, behind those that were put back before it."""
+        """Make a message the next one on a channel, behind those that were put back before it."""
         self._put_back.setdefault(key, deque()).append(message)
 
     def ready(self, key: ChannelKey) -> bool:

@@ -46,7 +46,7 @@ class StatusReporter:
             cursor: the stage.
             action: its next operation.
             awaited: what it waits for.
-            ranks: the processes that could let it go on.
+            ranks: the processes that could end its wait.
         """
         status, before = self._status(cursor, action), self.supervisor.status
         if before is not None and before.channel == awaited and before.micro_batch == status.micro_batch:

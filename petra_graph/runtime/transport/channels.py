@@ -51,7 +51,7 @@ class Receiver(Protocol):
     """Messages lie in slots, of which there are few; a slot is taken for as long as a tensor over it lives."""
 
     def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with so many samples each."""
+        """Expect messages of this layout with these numbers of samples."""
         ...
 
     def ready(self) -> bool:
@@ -88,7 +88,7 @@ class ProcessChannels:
             sender.begin(self.channels[key].training)
 
     def begin_evaluation(self, samples: Sequence[int]) -> None:
-        """Prepare for batches of so many samples each; backward channels carry nothing."""
+        """Prepare for batches of these sizes; backward channels carry nothing."""
         for key, receiver in self.receivers.items():
             if (layout := self.channels[key].evaluation) is not None:
                 receiver.begin(layout, samples)
