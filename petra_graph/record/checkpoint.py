@@ -71,7 +71,7 @@ class Manifest:
     versions: Mapping[str, str]
     """Of the libraries that the bits depend on."""
     pipeline: Mapping[str, Any]
-    """The method and the stages: with the same ones, a run goes on to the bit."""
+    """The method and the stages: with the same ones, a resumed run has the same bits."""
     optimizer: Mapping[str, Any]
     """Its name and options."""
     folders: Sequence[str]
@@ -322,7 +322,7 @@ def _remove(folder: Path) -> None:
 
 
 def _finite_values(text: str) -> Any:
-    """Read JSON to look at its shape: a metric that is no number, which Python's JSON has a word for, has that of a number."""
+    """Read JSON to look at its shape: NaN and infinity, which Python's JSON can write, have that of a number."""
     return json.loads(text, parse_constant=lambda _: 0.0)
 
 

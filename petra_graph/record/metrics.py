@@ -42,7 +42,7 @@ METRICS = "metrics.jsonl"
 """The file in a run's directory."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN = 60
-"""Characters of a line that is no event."""
+"""Characters to show of a line that is not an event."""
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
@@ -104,7 +104,7 @@ class Metrics:
 
         Args:
             directory: of the run.
-            since: go on from there, and forget the events behind it; None: a new run.
+            since: continue from there, and forget the events behind it; None: a new run.
 
         Raises:
             RunFailed: the disk refuses.
@@ -117,7 +117,7 @@ class Metrics:
         self._loggers: list[tuple[str, Logger]] = []
 
     def add(self, name: str, logger: Logger) -> None:
-        """Hand every event on to a logger, too; `name` is its name in messages."""
+        """Hand every event to a logger as well; `name` is its name in messages."""
         self._loggers.append((name, logger))
 
     @property
@@ -172,10 +172,10 @@ def _cut_back(path: Path, since: Position) -> None:
 
 
 def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a run that have a value, as they were recorded; the run may still go on.
+    """Yield the events of a run that have a value, as they were recorded; the run may still be training.
 
     Raises:
-        SpecError: a line is no event.
+        SpecError: a line is not an event.
     """
     path = directory / METRICS
     with path.open("rb") as lines:

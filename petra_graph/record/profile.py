@@ -32,7 +32,7 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that `write_profile` wrote.
 
     Raises:
-        SpecError: it cannot be read, is no profile, or is one of another format.
+        SpecError: it cannot be read, is not a profile, or is one of another format.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))

@@ -123,7 +123,7 @@ class RecordedRun:
 
     @property
     def best(self) -> Best | None:
-        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where there is none of them yet."""
+        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where none of them was measured yet."""
         checkpoint = self.resolved.get("checkpoint", {})
         chosen = checkpoint.get("best")
         metric = chosen or next((name for name in ("test/top1", "test/loss") if name in self.metrics), None)
@@ -141,10 +141,10 @@ class RecordedRun:
 
 
 def read_run(directory: Path) -> RecordedRun:
-    """Read a run's directory; the run may still go on.
+    """Read a run's directory; the run may still be training.
 
     Raises:
-        SpecError: this is no run's directory, or one of its files is damaged.
+        SpecError: this is not a run's directory, or one of its files is damaged.
     """
     if not directory.is_dir():
         raise SpecError(f"there is no run directory {directory}", "give the directory of a run, or `latest`")
@@ -176,7 +176,7 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
     """Read the specification that a run resolved.
 
     Raises:
-        SpecError: this is no run's directory, or the file is damaged.
+        SpecError: this is not a run's directory, or the file is damaged.
     """
     path = directory / "resolved.toml"
     try:

@@ -1,4 +1,4 @@
-"""Which directories are runs, which of them is the latest, and when each began; a damaged one is a run, too."""
+"""Which directories are runs, which of them is the latest, and when each began; a damaged one is a run as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of weights by whatever program: safetensors, and `state_dict`s that torch.save has written.
+"""Files of weights of any program: safetensors, and `state_dict`s that torch.save has written.
 
 Tensors are read one at a time where the file allows it, so that comparing shapes reads no weights.
 """
@@ -74,7 +74,7 @@ def _is_torchs(file: Path) -> bool:
 def _state_dict(file: Path) -> Mapping[str, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
-        # Older files are no zip archives, and cannot be mapped into memory.
+        # Older files are not zip archives, and cannot be mapped into memory.
         try:
             content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
         except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to

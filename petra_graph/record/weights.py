@@ -42,7 +42,7 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, 
     def save(temporary: Path) -> None:
         try:
             save_file(dict(weights), temporary, None if facts is None else dict(facts))
-        except SafetensorError as error:  # a full disk, for one; it is no OSError
+        except SafetensorError as error:  # a full disk, for one; it is not an OSError
             raise OSError(str(error)) from error
 
     write_whole(path, save)
