@@ -56,7 +56,7 @@ class Exported:
 
     file: Path
     samples: int
-    """With which it was compared; 0: it is no program."""
+    """With which it was compared; 0: it is not a program."""
     difference: float | None = None
     """The largest of any output, absolute; None: it was not compared."""
     tolerance: float | None = None

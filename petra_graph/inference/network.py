@@ -94,7 +94,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
-        """Let the nodes have weights by the names that `weights.safetensors` gives them.
+        """Give the nodes weights by the names in `weights.safetensors`.
 
         Raises:
             SpecError: they are of another network.

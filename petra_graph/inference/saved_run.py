@@ -57,7 +57,7 @@ class SavedRun:
 
         Raises:
             SpecError: there is no such run, or it or an override is wrong.
-            PluginError: a plugin of the run is not here any more, or is at fault.
+            PluginError: a plugin of the run is no longer installed, or is at fault.
         """
         overrides = tuple(overrides)
         directory = find_run(str(run))
