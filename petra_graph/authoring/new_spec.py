@@ -91,7 +91,7 @@ def _assigned(lines: Sequence[str], given: Sequence[Override], plugins: Mapping[
     """Return the lines with the values that overrides assign.
 
     Raises:
-        SpecError: there is no line of such a key.
+        SpecError: no line has this key.
     """
     written, at, table = list(lines), dict[str, int](), ""
     for index, line in enumerate(lines):
