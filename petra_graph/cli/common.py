@@ -20,7 +20,7 @@ _LAST_COLUMN = 24
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines to stdout, or to stderr; what stands in files and in plugins controls no terminal."""
+    """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
     click.echo(printable(text), err=err)
 
 
