@@ -56,7 +56,7 @@ def _held(block: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _unregistered(block: nn.Module) -> Iterator[str]:
-    """Yield the names of tensors that require a gradient, in attributes of the block or of its parts, and are no parameters.
+    """Yield the names of tensors that require a gradient, in attributes of the block or of its parts, and are not parameters.
 
     Private attributes of torch's own modules are left out: they hold what was registered a second time, or as it was
     before a parametrization.

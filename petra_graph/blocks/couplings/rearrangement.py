@@ -103,7 +103,7 @@ class ChannelPermutation(ChannelMap):
 
 
 class OrthogonalMixing(ChannelMap):
-    """A learned rotation of the channels of all streams, at every place alike; it begins with a random one.
+    """A learned rotation of the channels of all streams, the same at every place; it begins with a random one.
 
     `generator` is A, a square matrix of which the antisymmetric part counts: any value of it gives a rotation.
     """
