@@ -14,7 +14,7 @@ VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
 _MOST = 2**63
-"""A number beyond it is no number of bytes or of operations."""
+"""A number beyond it cannot count bytes or operations."""
 
 
 @frozen
