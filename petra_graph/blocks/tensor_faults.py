@@ -38,7 +38,7 @@ def tensor_fault(block: nn.Module) -> TensorFault | None:
         )
     if hidden := list(_unregistered(block)):
         return TensorFault(
-            f"holds what requires a gradient and is no parameter, so that it is neither updated nor saved: {_listed(hidden)}",
+            f"holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: {_listed(hidden)}",
             "hold layers in nn.ModuleList or nn.ModuleDict instead of a list or a dict, a tensor in nn.Parameter or "
             "nn.ParameterList; what is not trained in register_buffer, or with requires_grad_(False)",
         )

@@ -18,7 +18,7 @@ from petra_graph.errors import RunFailed
 @click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: go on with a run, from its latest checkpoint. RUN is its directory, or `latest`.",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -58,11 +58,11 @@ def run(
     """Train SPEC ("-" reads the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with a checkpoint from which --resume goes on as if nothing had happened (exit code 130). Under
+    micro-batches, with a checkpoint from which --resume continues as if nothing had happened (exit code 130). Under
     torchrun, this process is one of the run's.
     """
     if (spec is None) == (resume is None):
-        raise click.UsageError("Give SPEC, or --resume RUN: a run that goes on has the specification that it had.")
+        raise click.UsageError("Give SPEC, or --resume RUN: a continued run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
@@ -98,7 +98,7 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
         raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
     if resume is not None and (fast_dev_run or overfit is not None):
         raise click.UsageError(
-            "--fast-dev-run and --overfit begin a run: a run that goes on has the keys that they set."
+            "--fast-dev-run and --overfit begin a run: a continued run has the keys that they set."
         )
     if fast_dev_run:
         return ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2")

@@ -110,7 +110,7 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
     devices, count = partition.devices, device_count(partition)
     for index, name in enumerate(devices if isinstance(devices, tuple) else ()):
         if not re.fullmatch(r"(cpu|cuda)(:\d+)?", name):
-            message, hint = f"{shown(name)} is no device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
+            message, hint = f"{shown(name)} is not a device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
             yield Problem(message=message, hint=hint, path=("partition", "devices", index))
     for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
         if isinstance(given, tuple) and len(given) != count:
@@ -240,7 +240,7 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     replicas, clip = spec.partition.replicas, spec.optimizer.clip
     if processes % replicas:
         message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
-        hint = "start so many with --processes or torchrun"
+        hint = "start that many with --processes or torchrun"
         yield Problem(message=message, hint=hint, path=("partition", "replicas"))
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'

@@ -31,7 +31,7 @@ _CLIMB = 0.4
 """The part of it for neighbours."""
 _TOO_MUCH = 10_000
 """A cut that takes more to time is not timed: a thousand stages that share devices."""
-_UNTIMED = "by work and messages alone; so many stages on shared devices are too many to time other cuts"
+_UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _MEMORY = 3
 """The effort of the memory model for each node."""
 _EQUAL = 1e-9

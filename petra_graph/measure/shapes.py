@@ -139,10 +139,10 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        problem = f"{build} is no subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
+        problem = f"{build} is not a subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
     elif not issubclass(block_class, base):
         hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
-        problem = f'node "{node.name}" is {node.kind}, and {build} is no subclass of {base.__name__}', hint
+        problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint
     elif missing := undefined_methods(block_class, node.kind):
         written = ", ".join(f"`{name}`" for name in missing)
         hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"

@@ -46,7 +46,7 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
 
 _PARTS = 5
 INEXACT = (
-    "the tick is no exact one: no period was found in a long simulation, and it is the mean over its middle; what follows from "
+    "the tick is not exact: no period was found in a long simulation, and it is the mean over its middle; what follows from "
     "it (throughput, speed-up, bubble) is as exact"
 )
 

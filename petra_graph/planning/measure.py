@@ -200,7 +200,7 @@ def check_grid(network: MeasuredNetwork) -> None:
     """
     problems = [
         Problem(
-            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is no use',
+            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is of no use',
             hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
             path=node.path,
         )

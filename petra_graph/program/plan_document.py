@@ -124,7 +124,7 @@ REQUIRED = tuple(key for key, shape in SHAPE.items() if not isinstance(shape, La
 
 
 def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[str]:
-    """Yield where a document is not of its shape: "stages[2].depth is no whole number"."""
+    """Yield where a document is not of its shape: "stages[2].depth is not a whole number"."""
     match shape:
         case Later():
             yield from faults(value, shape.shape, path)
@@ -135,11 +135,11 @@ def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[s
                 yield from faults(one, item, f"{path}[{index}]")
         case tuple():
             if all(next(faults(value, one), None) is not None for one in shape):
-                yield f"{path} is of no type that it may have"
+                yield f"{path} is not of a type that it may have"
         case dict() | list() | Each():
-            yield f"{path} is no {'list' if isinstance(shape, list) else 'object'}"
+            yield f"{path} is not {'a list' if isinstance(shape, list) else 'an object'}"
         case _ if not _is(value, shape):
-            yield f"{path} is no {_WORDS[shape]}"
+            yield f"{path} is not {_WORDS[shape]}"
 
 
 def _faults_of_keys(value: Document, shape: Document | Each, path: str) -> Iterator[str]:
@@ -154,14 +154,14 @@ def _faults_of_keys(value: Document, shape: Document | Each, path: str) -> Itera
     if shape is _BYTES or shape is _PASSES:  # all that they have is summed
         kind = int if shape is _BYTES else float
         others = value.keys() - shape.keys()
-        yield from (f"{path}.{key} is no {_WORDS[kind]}" for key in sorted(others) if not _is(value[key], kind))
+        yield from (f"{path}.{key} is not {_WORDS[kind]}" for key in sorted(others) if not _is(value[key], kind))
 
 
 def _below(path: str, key: str) -> str:
     return key if path.startswith("the ") else f"{path}.{key}"
 
 
-_WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value", None: "null"}
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "a truth value", None: "null"}
 
 
 def _is(value: Any, kind: type | None) -> bool:

@@ -146,7 +146,7 @@ def static_order(
         able[stage], following[stage] = False, next(orders[stage], None)
         for other in (stage, *counts.neighbours(stage)):
             enter(other)
-    assert not any(following), "no stage can go on: depths grow along an edge"
+    assert not any(following), "every stage waits: depths grow along an edge"
 
 
 def static_evaluation_order(programs: Sequence[StageProgram], batches: range) -> Iterator[tuple[int, Action]]:

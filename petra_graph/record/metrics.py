@@ -186,7 +186,7 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
             if event is None:
                 hint = "remove that line, or restore the file from a copy"
                 raise SpecError(
-                    f"{path}:{number}: is no event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
+                    f"{path}:{number}: is not an event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
                 )
             if event["value"] is not None:
                 yield event

@@ -41,7 +41,7 @@ def read_profile(path: Path) -> Profile:
     except OSError as error:
         raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise SpecError(f"{path} is no profile", f"{_REMEDY} writes one") from None
+        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
     message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
     raise SpecError(message, f"{_REMEDY} measures it again")
 

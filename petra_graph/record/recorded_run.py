@@ -183,7 +183,7 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
         text = path.read_text(encoding="utf-8")
         (directory / "metrics.jsonl").open(encoding="utf-8").close()
     except OSError:
-        message = f"{directory} is no run's directory: it has no resolved.toml and metrics.jsonl"
+        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
         raise SpecError(message, hint=_HINT) from None
     except UnicodeDecodeError as error:
         raise _damaged(path, error) from None

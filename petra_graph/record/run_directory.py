@@ -50,7 +50,7 @@ def create_run_directory(parent: str, name: str) -> Path:
         except FileExistsError:
             if not root.is_dir():
                 raise RunFailed(
-                    f"cannot create a run directory: {root} is no folder", hint="set run.directory to another folder"
+                    f"cannot create a run directory: {root} is not a folder", hint="set run.directory to another folder"
                 ) from None
         except OSError as error:
             raise RunFailed(

@@ -345,7 +345,7 @@ class InitSpec:
 @documented
 @frozen(kw_only=True)
 class CheckpointSpec:
-    """Checkpoints of a run, from which it goes on as if nothing had happened; one is always written at an interruption."""
+    """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
 
     every: str | None = key(
         None,
@@ -362,7 +362,7 @@ class CheckpointSpec:
     signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
         None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
     )
-    asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
+    asynchronous: bool = key(True, "write files while the training continues; no number depends on it")
 
 
 @documented

@@ -92,7 +92,7 @@ def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:
 def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     if "graph" in values and "architecture" in values:
         message = "both [graph] and [architecture] are given"
-        hint = "[architecture] stands for a list of nodes; keep one of the two"
+        hint = "[architecture] makes a list of nodes; keep one of the two"
         return (Problem(message=message, hint=hint, path=("architecture",), at_key=True),)
     if "graph" not in values and "architecture" not in values and not _misspelt_network(values):
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'

@@ -117,7 +117,7 @@ def test_a_steady_state_that_was_not_reached_is_said(spec, monkeypatch):
     plan = planner.plan()
     assert not plan.prediction.timing.exact
     document = plan.document(with_timeline=False)
-    assert any("the tick is no exact one" in text for text in document["assumptions"])
+    assert any("the tick is not exact" in text for text in document["assumptions"])
     assert "about" in plan_text(document, width=120)
     noted = {row["method"]: row["note"] for row in compare(planner)["rows"] if not row["exact"]}
     assert "petra" in noted

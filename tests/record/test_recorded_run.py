@@ -95,7 +95,7 @@ def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
     [
         ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
         ("summary.json", "[]", r"summary\.json is damaged: it holds a list"),
-        ("summary.json", '{"status": 3}', r"summary\.json is damaged: status is no text"),
+        ("summary.json", '{"status": 3}', r"summary\.json is damaged: status is not text"),
         (
             "summary.json",
             '{"measured": {"from_micro_batch": 0, "processes": [{"rank": 0}]}}',
@@ -103,8 +103,8 @@ def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
         ),
         ("resolved.toml", "a = ", r"resolved\.toml is damaged: Invalid value"),
         ("resolved.toml", "run = 1", r"resolved\.toml is damaged: it has no run\.seed and run\.epochs"),
-        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is no event: \{"epoch": 1\}'),
-        ("metrics.jsonl", None, r"is no run's directory: it has no resolved\.toml and metrics\.jsonl"),
+        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is not an event: \{"epoch": 1\}'),
+        ("metrics.jsonl", None, r"is not a run's directory: it has no resolved\.toml and metrics\.jsonl"),
     ],
 )
 def test_a_damaged_directory(saved_run, name, text, message):

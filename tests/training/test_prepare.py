@@ -62,7 +62,7 @@ def test_a_batch_that_is_larger_than_the_data(told):
 
 def test_stages_by_hand(told):
     assert told(SPEC + '[partition]\nstages = [["stem", "rev"], ["head"]]\n') == [
-        'small.toml:35:11: stage 1 names "rev", which is no node',
+        'small.toml:35:11: stage 1 names "rev", which is not a node',
     ]
 
 

@@ -214,7 +214,7 @@ class _Pipeline:
                     self.perform(stage, action)
                     following[stage] = next(of_stage[stage], None)
                     progressed = True
-            assert progressed or not any(following.values()), "no stage can go on: depths grow along an edge"
+            assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
         """Return the bytes of the backward messages that no stage has received."""

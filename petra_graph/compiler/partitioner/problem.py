@@ -184,7 +184,7 @@ def _problems(problem: PartitionProblem) -> Iterator[Problem]:
     for edge in problem.edges:
         unknown = [name for name in (edge.producer, edge.consumer) if name not in seen]
         if unknown:
-            yield Problem(message=f"an edge names {shown(unknown[0])}, which is no item", hint="list it as an item")
+            yield Problem(message=f"an edge names {shown(unknown[0])}, which is not an item", hint="list it as an item")
         elif problem.index[edge.producer] >= problem.index[edge.consumer]:
             message = f"{shown(edge.consumer)} reads {shown(edge.producer)}, which is not listed before it"
             yield Problem(message=message, hint="list the items in topological order")

@@ -89,7 +89,7 @@ class SingleProcess:
 
     def sleep(self) -> None:
         """Raise, since nothing can come from elsewhere."""
-        message = f"no stage can go on; this is a bug in the schedule ({self.status})"
+        message = f"every stage waits; this is a bug in the schedule ({self.status})"
         raise RuntimeError(message)
 
 

@@ -154,4 +154,4 @@ def test_a_real_plan_is_of_the_shape():
     document["devices"][0]["bytes"]["total"] = "much"
     found = list(faults(document))
     assert "stages[2] has no depth" in found
-    assert "devices[0].bytes.total is no whole number" in found
+    assert "devices[0].bytes.total is not a whole number" in found
