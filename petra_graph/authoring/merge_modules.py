@@ -14,7 +14,6 @@ def merged(texts: Sequence[str], docstring: str, own: str) -> str:
 
     Args:
         texts: modules without docstrings, which begin with their imports, if they have any.
-        docstring: of the module.
         own: the package that the module belongs to; its imports come last.
     """
     imported: dict[str, set[str]] = {}

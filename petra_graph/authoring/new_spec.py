@@ -44,8 +44,6 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
     """Return the text of a specification.
 
     Args:
-        name: of the run.
-        choice: its plugins.
         registry: the installed plugins, and the folders of modules.
         overrides: `--set` assignments, of keys that it has a line for.
 

@@ -217,7 +217,9 @@ class ReversibleSequence(nn.ModuleList):
         for index, block in enumerate(self):
             if not isinstance(block, Reversible):
                 kind = type(block).__name__
-                raise TypeError(f"block {index} is not a reversible block (got {kind}): give functions to reversible(...)")
+                raise TypeError(
+                    f"block {index} is not a reversible block (got {kind}): give functions to reversible(...)"
+                )
         expected = 3 if self.coupling == "exact-bdia" else 2
         if not single and len(self) and isinstance(self[0], FUNCTIONS) and len(given) != expected:
             raise ValueError(

@@ -97,9 +97,7 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
     if fast_dev_run and overfit is not None:
         raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
     if resume is not None and (fast_dev_run or overfit is not None):
-        raise click.UsageError(
-            "--fast-dev-run and --overfit begin a run: a continued run has the keys that they set."
-        )
+        raise click.UsageError("--fast-dev-run and --overfit begin a run: a continued run has the keys that they set.")
     if fast_dev_run:
         return ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2")
     return () if overfit is None else (f"run.micro_batches={overfit}", "run.overfit=true")

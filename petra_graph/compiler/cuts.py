@@ -53,10 +53,6 @@ def device_choices(kinds: Sequence[Hashable], stages: int) -> Iterator[Hosts]:
 
     As many devices as stages, or more: each stage has one of its own, and choices that differ only by devices of one
     kind are yielded once. Fewer: every device has a stage.
-
-    Args:
-        kinds: of every device; those of one kind are alike.
-        stages: their number.
     """
     if stages > len(kinds):
         for changes in combinations(range(1, stages), len(kinds) - 1):

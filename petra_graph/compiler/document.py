@@ -59,10 +59,6 @@ def document(
     """Return a prediction as JSON.
 
     Args:
-        name: of the specification.
-        prediction: of a placement.
-        shapes: of every node.
-        epochs: of the run.
         micro_batches: of an epoch; None: not known.
         assumptions: sentences about the sources of the numbers.
         warnings: sentences about keys to change.

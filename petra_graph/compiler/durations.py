@@ -36,7 +36,6 @@ def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, 
     """Return the operations of a segment's nodes in the backward.
 
     Args:
-        segment: the nodes.
         delayed: parameters may have changed since the forward; otherwise none are stored.
     """
     if segment.kind == "head":

@@ -183,7 +183,6 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
-        precision: the specification's `precision` table.
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
@@ -200,7 +199,6 @@ def policy_of(spec: Spec, kind: str) -> Policy:
     """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
 
     Args:
-        spec: the specification.
         kind: kind of the devices, "cpu" or "cuda".
     """
     if spec.run.scheduling != "auto":

@@ -28,9 +28,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
     """Return the settings on which the seconds of operations depend, by key, as JSON.
 
     Args:
-        spec: the specification.
         optimizer: the plugin's name, and its options with their defaults.
-        loss: the loss plugin's name.
     """
     name, options = optimizer
     precision = {key: value for key, value in attrs.asdict(spec.precision).items() if key != "channel_dtype"}
@@ -63,9 +61,6 @@ def checked_profile(
     """Read the profile; None where the specification names none.
 
     Args:
-        spec: the specification.
-        graph: its network.
-        costs: the costs of every node.
         settings: of `settings_of`.
         device: type of the first device.
 

@@ -98,8 +98,6 @@ def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float
     """Return the most bytes that every device would hold, by the memory model.
 
     Args:
-        inputs: network, method and devices.
-        placement: the stages on their devices.
         most: bytes of every device; where one would hold more, the result says no more than that.
     """
     names = [device.name for device in inputs.devices]

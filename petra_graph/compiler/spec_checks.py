@@ -257,9 +257,7 @@ def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Ite
     """Yield the problems of a probe that cannot see all stages, or that is to look more often than an epoch allows.
 
     Args:
-        spec: the specification.
         micro_batches: of an epoch; None: not known.
-        processes: of the run.
     """
     if spec.probe is None:
         return

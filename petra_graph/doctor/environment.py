@@ -30,7 +30,6 @@ def examine_environment(
 
     Args:
         requirements: as metadata have them, "torch>=2.8" or 'onnx>=1.17; extra == "onnx"'; None: petra-graph's own.
-        variables: of the process.
     """
     where = Path(petra_graph.__file__).parent
     yield finding(name="petra-graph", status="ok", found=f"{petra_graph.__version__} in {where}")

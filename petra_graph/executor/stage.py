@@ -65,11 +65,7 @@ class StageExecutor:
         """Build the runners of a stage.
 
         Args:
-            program: of the stage.
             modules: of its nodes, on its device.
-            numerics: of the stage.
-            updater: of the stage.
-            loss: of the network.
             read_interval: micro-batches between two readings of the stage's device, by `deferred_reads`.
         """
         self.program = program

@@ -125,7 +125,6 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
 
     Args:
         executor: of the stage, newly built.
-        saved: what was captured.
         other_options: the optimizer was built with other options than then, which hold.
 
     Raises:
@@ -219,7 +218,6 @@ def restore_groups(executor: StageExecutor, groups: Sequence[Facts], *, other_op
     """Give the groups of a stage's optimizer their values back: rates, and whatever the optimizer counts there.
 
     Args:
-        executor: of the stage.
         groups: as captured; of other groups than the optimizer's, nothing is restored.
         other_options: the options that the optimizer was built with hold.
     """

@@ -102,7 +102,6 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     Args:
         run: which the network is of.
         network: in evaluation mode, on the CPU.
-        form: of the file.
         file: to write; whole, or as it was.
 
     Raises:

@@ -46,10 +46,6 @@ class Network(nn.Module):
     def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
         """Build a network on the CPU, with the random parameters that a run would begin with.
 
-        Args:
-            network: measured.
-            facts: of the samples.
-
         Raises:
             SpecError, PluginError: a block cannot be built.
         """

@@ -69,11 +69,8 @@ def predict(
     Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
 
     Args:
-        run: which the network is of.
         network: in evaluation mode.
-        samples: by file.
         top: how many classes of each.
-        device: where to compute.
 
     Raises:
         SpecError: there is no such device.

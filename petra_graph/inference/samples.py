@@ -46,7 +46,6 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     Args:
         files: images, arrays, or what the data set reads.
         data: the data set, whose declaration may read files.
-        facts: of the samples that the network reads.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.

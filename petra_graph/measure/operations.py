@@ -88,8 +88,6 @@ def count_operations(trial: NodeTrial, loss: Loss, targets: Tensor) -> tuple[Str
     """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
-        trial: the node.
-        loss: the head's loss.
         targets: the head's, if the loss accepts them; else targets are like the head's output.
     """
     if isinstance(trial.module, Head):

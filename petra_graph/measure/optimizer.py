@@ -33,8 +33,6 @@ def measure_update(
 
     Args:
         module: on any device.
-        build: the optimizer plugin's function.
-        options: its options.
         clip: the clipping before the step.
         owner: the optimizer's plugin, as messages name it.
 

@@ -17,9 +17,7 @@ def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
     """Return the first fault of a fetched micro-batch, as a sentence without its subject's place; "" where it has none.
 
     Args:
-        facts: of the opened data set.
         rows: samples that were asked for.
-        fetched: what came.
     """
     if not (isinstance(fetched, tuple | list) and len(fetched) == 2 and all(isinstance(x, Tensor) for x in fetched)):  # noqa: PLR2004
         inside = f" of {', '.join(type(x).__name__ for x in fetched)}" if isinstance(fetched, tuple | list) else ""

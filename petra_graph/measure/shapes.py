@@ -107,7 +107,6 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
     """Run all nodes in order.
 
     Args:
-        graph: the network.
         sample: one sample as the first node sees it, without the batch dimension.
         dtype: its element type as the first node sees it.
 
@@ -139,7 +138,10 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        problem = f"{build} is not a subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
+        problem = (
+            f"{build} is not a subclass of petra_graph.blocks.Block",
+            "subclass AdditiveCoupling, Buffered or Head",
+        )
     elif not issubclass(block_class, base):
         hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
         problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint

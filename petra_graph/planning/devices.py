@@ -49,7 +49,6 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     """Return the devices with their types, limits and links; no limit is above what a device has.
 
     Args:
-        partition: the specification's `partition` table.
         names: the devices that are present; None: those that the specification names, which need not exist.
 
     Raises:
@@ -128,8 +127,6 @@ def process_devices(partition: PartitionSpec, processes: int, available: str) ->
     On CUDA each process has the device of its local rank.
 
     Args:
-        partition: the specification's `partition` table.
-        processes: number of processes in a pipeline.
         available: the kind of device where the specification names none, "cpu" or "cuda".
 
     Raises:

@@ -48,8 +48,6 @@ def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = F
     """Predict a placement: a plan's, or a run's.
 
     Args:
-        network: the network.
-        placement: its stages on devices.
         overlap: devices run forwards and backwards on two streams.
 
     Raises:

@@ -138,7 +138,6 @@ def stream_layouts(
 
     Args:
         streams: as measured; all floating-point streams are kept in the precision's own type.
-        precision: of the run.
         stored: how the streams are encoded.
     """
     own = "float64" if precision.compute == "float64" else "float32"

@@ -103,7 +103,6 @@ class Metrics:
         """Open a run's events.
 
         Args:
-            directory: of the run.
             since: continue from there, and forget the events behind it; None: a new run.
 
         Raises:

@@ -197,8 +197,6 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
     """Return what a run's JSON file holds; None where there is no file.
 
     Args:
-        path: of the file.
-        kind: of the value.
         shape: of the value, as `plan_document.faults` takes it; None: any.
 
     Raises:

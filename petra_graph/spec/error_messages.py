@@ -71,7 +71,6 @@ def no_table(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None)
     """Return the problem of a value in the place of a table.
 
     Args:
-        value: which is not a table.
         cls: of the table; None: keys with values of any kind, as options are.
         fitting: the key of the table that the value would do for, with the value; None: there is none.
     """

@@ -59,7 +59,6 @@ def structure_as(
     """Return a value read strictly as a class.
 
     Args:
-        cls: an attrs class.
         value: the value as TOML gave it.
         path: its path in the specification.
         names: names in messages of tables that have better names than their paths.

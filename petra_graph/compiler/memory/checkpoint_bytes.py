@@ -20,8 +20,6 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     """Return the bytes of a checkpoint.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
     accumulation = programs[0].accumulation

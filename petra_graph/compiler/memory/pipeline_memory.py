@@ -50,8 +50,6 @@ def stage_memory(
     """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         policy: the order of operations; with a device each, all stages work at once, as "arrival" has it.
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
         transport: the share of bytes in which tensors wait and travel; None: all.
@@ -73,8 +71,6 @@ def device_memory(
     """Return the memory of every device that hosts a stage, at the device's largest moment.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         policy: the order in which the stages of a device take turns; nothing else depends on it.
         micro_batches: as in `stage_memory`.
         transport: as in `stage_memory`.
@@ -128,8 +124,6 @@ def memory_after_operations(
     """Yield, after each operation, the bytes that its stage holds.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         operations: each with its stage's index, every one after those whose messages it reads.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
@@ -170,8 +164,6 @@ class _Pipeline:
         """Begin with parameters alone.
 
         Args:
-            programs: of all stages.
-            costs: every node's.
             transport: the share of bytes in which tensors wait and travel; None: all.
             live: of each stage's device, by the stage's index; None: every stage has a device of its own.
         """

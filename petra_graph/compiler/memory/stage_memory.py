@@ -41,8 +41,6 @@ class StageMemory:
         """Begin with parameters alone.
 
         Args:
-            program: the stage's.
-            costs: every node's.
             share: of bytes in which tensors wait and travel.
             live: the tensors of the stage's device, where other stages may have theirs.
         """

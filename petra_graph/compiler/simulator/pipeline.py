@@ -169,7 +169,6 @@ def pipeline(
     """Return the time model's view of compiled programs, with unbounded channels.
 
     Args:
-        programs: the stages, in topological order.
         seconds: each stage's durations on its device.
         channel_bytes: sizes of messages, by edge.
         links: by names of sending and receiving device.

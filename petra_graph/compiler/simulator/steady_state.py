@@ -121,7 +121,6 @@ def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]
     """Simulate ever longer until all stages are periodic.
 
     Args:
-        pipeline: the stages.
         at_least: seconds of a micro-batch that no steady state can go below.
 
     Returns:

@@ -54,8 +54,6 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     """Run `petra-graph` with these arguments in several processes.
 
     Args:
-        arguments: of the command line.
-        processes: how many.
         more: signals beside the usual ones that ask the run to stop.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs

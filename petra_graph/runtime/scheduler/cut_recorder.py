@@ -34,7 +34,6 @@ class CutRecorder:
         """Begin.
 
         Args:
-            programs: of all stages.
             complete: called with the forward behind a cut and the copy of a stage, when its messages are in it.
         """
         self._programs, self._complete = programs, complete
@@ -45,8 +44,6 @@ class CutRecorder:
         """Copy the state of a stage at a cut.
 
         Args:
-            executor: of the stage.
-            cut: where it stands.
             facts: more that belongs to it, as JSON.
 
         Raises:
@@ -87,9 +84,6 @@ def restore_at_cut(
     """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first.
 
     Args:
-        saved: the stage's copy.
-        executor: of the stage.
-        scheduler: of its process.
         other_options: as in `restore`.
     """
     restore(executor, saved, other_options=other_options)

@@ -43,9 +43,6 @@ class StatusReporter:
         """Report that a stage waits, and since when.
 
         Args:
-            cursor: the stage.
-            action: its next operation.
-            awaited: what it waits for.
             ranks: the processes that could end its wait.
         """
         status, before = self._status(cursor, action), self.supervisor.status

@@ -125,12 +125,8 @@ def open_channels(
     """Open this process's ends; all processes do so at the same time.
 
     Args:
-        programs: of all stages.
-        ranks: the process of each stage.
-        world: all processes.
         waker: wakes this process where a message or room has come.
         peer_lost: called, from any thread, where the other end of a channel does not answer.
-        transport: `run.transport`.
 
     Raises:
         RunFailed: there is no memory for the slots, or another process has not come.
