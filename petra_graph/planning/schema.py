@@ -13,7 +13,7 @@ from petra_graph.errors import PetraGraphError
 from petra_graph.program.method import METHODS
 from petra_graph.registry.contracts import BLOCKS, NoOptions
 from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin, Registry
-from petra_graph.spec.bound import Schema
+from petra_graph.spec.bounds import Schema
 from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.model import Spec
 from petra_graph.spec.schema import class_schema

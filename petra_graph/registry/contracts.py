@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import attrs
 from attrs import frozen
 
-from petra_graph.spec.bound import Bound
-from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf
+from petra_graph.spec.bounds import AtLeast, AtMost, Bound, Each, GreaterThan, Length, LessThan, OneOf
 from petra_graph.spec.keys import key
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from petra_graph.registry.contracts import (
     LoggerDeclaration,
     OptimizerDeclaration,
 )
-from petra_graph.spec.bound import Bound
+from petra_graph.spec.bounds import Bound
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.model import Dtype, Kind
 from petra_graph.spec.schema import as_mapping, class_schema, is_union

@@ -12,7 +12,7 @@ from petra_graph.errors import shown
 from petra_graph.registry.building import read_options
 from petra_graph.registry.contracts import BLOCKS
 from petra_graph.registry.registry import LIST_GROUPS, TABLE_GROUPS, Plugin
-from petra_graph.spec.bound import Bound
+from petra_graph.spec.bounds import Bound
 from petra_graph.spec.schema import (
     as_mapping,
     describe,

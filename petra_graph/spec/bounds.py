@@ -1,11 +1,11 @@
-"""The bounds of keys: of numbers, of lengths, of each item, and one of a few values.
+"""The bounds of keys: attrs validators that know their own words, and the JSON schema that says the same.
 
     lr: float = option("base learning rate", validator=AtLeast(0))
     momentum: float = option("share that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
     betas: tuple[float, ...] = option("shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
 
 A bound applies to the values of its own kind, numbers or lists and texts, and lets all others pass: the type of the key
-says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
+says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`. A plugin may add a bound of its own.
 
 Decision: validators of our own. attrs' carry their bounds in private classes and their words in English that would have
 to be parsed; annotated-types carries bounds alone, without check, words and schema, and attrs would not run it where
@@ -14,8 +14,8 @@ Python code makes the class.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -23,9 +23,70 @@ import attrs
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import shown
-from petra_graph.spec.bound import Bound, Fault, Schema, Validator
 
 _NUMBERS = ("integer", "number")
+Schema = dict[str, Any]
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], object]
+"""What attrs calls with the instance, the field and the value; it raises an exception where the value is wrong."""
+
+
+@frozen(kw_only=True)
+class Fault:
+    """A value that breaks a bound."""
+
+    rule: str
+    """The end of a sentence: "must be at least 1"."""
+    value: Any
+    path: tuple[int, ...] = ()
+    """The items that lead to the value."""
+    allowed: tuple[Any, ...] = ()
+    """All values that would do, where they are few."""
+
+
+class OutOfBounds(ValueError):
+    """A value breaks its key's bounds."""
+
+    def __init__(self, name: str, faults: tuple[Fault, ...]) -> None:
+        items = ("".join(f"[{index}]" for index in fault.path) for fault in faults)
+        rules = (
+            f"{name}{item} {fault.rule} (got {shown(fault.value)})" for item, fault in zip(items, faults, strict=True)
+        )
+        super().__init__("; ".join(rules))
+        self.faults = faults
+
+
+@frozen
+class Bound(ABC):
+    """A bound of a value, as an attrs validator."""
+
+    def __call__(self, instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        """Check a value, as attrs calls validators.
+
+        Raises:
+            OutOfBounds: the value breaks the bound.
+        """
+        faults = tuple(self.faults(value))
+        if faults:
+            raise OutOfBounds(attribute.name, faults)
+
+    @property
+    @abstractmethod
+    def brief(self) -> str:
+        """The bound in a table of options: ">= 1"."""
+
+    @abstractmethod
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield how a value breaks the bound."""
+
+    def narrow(self, schema: Schema) -> Schema:
+        """Return the JSON schema of a type with the bound added wherever the bound applies."""
+        if "anyOf" in schema:
+            return schema | {"anyOf": [self.narrow(member) for member in schema["anyOf"]]}
+        return schema | self.keywords(schema)
+
+    @abstractmethod
+    def keywords(self, schema: Schema) -> Schema:
+        """Return what the bound adds to the schema of a type without alternatives."""
 
 
 @frozen

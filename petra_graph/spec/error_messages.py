@@ -14,7 +14,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
-from petra_graph.spec.bound import Fault
+from petra_graph.spec.bounds import Fault
 from petra_graph.spec.formats import rename_hint
 
 LONGEST_SHOWN = 60

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from petra_graph.errors import shown
-from petra_graph.spec.bound import Bound, Fault, Schema
+from petra_graph.spec.bounds import Bound, Fault, Schema
 
 Unit = Literal["epochs", "updates", "seconds"]
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?) ?(epochs?|updates?|s|min|h)")

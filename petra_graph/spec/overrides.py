@@ -24,7 +24,7 @@ from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import format_problem
 from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.merge import OWNED, PLUGIN_LISTS, Layers, paths, plugin_name
-from petra_graph.spec.source import Source, levels
+from petra_graph.spec.source import TOO_DEEP, Source, levels
 
 
 @frozen(kw_only=True)
@@ -82,7 +82,7 @@ def parse_override(text: str) -> Override:
             raise _refusal(text, f"{written} is not a TOML value: {why}", _quoted(key, written)) from None
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
-        raise _refusal(text, f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another")
+        raise _refusal(text, TOO_DEEP)
     return Override(text=text, keys=keys, value=value)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, get_args, get_origin
 import attrs
 
 from petra_graph.errors import Problem
-from petra_graph.spec.bound import OutOfBounds
+from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.error_messages import (
     RawValue,
     mismatch,

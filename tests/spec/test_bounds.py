@@ -22,7 +22,7 @@ from petra_graph.registry.contracts import (
 )
 from petra_graph.registry.listing import list_options
 from petra_graph.registry.registry import Plugin
-from petra_graph.spec.bound import OutOfBounds
+from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.schema import class_schema
 from petra_graph.spec.structure import structure_as
 
