@@ -7,9 +7,8 @@ from functools import cached_property
 
 from attrs import define, evolve
 
-from petra_graph.compiler.memory.checkpoint_bytes import checkpoint_bytes
 from petra_graph.compiler.memory.paper import paper_accounting
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import checkpoint_bytes, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds

@@ -26,7 +26,7 @@ from petra_graph.program.plan_document import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
-from petra_graph.record.run_folders import LATEST, find_run
+from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.registry.contracts import DataFacts
 from petra_graph.registry.registry import FIRST_PARTY
@@ -62,7 +62,7 @@ class SavedRun:
         overrides = tuple(overrides)
         directory = find_run(str(run))
         if not directory.is_dir():
-            raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
+            raise no_run(run)
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")

@@ -23,7 +23,7 @@ from petra_graph.program.plan_document import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began
+from petra_graph.record.run_folders import began, no_run
 
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
@@ -147,7 +147,7 @@ def read_run(directory: Path) -> RecordedRun:
         SpecError: this is not a run's directory, or one of its files is damaged.
     """
     if not directory.is_dir():
-        raise SpecError(f"there is no run directory {directory}", "give the directory of a run, or `latest`")
+        raise no_run(directory)
     resolved = resolved_spec(directory)
     run = resolved.get("run")
     if not isinstance(run, dict) or not all(isinstance(run.get(key), int) for key in ("seed", "epochs")):

@@ -30,7 +30,7 @@ from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.costs import CostTable
-from petra_graph.program.cut import Cut
+from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
 from petra_graph.program.stage_program import StageProgram
@@ -133,10 +133,19 @@ def memory_after_operations(
         yield pipeline.stages[index].live.now()
 
 
-def bytes_at_cut(
-    programs: Sequence[StageProgram], costs: CostTable, cut: Cut, *, transport: EncodedShare | None = None
-) -> int:
-    """Return the bytes that all stages hold at a cut and need behind it, with the backward messages in flight."""
+def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
+    """Return the bytes of a checkpoint: what all stages hold at a cut and need behind it, and the backward messages in flight.
+
+    The cut is the first one at a window's end with a full pipeline, so no sum of gradients is in it. Headers are left out, of a
+    few kilobytes a stage.
+
+    Args:
+        transport: the share of bytes in which tensors wait and travel; None: all.
+    """
+    accumulation = programs[0].accumulation
+    windows = 1 + -(-max(program.depth for program in programs) // accumulation)
+    ahead = windows * accumulation
+    cut = Cut(micro_batches=range(2 * ahead), at=aligned(ahead, 2 * ahead, accumulation, programs[0].flush))
     pipeline = _Pipeline(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
     held = [stage.live.now() for stage in pipeline.stages.values()]
