@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from petra_graph.autograd.call import Arguments, Call, autocast_in_force, called_by_another, draw_key
+from petra_graph.autograd.call import Arguments, SequenceCall, autocast_in_force, called_by_another, draw_key
 from petra_graph.autograd.step import Step
 from petra_graph.autograd.wrap import (
     COEFFICIENTS,
@@ -170,7 +170,7 @@ class ReversibleSequence(nn.ModuleList):
         held, differentiated = Arguments.of(arguments, named)
         device = streams[0].device
         autocast = autocast_in_force(device)
-        call = Call(
+        call = SequenceCall(
             arguments=held,
             device=device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,

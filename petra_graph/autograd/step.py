@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.autograd.block_state import BlockState
-from petra_graph.autograd.call import Call, alone
+from petra_graph.autograd.call import SequenceCall, alone
 from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
 
 
@@ -29,7 +29,7 @@ class Step:
 
     block: Reversible
     index: int
-    call: Call
+    call: SequenceCall
     anchor: bool
     """Whether it keeps its outputs: the last block, or one from which reconstruction begins again."""
     streams: int
@@ -40,7 +40,7 @@ class Step:
 
     @staticmethod
     def forward(
-        block: Reversible, index: int, call: Call, streams: Streams, differentiated: Streams, *, anchor: bool
+        block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
     ) -> Streams:
         """Run a block; the outputs have a graph that keeps no activation."""
         with alone:
