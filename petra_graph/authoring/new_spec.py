@@ -48,7 +48,7 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
         overrides: `--set` assignments, of keys that it has a line for.
 
     Raises:
-        SpecError: a plugin or a key is not there, or they do not go together.
+        SpecError: a plugin or a key does not exist, or they do not go together.
         PluginError: a plugin cannot be loaded.
     """
     plugins = {}
@@ -77,7 +77,7 @@ def _check(text: str, registry: Registry) -> None:
 
 
 def _of_data(data: Plugin, given: Sequence[Override]) -> Mapping[str, Any]:
-    """Return likely options of a data set; a number of classes, too, where only its folders tell it: networks need one."""
+    """Return likely options of a data set; with a number of classes where only its folders tell it, since networks need one."""
     likely = likely_options(data)
     if "classes" not in attrs.fields_dict(data.declaration.options) or any(one.keys[-1] == "classes" for one in given):
         return likely

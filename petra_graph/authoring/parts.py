@@ -30,7 +30,7 @@ class Part:
     example: str
     """The plugin's name, as the part is written."""
     suffix: str
-    """What names the plugin beside others of one package."""
+    """What tells the plugin's name from those of other kinds in one package."""
     stand_in: str = ""
     """A first-party block with the same options, in a package without this part."""
 

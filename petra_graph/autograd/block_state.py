@@ -2,7 +2,7 @@
 
 The tensors that its modules hold are theirs as a rule, and are read as they are. Where a forward read others, the backward puts
 them back for as long as it takes: `torch.func.functional_call` gives a module weights for one call alone, and code may set
-a buffer anew.
+a buffer again.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     backward    streams of block i's output: left by block i+1, which has reconstructed them
 
 Decision: each block is a node of its own, which has the block's parameters as inputs. So autograd itself accumulates
-every gradient as soon as it is there, one block after the other: hooks fire once, data-parallel buckets fill during the
+every gradient as soon as it is known, one block after the other: hooks fire once, data-parallel buckets fill during the
 backward, `torch.autograd.grad` works. A block gets the outputs that it undoes from the node after it, which autograd
 always runs before: its only way to a gradient.
 """

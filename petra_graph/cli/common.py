@@ -37,7 +37,7 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON for people and programs."""
+    """Return a value as JSON that people can read too."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if printable(text) == text else json.dumps(value, indent=2)
 

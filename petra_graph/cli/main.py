@@ -41,7 +41,7 @@ VERBS = {
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
 """Verbs of other programs, and ours for them."""
 _KEYS = {"lr": "optimizer.options.lr", "learning_rate": "optimizer.options.lr", "batch_size": "data.batch"}
-"""Options of other programs, and our keys for them, beside those of the same name."""
+"""Options of other programs and our keys for them, where the names differ."""
 _ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
 """The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 

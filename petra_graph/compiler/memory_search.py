@@ -39,7 +39,7 @@ class MemorySearch:
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
     complete: bool = field(init=False, default=False)
-    """Whether all cuts were tried in vain."""
+    """Whether all cuts were tried, and none fits."""
     _part: dict[str, float] = field(init=False)
     """Of the largest limit, by the device's name; infinite without a limit."""
     _least: Candidate = field(init=False)
@@ -59,7 +59,7 @@ class MemorySearch:
         self._left = _EFFORT // (micro_batches * self.space.count)
 
     def nearest(self, starts: Iterable[tuple[Proposals, Candidate]]) -> Candidate:
-        """Return the first candidate that fits, or else the one that lacks least.
+        """Return the first candidate that fits, or else the one that misses least.
 
         Args:
             starts: solvers, one at least, with candidates that do not fit.

@@ -168,7 +168,7 @@ def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
 
 
 def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
-    """Return the error: the device that lacks most, its bytes, and the node that needs most of them; `cuts` were tried in vain."""
+    """Return the error: the device that is short of most, its bytes, and the node that needs most of them; none of the `cuts` fits."""
     inputs, placement, held = candidate.inputs, candidate.placement, candidate.held_bytes
     limits = inputs.limits
     parts = shares(held, limits)

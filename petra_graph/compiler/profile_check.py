@@ -120,7 +120,7 @@ def _as_fast(one: Any, other: Any) -> bool:
 
 
 def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
-    """Yield the first node that the profile lacks or has otherwise."""
+    """Yield the first node that the profile does not have, or not with the same sizes."""
     for name, node in graph.nodes.items():
         cost = costs.nodes[name]
         operations = profile.nodes.get(name)

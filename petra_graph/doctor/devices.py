@@ -52,7 +52,7 @@ def examine_devices(
 
     Args:
         executable: of Python.
-        driver: a file that is there where NVIDIA's driver is.
+        driver: a file that exists where NVIDIA's driver is installed.
     """
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

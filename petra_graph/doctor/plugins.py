@@ -18,7 +18,7 @@ from petra_graph.registry.survey import PluginSummary, list_groups
 
 finding = partial(Finding, area="plugins")
 _LEFT_BESIDE_SOURCES = ".egg-info"
-"""What setuptools writes beside sources, which are on Python's path where they are installed for editing."""
+"""What setuptools writes next to sources, which are on Python's path where they are installed for editing."""
 
 
 def examine_plugins(

@@ -43,7 +43,7 @@ class EncodedTensor:
     """The type after decoding."""
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> EncodedTensor:
-        """Return the tensor on `device`; a tensor that is there already is not copied."""
+        """Return the tensor on `device`; a tensor that is already there is not copied."""
         scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
         return attrs.evolve(self, payload=self.payload.to(device, non_blocking=non_blocking), scale=scale)
 

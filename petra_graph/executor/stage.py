@@ -91,7 +91,7 @@ class StageExecutor:
         """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
-        """Report all operations to `observer` from now on, beside those before it."""
+        """Report all operations to `observer` as well from now on."""
         self.observers.observers.append(observer)
 
     def forward(

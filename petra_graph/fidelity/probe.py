@@ -8,7 +8,7 @@ At a probed micro-batch m, three gradients of each stage are compared:
 
 Backward through stored inputs and stored parameters is backpropagation through the forward as it was. So the delayed
 gradients of all stages are those of one plain backward in which each stage stands at the parameters of its own forward,
-and need no second pipeline beside the training. The tick is the clock's of `petra_graph.program.clock`.
+and need no second pipeline during the training. The tick is the clock's of `petra_graph.program.clock`.
 
 Decision: a probe observes the stages and computes gradients itself; it changes no state and restores none. The training is the same
 to the bit with and without it: parameters, running statistics, optimizer state, random numbers.

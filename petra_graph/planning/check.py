@@ -50,7 +50,7 @@ def check_spec(
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         import_local: import "module:attribute" blocks, which usually imports torch.
-        folders: where their modules may lie, beside the specification's folder and the current one.
+        folders: where their modules may be, in addition to the specification's folder and the current one.
 
     Raises:
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
@@ -304,7 +304,7 @@ def _as_head(node: NodeInput) -> NodeInput:
 def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
     """Return the last node whose block is unknown, where no known node is a head.
 
-    The graph without it would lack a head: a second problem, whose only cause is the misspelt name of a block.
+    The graph without it would have no head: a second problem, whose only cause is the misspelt name of a block.
     """
     kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
     if "head" in kinds or None not in kinds:

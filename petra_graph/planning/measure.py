@@ -45,7 +45,7 @@ class MeasuredNetwork(CheckedNetwork):
     costs: Callable[[NodeGraph, Spec], CostTable]
     """Measures what nodes cost; a step calls it only where costs decide something."""
     settings: Callable[[Spec], Mapping[str, Any]]
-    """Returns the settings, beside the network, that a profile must have been taken with."""
+    """Returns the settings that a profile must have been taken with, in addition to the network."""
 
     @property
     def parameters(self) -> int:

@@ -58,7 +58,7 @@ def _name_plugins(table: Schema, key: str, registry: Registry, group: str, *, co
     names = registry.names(group)
     plain = table["properties"][key]
     plain.pop("type")
-    # "dist:name" and "module:attribute" are allowed beside the names.
+    # "dist:name" and "module:attribute" are allowed as well as the names.
     plain["anyOf"] = [{"enum": list(names)}, {"type": "string", "pattern": ":"}]
     conditions = [_condition(key, plugin, complete=complete) for plugin in _usable(registry, group, names)]
     if conditions:

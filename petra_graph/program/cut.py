@@ -48,7 +48,7 @@ class Cut:
     at: int
     """One of them, or the first one behind them: the pipeline has drained."""
     filled: int = 0
-    """The pipeline filled anew before this forward, if it is one of them: what was in flight there was discarded."""
+    """The pipeline filled again before this forward, if it is one of them: what was in flight there was discarded."""
 
     def backwards(self, depth: int, flush: Flush) -> int:
         """Return how many backwards a stage has done since the drain before."""

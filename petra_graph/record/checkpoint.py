@@ -123,7 +123,7 @@ def finish(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, and give the checkpoint its name; the files of the run that it needs are on the disk before.
 
     Raises:
-        RunFailed: the disk refuses, or a file is not there.
+        RunFailed: the disk refuses, or a file is missing.
     """
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
     path = folder / _MANIFEST

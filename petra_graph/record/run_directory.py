@@ -206,7 +206,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, devices, threads and the command line, on which a run's numbers depend beside its specification."""
+    """Return versions, devices, threads and the command line, on which a run's numbers depend as well as on its specification."""
     import torch  # Reports read a run's directory without it.
 
     return {

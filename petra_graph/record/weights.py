@@ -33,7 +33,7 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
-    """Write tensors whole, with facts beside them.
+    """Write tensors and facts, the file whole or not at all.
 
     Raises:
         RunFailed: the disk refuses.

@@ -12,7 +12,7 @@ give the devices of one.
         the sum over its stages, the largest working set of its items (it does one operation at a time), and the
         capacity of its channels from other devices
     tick of a device
-        its work, or the time of its messages where that is longer: transfers run beside computation. Messages from earlier
+        its work, or the time of its messages where that is longer: transfers overlap computation. Messages from earlier
         devices, to earlier ones, from later ones and to later ones do not wait for one another
 """
 

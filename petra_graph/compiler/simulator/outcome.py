@@ -74,9 +74,9 @@ class Wait:
     on: int
     """The stage that has to act first."""
     channel: ChannelKey | None
-    """The channel that lacks a message or room; None where the operation waits for its own stage or device."""
+    """The channel without a message or room; None where the operation waits for its own stage or device."""
     capacity: int | None = None
-    """The channel's, where it lacks room."""
+    """The channel's, where it has no room."""
 
     def __str__(self) -> str:
         waiting = f"stage {self.stage} waits to {_PHRASES[self.action.verb]} {self.action.micro_batch}"

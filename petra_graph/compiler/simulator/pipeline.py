@@ -12,7 +12,7 @@ it sends on has a free place, since its outputs are written there; a place is fr
 has ended. A runtime that computes first and waits for a place at the end is never slower, and it does not deadlock where
 this model does not, so a capacity that suffices here suffices there.
 
-Decision: transfers run beside computation, one after another on each directed pair of devices; each occupies the link
+Decision: transfers overlap computation, one after another on each directed pair of devices; each occupies the link
 for bytes / bandwidth and arrives a latency later.
 """
 

@@ -54,7 +54,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     """Run `petra-graph` with these arguments in several processes.
 
     Args:
-        more: signals beside the usual ones that ask the run to stop.
+        more: signals that ask the run to stop, in addition to the usual ones.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -28,7 +28,7 @@ class OperationStatus:
     micro_batches: range
     """Of the epoch."""
     filled: int = 0
-    """The forward before which the pipeline filled anew."""
+    """The forward before which the pipeline filled again."""
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
@@ -106,7 +106,7 @@ class StartStatus:
 
 @frozen(kw_only=True)
 class Failure:
-    """The first failure of a run, on whichever process."""
+    """The first failure of a run, on any process."""
 
     rank: int
     """The process that failed."""

@@ -63,7 +63,7 @@ class Watchdog:
         self.start: StartStatus | None = None
         """A step before the stages are at work; set by the preparation."""
         self.stop_signal: str | None = None
-        """The signal by which the user asked to stop, whichever process received it."""
+        """The signal by which the user asked to stop, from any process that received it."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
         self.announced_cuts: set[int] = set()

@@ -114,7 +114,7 @@ class Scheduler:
             observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
                 backward; what it raises ends the training between two operations.
             at: continue from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
-            filled: the pipeline fills anew before this forward, or did so before the cut.
+            filled: the pipeline fills again before this forward, or did so before the cut.
 
         Raises:
             Interrupted: a request to stop came; all stages have stopped before the same forward.

@@ -95,7 +95,7 @@ def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None
         yield
     except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # A block that calls sys.exit() fails, too, and does not end the program.
+    except BaseException as error:  # A block that calls sys.exit() fails as well, and does not end the program.
         program = executor.program
         nodes = ", ".join(program.nodes)
         message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ class StatusReporter:
     micro_batches: range = range(0)
     """Between two drains, or an evaluation's batches."""
     filled: int = 0
-    """The forward before which the pipeline filled anew."""
+    """The forward before which the pipeline filled again."""
     evaluates: bool = False
 
     def begin(self, micro_batches: range, filled: int = 0, *, evaluates: bool = False) -> None:
