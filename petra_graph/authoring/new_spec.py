@@ -161,7 +161,7 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
     yield [
         "[checkpoint]",
         _line('every = "1 epoch"', "what `petra-graph run --resume latest` continues from"),
-        _line('# best = "test/top1"', "a metric whose best checkpoint is kept, too"),
+        _line('# best = "test/top1"', "a metric whose best checkpoint is kept as well"),
     ]
 
 

@@ -151,7 +151,7 @@ Plugins for petra-graph:
 {chr(10).join(next_steps(self.distribution)[1:])}
 ```
 
-`src/{self.module}/declared.py` says what the plugins are, without torch; the modules beside it have their code. `tests/` checks all
+`src/{self.module}/declared.py` says what the plugins are, without torch; the modules next to it have their code. `tests/` checks all
 promises on which training relies. The guide, plugins/README.md of petra-graph, says what each kind must keep.
 """
 

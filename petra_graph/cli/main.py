@@ -176,5 +176,5 @@ def _left_out(distribution: str) -> None:
     from petra_graph.errors import printable
 
     if os.environ.get("RANK", "0") == "0":
-        text = f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it\n"
+        text = f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it\n"
         sys.stderr.write(printable(text))

@@ -78,7 +78,7 @@ def spec(file: Path, overrides: tuple[str, ...], **names: str) -> None:
 def refuse_existing(path: Path) -> None:
     """Raise SpecError where a file exists, or a folder that is not empty."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
-        raise SpecError(f"{path} is there already", "give another name: nothing is overwritten")
+        raise SpecError(f"{path} exists already", "give another name: nothing is overwritten")
 
 
 def write_new(texts: Mapping[Path, str]) -> None:

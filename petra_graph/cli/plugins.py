@@ -50,7 +50,7 @@ def _discover() -> Registry:
     for misplaced in registry.misplaced:
         echo(str(misplaced.problem), err=True)
     for distribution in registry.unreadable:
-        echo(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True)
+        echo(f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it", err=True)
     return registry
 
 

@@ -59,7 +59,9 @@ def examine_devices(
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield finding(name="cpu", status="ok", found=f"{cores} cores, {memory:.1f} GiB of memory")
     if found is None:
-        remedy = "install torch and torchvision anew, of releases that belong together: https://pytorch.org/get-started/locally"
+        remedy = (
+            "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"
+        )
         yield finding(name="torch", status="broken", found=fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"

@@ -33,7 +33,7 @@ def examine_plugins(
     yield from _distributions(registry)
     for name in registry.unreadable:
         yield finding(
-            name=name, status="broken", found="its entry points cannot be read", remedy="install it anew, or remove it"
+            name=name, status="broken", found="its entry points cannot be read", remedy="reinstall it, or remove it"
         )
     for one in registry.misplaced:
         problem = one.problem

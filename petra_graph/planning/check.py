@@ -172,7 +172,7 @@ class _Check:
                 continue
             key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
             if key in found:
-                self.problems.add([Problem(message=f"{plugin} is there twice", path=(*path, "name"))])
+                self.problems.add([Problem(message=f"{plugin} is listed twice", path=(*path, "name"))])
                 continue
             options = self.options(plugin, part.options, (*path, "options"))
             if options is not None:
