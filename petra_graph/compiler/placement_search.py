@@ -157,7 +157,6 @@ def _best(
 
 
 def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:
-    """Return the stages on a solution's devices."""
     return stages.spread_over([inputs.devices[stage.device].name for stage in solution.costs.stages])
 
 

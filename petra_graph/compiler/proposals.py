@@ -114,7 +114,6 @@ def fits(inputs: PlannerInputs, placement: Placement) -> bool:
 
 
 def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
-    """Whether no device holds more than its limit."""
     return all(limit is None or used <= limit for used, limit in zip(held, limits, strict=True))
 
 

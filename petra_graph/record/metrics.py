@@ -206,7 +206,6 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
 
 
 def probe_metric(quantity: str, stage: int) -> str:
-    """Return the name of a probe's quantity in a stage, which counts from 1."""
     return f"probe/{quantity}/stage-{stage:02d}"
 
 

@@ -50,7 +50,6 @@ class LoadedSpec(Structured):
         return list(dict.fromkeys(os.path.abspath(folder) for folder in folders))  # noqa: PTH100  no links resolved
 
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return the problems located, without repetition, in the order of their positions."""
         return self.layers.in_order(problems)
 
 

@@ -79,7 +79,6 @@ class World:
 
     @property
     def own(self) -> ProcessInfo:
-        """This process as others know it."""
         return self.neighbours[self.rank]
 
     def another_connection(self) -> RunStore:

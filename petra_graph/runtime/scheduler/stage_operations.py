@@ -145,7 +145,6 @@ class StageOperations:
         self._put_back.setdefault(key, deque()).append(message)
 
     def ready(self, key: ChannelKey) -> bool:
-        """Whether `receive` would return at once."""
         return bool(self._put_back.get(key)) or self._channels.receivers[key].ready()
 
     def receive(self, key: ChannelKey) -> EncodedTensors:
