@@ -20,8 +20,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage import StageExecutor
 from petra_graph.measure.shapes import build_block
 from petra_graph.planning.measure import MeasuredNetwork
-from petra_graph.record.weight_files import UnreadableWeights, WeightFile, open_weights
-from petra_graph.record.weights import SEPARATOR, WEIGHTS
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
 from petra_graph.spec.model import InitSpec
 
 _PATH = ("init", "weights")
