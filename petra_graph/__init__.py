@@ -41,6 +41,8 @@ kind in `petra_graph.testing`. Errors are subclasses of
 
 from __future__ import annotations
 
+from petra_graph.version import __version__ as __version__
+
 TYPE_CHECKING = False  # type checkers know the name; importing typing would take most of this module's time
 if TYPE_CHECKING:
     from typing import Any
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
     from petra_graph.kinds.listener import Listener
     from petra_graph.spec.model import Spec
 
-__version__ = "0.1.0"
 __all__ = [
     "DataFacts",
     "Listener",

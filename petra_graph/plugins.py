@@ -51,9 +51,9 @@ from petra_graph.kinds.lr_schedule import LrScheduleDeclaration as LrScheduleDec
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups
-from petra_graph.spec.bound import Bound as Bound
 from petra_graph.spec.bounds import AtLeast as AtLeast
 from petra_graph.spec.bounds import AtMost as AtMost
+from petra_graph.spec.bounds import Bound as Bound
 from petra_graph.spec.bounds import Each as Each
 from petra_graph.spec.bounds import GreaterThan as GreaterThan
 from petra_graph.spec.bounds import Length as Length

@@ -116,7 +116,7 @@ def shared_folder(here):
 def saved_runs(tmp_path_factory):
     """The directories of small runs that nothing changes: two that differ in their seed alone, and one with a probe."""
     from petra_graph.kinds.listener import Listener
-    from petra_graph.training.run import run
+    from petra_graph.training.training_run import run
     from tests.support.runs import SPEC
 
     folder = tmp_path_factory.mktemp("saved")

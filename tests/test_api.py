@@ -6,6 +6,7 @@ import inspect
 import io
 import os
 import pydoc
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -194,14 +195,20 @@ def test_several_processes(file):
         pg.train(pg.load_spec(file).replace({"graph.node.rev.block": "__main__:Mine"}), processes=2)
 
 
-def test_what_a_notebook_shows(file):
+def test_what_a_notebook_shows(file, tmp_path):
     plan, run = pg.plan(file), pg.train(file)
     assert plan.text().lstrip().startswith("small: 4 nodes")
     assert plan._repr_html_().startswith("<iframe srcdoc=")
     assert "<th" in run._repr_html_()
     assert repr(run).startswith("small: done")
-    assert [len(figure.axes) for figure in (plan.plot(), run.plot())] == [2, 2]
-    assert len(run.plot().axes[0].lines) == 2
+    assert re.findall(r'class="tail"[^>]*>(.*?)<', plan.plot()._repr_svg_()) == [
+        "memory of a stage",
+        "time of a micro-batch",
+    ]
+    run.plot().save(tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()
+    assert re.findall(r'aria-label="(loss|top1): train', drawn) == ["loss", "top1"]
+    assert len(re.findall(r'class="line s[01]"', drawn)) == 4
 
 
 def test_a_run_s_module(file):

@@ -111,11 +111,12 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
 def plans(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan import plan
-    from petra_graph.report.plan.compare import diff_text
-    from petra_graph.report.plan.document import read_document
-    from petra_graph.report.plan.formats import dot, mermaid, trace
-    from petra_graph.report.plan.html import html
-    from petra_graph.report.plan.terminal import plan_text
+    from petra_graph.program.plan_document import read_document
+    from petra_graph.report.plan.graph_languages import dot, mermaid
+    from petra_graph.report.plan.plan_comparison import diff_text
+    from petra_graph.report.plan.plan_on_terminal import plan_text
+    from petra_graph.report.plan.plan_page import plan_page
+    from petra_graph.report.plan.trace_events import trace
 
     whole = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
     text = json.dumps(whole).encode()
@@ -126,7 +127,7 @@ def plans(dice: random.Random) -> tuple[Made, Read]:
 
     def read(path: Path) -> object:
         document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
-        views: list[Callable[[Any], str]] = [dot, mermaid, trace, html, partial(plan_text, width=100)]
+        views: list[Callable[[Any], str]] = [dot, mermaid, trace, plan_page, partial(plan_text, width=100)]
         return [diff_text(document, whole, width=100), *(view(document) for view in views)]
 
     return made(), read
@@ -181,7 +182,7 @@ def images(dice: random.Random) -> tuple[Made, Read]:
 def profiles(dice: random.Random) -> tuple[Made, Read]:
     from petra_graph.planning.plan import Planner
     from petra_graph.record.profile import write_profile
-    from petra_graph.training.profile import profile
+    from petra_graph.training.profiling.node_profile import profile
 
     spec = str(ROOT / "specs" / "quickstart.toml")
     with tempfile.TemporaryDirectory() as name:

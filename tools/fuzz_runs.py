@@ -57,7 +57,7 @@ def made_run(folder: Path) -> Path:
     import torch
 
     from petra_graph.kinds.listener import Listener
-    from petra_graph.training.run import run
+    from petra_graph.training.training_run import run
 
     (folder / "small.toml").write_text(SPEC)
     run(str(folder / "small.toml"), [f"run.directory={folder / 'made'}"], Listener())

@@ -47,13 +47,11 @@ def new_spec(name: str, choice: Choice, registry: Registry, overrides: Iterable[
     """Return the text of a specification.
 
     Args:
-        name: of the run.
-        choice: its plugins.
         registry: the installed plugins, and the folders of modules.
         overrides: `--set` assignments, of keys that it has a line for.
 
     Raises:
-        SpecError: a plugin or a key is not there, or they do not go together.
+        SpecError: a plugin or a key does not exist, or they do not go together.
         PluginError: a plugin cannot be loaded.
     """
     plugins = {}
@@ -82,7 +80,7 @@ def _check(text: str, registry: Registry) -> None:
 
 
 def _of_data(data: Plugin, given: Sequence[Override]) -> Mapping[str, Any]:
-    """Return likely options of a data set; a number of classes, too, where only its folders tell it: networks need one."""
+    """Return likely options of a data set; with a number of classes where only its folders tell it, since networks need one."""
     likely = likely_options(data)
     if "classes" not in attrs.fields_dict(data.declaration.options) or any(one.keys[-1] == "classes" for one in given):
         return likely
@@ -94,7 +92,7 @@ def _assigned(lines: Sequence[str], given: Sequence[Override], plugins: Mapping[
     """Return the lines with the values that overrides assign.
 
     Raises:
-        SpecError: there is no line of such a key.
+        SpecError: no line has this key.
     """
     written, at, table = list(lines), dict[str, int](), ""
     for index, line in enumerate(lines):
@@ -165,8 +163,8 @@ def _tables(name: str, plugins: Mapping[str, Plugin], of_data: Mapping[str, Any]
     ]
     yield [
         "[checkpoint]",
-        _line('every = "1 epoch"', "what `petra-graph run --resume latest` goes on from"),
-        _line('# best = "test/top1"', "a metric whose best checkpoint is kept, too"),
+        _line('every = "1 epoch"', "what `petra-graph run --resume latest` continues from"),
+        _line('# best = "test/top1"', "a metric whose best checkpoint is kept as well"),
     ]
 
 

@@ -1,6 +1,6 @@
 """The parts of which new packages are made: a working plugin of each kind, with its declaration, its code and its test.
 
-Decision: a part is Python as it stands in `parts/`, under names of its own (`rev-tanh` in `petra_graph_examples`), which a new
+Decision: a part is the Python in `parts/`, under names of its own (`rev-tanh` in `petra_graph_examples`), which a new
 package replaces. plugins/README.md shows the same files, and tests compare them, so that the guide and what the tool writes
 cannot differ.
 """
@@ -57,7 +57,6 @@ class Names:
 
     @property
     def forms(self) -> Sequence[str]:
-        """All of them."""
         return (self.plain, self.camel, self.constant, self.snake)
 
 

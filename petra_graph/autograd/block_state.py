@@ -2,7 +2,7 @@
 
 The tensors that its modules hold are theirs as a rule, and are read as they are. Where a forward read others, the backward puts
 them back for as long as it takes: `torch.func.functional_call` gives a module weights for one call alone, and code may set
-a buffer anew.
+a buffer again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BlockState:
         """Walk over a block's modules.
 
         Raises:
-            RuntimeError: parameters have no shape yet, or come from a cache without a graph.
+            RuntimeError: parameters have no shape yet, or were cached without a graph.
         """
         places: dict[nn.Parameter, int] = {}
         slots: list[tuple[dict[str, Any], str, int]] = []
@@ -113,7 +113,7 @@ class BlockState:
 
     @contextmanager
     def evaluated_again(self, *, adds_to_grad: bool) -> Iterator[list[Tensor | None]]:
-        """Let the modules hold what they held in the forward; the list has the gradients of `values` afterwards.
+        """Give the modules what they held in the forward; the list has the gradients of `values` afterwards.
 
         Args:
             adds_to_grad: the block differentiates by itself, and so adds to `grad` of what it finds in its modules.
@@ -136,7 +136,7 @@ class BlockState:
 
 @contextmanager
 def _held(wanted: Sequence[tuple[dict[str, Any], str, Tensor]]) -> Iterator[None]:
-    """Let tables of modules hold these tensors."""
+    """Put these tensors into the tables of modules."""
     held = [table.get(name) for table, name, _ in wanted]
     try:
         for table, name, value in wanted:

@@ -61,7 +61,7 @@ class Arguments:
 
 
 @define(eq=False)
-class Call:
+class SequenceCall:
     """The settings of one forward, and the streams that its backward has reached."""
 
     arguments: Arguments
@@ -116,7 +116,7 @@ class Call:
 alone = RLock()
 """Held by the thread that evaluates a block."""
 
-_current: ContextVar[Call | None] = ContextVar("petra_graph_reversible_call", default=None)
+_current: ContextVar[SequenceCall | None] = ContextVar("petra_graph_reversible_call", default=None)
 
 
 def evaluated(function: Callable[..., Tensor], x: Tensor, *differentiated: Tensor) -> Tensor:

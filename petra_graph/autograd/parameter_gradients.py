@@ -1,7 +1,7 @@
 """Gradients of a block's own parameters, in the backward of a node whose outputs they are.
 
 Autograd would add them to `grad`, before the node has returned them. So they are asked for by name, of the parameters
-themselves: nothing stands in their place, and other threads, forwards in a hook and weights that are tied to a layer
+themselves: nothing takes their place, and other threads, forwards in a hook and weights that are tied to a layer
 elsewhere find the module as it is.
 
 Two things come with that. Autograd calls the hooks of a tensor wherever its gradient is asked for: a parameter's are
@@ -73,7 +73,7 @@ class _OnceReturned:
 
 
 def call_hooks_once(parameters: Iterable[Tensor]) -> None:
-    """Let hooks of parameters pass over the gradients that a node has yet to return."""
+    """Make hooks of parameters skip the gradients that a node has yet to return."""
     for parameter in parameters:
         hooks = parameter._backward_hooks or {}  # noqa: SLF001  `register_hook` has no other list
         for key, hook in list(hooks.items()):

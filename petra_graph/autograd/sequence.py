@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from petra_graph.autograd.call import Arguments, Call, autocast_in_force, called_by_another, draw_key
+from petra_graph.autograd.call import Arguments, SequenceCall, autocast_in_force, called_by_another, draw_key
 from petra_graph.autograd.step import Step
 from petra_graph.autograd.wrap import (
     COEFFICIENTS,
@@ -47,9 +47,9 @@ def reversible(
             `petra_graph.blocks.Reversible`, which are taken as they are.
         coupling: `petra_graph.blocks` has the formula of each.
         split: a single tensor is halved along this dimension, instead of copied; for "additive" and "affine".
-        keep_graphs: so many of the last blocks run under plain autograd. Their forward and backward are close in time:
+        keep_graphs: this many of the last blocks run under plain autograd. Their forward and backward are close in time:
             it costs their memory, and saves their recomputation. `len(sequence)` makes the whole sequence plain.
-        anchor_every: keep the streams after every so many blocks, from which reconstruction begins again: less
+        anchor_every: the number of blocks after which the streams are kept, so that reconstruction begins again there: less
             rounding, for memory that grows by two tensors a stretch.
         preserve_rng_state: functions draw the same random numbers (dropout) in forward and reconstruction; False
             saves the little time that it takes, where none draws. BDIA draws its signs itself, and always does so.
@@ -57,7 +57,7 @@ def reversible(
             `magnitude` (bdia), `quantum_bits` (exact-bdia).
 
     Raises:
-        TypeError: an entry is no module, or a coefficient is none of the coupling's.
+        TypeError: an entry is not a module, or the coupling does not take a coefficient.
         ValueError: the coupling does not exist or does not fit, or a coefficient allows no inverse.
     """
     if coupling not in WRAPPERS:
@@ -170,7 +170,7 @@ class ReversibleSequence(nn.ModuleList):
         held, differentiated = Arguments.of(arguments, named)
         device = streams[0].device
         autocast = autocast_in_force(device)
-        call = Call(
+        call = SequenceCall(
             arguments=held,
             device=device,
             function_dtype=dtype if dtype in _HALF_PRECISION and autocast is None else None,
@@ -217,7 +217,9 @@ class ReversibleSequence(nn.ModuleList):
         for index, block in enumerate(self):
             if not isinstance(block, Reversible):
                 kind = type(block).__name__
-                raise TypeError(f"block {index} is no reversible block (got {kind}): give functions to reversible(...)")
+                raise TypeError(
+                    f"block {index} is not a reversible block (got {kind}): give functions to reversible(...)"
+                )
         expected = 3 if self.coupling == "exact-bdia" else 2
         if not single and len(self) and isinstance(self[0], FUNCTIONS) and len(given) != expected:
             raise ValueError(

@@ -4,7 +4,7 @@
     backward    streams of block i's output: left by block i+1, which has reconstructed them
 
 Decision: each block is a node of its own, which has the block's parameters as inputs. So autograd itself accumulates
-every gradient as soon as it is there, one block after the other: hooks fire once, data-parallel buckets fill during the
+every gradient as soon as it is known, one block after the other: hooks fire once, data-parallel buckets fill during the
 backward, `torch.autograd.grad` works. A block gets the outputs that it undoes from the node after it, which autograd
 always runs before: its only way to a gradient.
 """
@@ -19,7 +19,7 @@ from attrs import frozen
 from torch import Tensor
 
 from petra_graph.autograd.block_state import BlockState
-from petra_graph.autograd.call import Call, alone
+from petra_graph.autograd.call import SequenceCall, alone
 from petra_graph.blocks import Reversed, Reversible, Streams, frozen_statistics
 
 
@@ -29,7 +29,7 @@ class Step:
 
     block: Reversible
     index: int
-    call: Call
+    call: SequenceCall
     anchor: bool
     """Whether it keeps its outputs: the last block, or one from which reconstruction begins again."""
     streams: int
@@ -40,7 +40,7 @@ class Step:
 
     @staticmethod
     def forward(
-        block: Reversible, index: int, call: Call, streams: Streams, differentiated: Streams, *, anchor: bool
+        block: Reversible, index: int, call: SequenceCall, streams: Streams, differentiated: Streams, *, anchor: bool
     ) -> Streams:
         """Run a block; the outputs have a graph that keeps no activation."""
         with alone:

@@ -35,7 +35,6 @@ class _OneFunction(Reversible):
             setattr(self, name, value)
 
     def residual(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return F(x)."""
         return evaluated(self.function, x, *differentiated)
 
 
@@ -90,11 +89,9 @@ class TwoFunctions(TwoFunctionCoupling):
         self.first, self.second = first, second
 
     def f(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return F(x)."""
         return evaluated(self.first, x, *differentiated)
 
     def g(self, x: Tensor, *differentiated: Tensor) -> Tensor:
-        """Return G(x)."""
         return evaluated(self.second, x, *differentiated)
 
 
@@ -157,12 +154,12 @@ def wrap(entry: object, coupling: str, coefficients: Mapping[str, float]) -> Rev
 
     Raises:
         TypeError: it is none of these.
-        ValueError: pairs have no such coupling.
+        ValueError: pairs cannot have this coupling.
     """
     if isinstance(entry, Reversible):
         return entry
     plain_list = isinstance(entry, nn.ModuleList) and type(entry).forward is nn.ModuleList.forward
-    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function, too
+    if isinstance(entry, nn.Module) and not plain_list:  # a sequence made by `reversible` is a function as well
         return WRAPPERS[coupling](entry, coefficients)
     parts = list(entry) if isinstance(entry, Sequence | nn.ModuleList) else []
     if len(parts) != 2 or not all(isinstance(part, nn.Module) for part in parts):  # noqa: PLR2004  F and G

@@ -62,7 +62,7 @@ _differentiate: ContextVar[Differentiate | None] = ContextVar("petra_graph_diffe
 
 @contextmanager
 def differentiated_by(differentiate: Differentiate | None) -> Iterator[None]:
-    """Let `backpropagate` call `differentiate`, which does with the gradients of parameters what it will; None: it adds to `grad`."""
+    """Make `backpropagate` call `differentiate`, which disposes of the gradients of parameters itself; None: it adds to `grad`."""
     token = _differentiate.set(differentiate)
     try:
         yield

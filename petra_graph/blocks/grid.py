@@ -48,7 +48,7 @@ def rounded(value: Tensor, bits: int) -> Tensor:
 
 
 def grid_limit(dtype: torch.dtype, bits: int) -> float:
-    """Return the magnitude from which on sums of grid values are no longer exact."""
+    """Return the magnitude above which sums of grid values are no longer exact."""
     return float(2.0 / torch.finfo(dtype).eps / 2**bits)
 
 

@@ -25,7 +25,7 @@ class _Scope:
     generators: tuple[torch.Generator, ...]
 
     def seed(self) -> None:
-        """Let all generators start from the key."""
+        """Start all generators from the key."""
         for generator in self.generators:
             generator.manual_seed(self.key)
 

@@ -16,7 +16,7 @@ _INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 @contextmanager
 def frozen_statistics(*modules: nn.Module) -> Iterator[None]:
-    """Let `modules` run without updating running statistics.
+    """Run `modules` without updating their running statistics.
 
     The context reaches every submodule with torch's own switch, `track_running_stats`: with the switch off in training mode,
     batch normalisation uses the same batch statistics and writes nothing. A block with statistics of its own gives

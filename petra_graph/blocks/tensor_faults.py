@@ -13,10 +13,11 @@ from attrs import frozen
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from petra_graph.units import listed
+
 _OF_TORCH = frozenset(vars(nn.Module()))
 _DEPTH = 3
 """How deep containers in attributes are looked into."""
-_LISTED = 4
 """Names in a message."""
 
 
@@ -38,13 +39,13 @@ def tensor_fault(block: nn.Module) -> TensorFault | None:
         )
     if hidden := list(_unregistered(block)):
         return TensorFault(
-            f"holds what requires a gradient and is no parameter, so that it is neither updated nor saved: {_listed(hidden)}",
+            f"holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: {listed(hidden)}",
             "hold layers in nn.ModuleList or nn.ModuleDict instead of a list or a dict, a tensor in nn.Parameter or "
             "nn.ParameterList; what is not trained in register_buffer, or with requires_grad_(False)",
         )
     if numbers := [f"{name} ({one.dtype})" for name, one in _held(block) if one.is_complex()]:
         return TensorFault(
-            f"has complex parameters or buffers, whose imaginary parts a real type would drop: {_listed(numbers)}",
+            f"has complex parameters or buffers, whose imaginary parts a real type would drop: {listed(numbers)}",
             "hold pairs of real numbers, of shape [..., 2], and read them with torch.view_as_complex",
         )
     return None
@@ -56,7 +57,7 @@ def _held(block: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _unregistered(block: nn.Module) -> Iterator[str]:
-    """Yield the names of tensors that require a gradient, in attributes of the block or of its parts, and are no parameters.
+    """Yield the names of tensors that require a gradient, in attributes of the block or of its parts, and are not parameters.
 
     Private attributes of torch's own modules are left out: they hold what was registered a second time, or as it was
     before a parametrization.
@@ -84,8 +85,3 @@ def _tensors(value: Any, path: str, depth: int) -> Iterator[tuple[str, Tensor]]:
             items = iter(value.items())
         for key, item in items:
             yield from _tensors(item, f"{path}[{key!r}]", depth - 1)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -12,6 +12,7 @@ from petra_graph.cli.common import echo, json_option, print_json
 from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
 from petra_graph.spec.overrides import parse_override
+from petra_graph.units import plural
 
 
 @click.command()
@@ -111,5 +112,5 @@ def _summary(results: Sequence[dict[str, Any]]) -> str:
         status: sum(result["status"] == status for result in results) for status in ("kept", "broken", "not tried")
     }
     said = {"kept": "kept all promises", "broken": "did not", "not tried": "not tried"}
-    many = f"{len(results)} plugin{'s' * (len(results) != 1)}"
+    many = plural(len(results), "plugin")
     return f"{many}: " + ", ".join(f"{count} {said[status]}" for status, count in counts.items() if count)

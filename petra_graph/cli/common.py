@@ -21,7 +21,7 @@ _LAST_COLUMN = 24
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """Print lines to stdout, or to stderr; what stands in files and in plugins controls no terminal."""
+    """Print lines to stdout, or to stderr; text from files and plugins cannot control the terminal."""
     click.echo(printable(text), err=err)
 
 
@@ -34,12 +34,11 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON to stdout."""
     echo(json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON for people and programs."""
+    """Return a value as JSON that people can read too."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return text if printable(text) == text else json.dumps(value, indent=2)
 
@@ -58,7 +57,7 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
     from rich.padding import Padding
     from rich.table import Table
 
-    from petra_graph.report.plan.tables import render
+    from petra_graph.report.text_tables import render
 
     columns = [column for column in zip(*rows, strict=True) if any(column)]
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -72,7 +71,6 @@ def table_text(rows: Sequence[Sequence[str]], width: int, indent: int = 0) -> st
 
 
 def problem_record(problem: Problem) -> dict[str, Any]:
-    """Return a problem as a JSON value."""
     return {
         "message": problem.message,
         "hint": problem.hint,

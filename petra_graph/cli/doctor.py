@@ -9,6 +9,7 @@ import attrs
 import click
 
 from petra_graph.cli.common import echo, json_option, print_json, print_table
+from petra_graph.units import plural
 
 if TYPE_CHECKING:
     from petra_graph.doctor.finding import Finding
@@ -55,5 +56,5 @@ def _print(findings: Sequence[Finding]) -> None:
         if one.remedy:
             echo(f"    help: {one.remedy}")
     counts = {status: sum(one.status == status for one in findings) for status in ("broken", "warning")}
-    said = [f"{counts['broken']} broken", f"{counts['warning']} warning{'s' * (counts['warning'] != 1)}"]
+    said = [f"{counts['broken']} broken", plural(counts["warning"], "warning")]
     echo(", ".join(said) if faults else "nothing is wrong")

@@ -39,7 +39,7 @@ def evaluate(
 
     from petra_graph.inference.evaluate import evaluate as evaluated
     from petra_graph.inference.saved_run import SavedRun
-    from petra_graph.report.progress import numbers
+    from petra_graph.report.metric_text import numbers
 
     opened = SavedRun.open(run, overrides)
     found = evaluated(opened, which=weights, split=split, device=device)

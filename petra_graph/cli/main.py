@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import click
 
-from petra_graph import __version__
 from petra_graph.cli.streams import prepare_streams
 from petra_graph.runtime.control.start_up import end_at_signals, end_with_parent, ignore_signals
+from petra_graph.version import __version__
 
 VERBS = {
     "run": "Train a spec.",
@@ -41,7 +41,7 @@ VERBS = {
 _MEANT = {"train": "run", "fit": "run", "test": "evaluate", "eval": "evaluate"}
 """Verbs of other programs, and ours for them."""
 _KEYS = {"lr": "optimizer.options.lr", "learning_rate": "optimizer.options.lr", "batch_size": "data.batch"}
-"""Options of other programs, and our keys for them, beside those of the same name."""
+"""Options of other programs and our keys for them, where the names differ."""
 _ABOUT_PLUGINS = {"list": "list_plugins", "show": "show", "schema": "schema"}
 """The commands of the module `plugins`; every other verb has a module of its name, with its command of that name."""
 
@@ -50,11 +50,9 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the table's order."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb's command."""
         if cmd_name not in VERBS:
             return None
         from petra_graph.registry.discovery import read_despite_damage
@@ -178,5 +176,5 @@ def _left_out(distribution: str) -> None:
     from petra_graph.errors import printable
 
     if os.environ.get("RANK", "0") == "0":
-        text = f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it\n"
+        text = f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it\n"
         sys.stderr.write(printable(text))

@@ -76,16 +76,16 @@ def spec(file: Path, overrides: tuple[str, ...], **names: str) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise SpecError where a file is there, or a folder that is not empty."""
+    """Raise SpecError where a file exists, or a folder that is not empty."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
-        raise SpecError(f"{path} is there already", "give another name: nothing is overwritten")
+        raise SpecError(f"{path} exists already", "give another name: nothing is overwritten")
 
 
 def write_new(texts: Mapping[Path, str]) -> None:
     """Write files by their texts.
 
     Raises:
-        SpecError: one of them is there, and nothing is written; or one cannot be written.
+        SpecError: one of them exists, and nothing is written; or one cannot be written.
     """
     for path in texts:
         refuse_existing(path)

@@ -94,12 +94,12 @@ def plan(
     if expand:
         from petra_graph.errors import printable
         from petra_graph.spec.load import dump
-        from petra_graph.training.resolve import expanded
+        from petra_graph.training.record.resolved_spec import expanded
 
         text = printable(dump(expanded(planner.checked)))
     elif compare or scale is not None:
         from petra_graph.planning import compare as comparisons
-        from petra_graph.report.plan.compare import compare_text, scale_text
+        from petra_graph.report.plan.plan_comparison import compare_text, scale_text
 
         if scale is None:
             text = _rendered(comparisons.compare(planner), form, output, compare_text)
@@ -127,22 +127,24 @@ def _form(given: str | None, tables: list[str], *, as_json: bool) -> str:
 
 def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -> str:
     if form == "text":
-        from petra_graph.report.plan.terminal import plan_text
+        from petra_graph.report.plan.plan_on_terminal import plan_text
 
         return _rendered(
             document, form, output, lambda plan, **screen: plan_text(plan, all_stages=all_stages, **screen)
         )
     if form == "json":
         return json_text(document)
-    from petra_graph.report.plan import formats, html
+    from petra_graph.report.plan.graph_languages import dot, mermaid
+    from petra_graph.report.plan.plan_page import plan_page
+    from petra_graph.report.plan.trace_events import trace
 
-    views = {"mermaid": formats.mermaid, "dot": formats.dot, "html": html.html, "trace": formats.trace}
+    views = {"mermaid": mermaid, "dot": dot, "html": plan_page, "trace": trace}
     return views[form](document)
 
 
 def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
     from petra_graph.planning.plan import saved_or_planned
-    from petra_graph.report.plan.compare import changes, diff_text
+    from petra_graph.report.plan.plan_comparison import changes, diff_text
 
     document = planner.plan().document(with_timeline=False)
     against = saved_or_planned(other, overlap=overlap)

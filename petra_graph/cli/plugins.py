@@ -50,7 +50,7 @@ def _tell_of_damage(registry: Registry) -> Registry:
     for problem in (*(misplaced.problem for misplaced in registry.misplaced), *registry.broken_kinds):
         echo(str(problem), err=True)
     for distribution in registry.unreadable:
-        echo(f"{distribution}: its entry points cannot be read\n    help: install it anew, or remove it", err=True)
+        echo(f"{distribution}: its entry points cannot be read\n    help: reinstall it, or remove it", err=True)
     return registry
 
 

@@ -17,6 +17,7 @@ from petra_graph.cli.common import (
     set_option,
     weights_option,
 )
+from petra_graph.units import percent
 
 if TYPE_CHECKING:
     from petra_graph.inference.predict import Prediction
@@ -75,8 +76,7 @@ def _row(prediction: Prediction, *, probable: bool) -> list[str]:
     many = f" [{prediction.index}]" if prediction.index else ""
     position = f" ({', '.join(map(str, prediction.position))})" if prediction.position else ""
     scores = [
-        f"{one.number if one.name is None else one.name} "
-        + (f"{100 * one.score:.2f} %" if probable else f"{one.score:.4g}")
+        f"{one.number if one.name is None else one.name} " + (percent(one.score, 2) if probable else f"{one.score:.4g}")
         for one in prediction.best
     ]
     values = ", ".join(scores) or " ".join(f"{value:.6g}" for value in prediction.output)

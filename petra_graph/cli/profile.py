@@ -35,7 +35,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     from petra_graph.compiler.profile_check import taken_under_load
     from petra_graph.record.profile import write_profile
     from petra_graph.record.run_directory import make_folder_of
-    from petra_graph.training.profile import profile as measure
+    from petra_graph.training.profiling.node_profile import profile as measure
 
     if output is not None:
         make_folder_of(output)  # a wrong path is refused before minutes of measuring

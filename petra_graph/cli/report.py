@@ -34,7 +34,7 @@ def report(runs: Sequence[str], figure: str | None, output: Path | None, *, as_j
     `plot`). --json prints the figures.
     """
     if figure is None:
-        from petra_graph.report.run.report import report_runs
+        from petra_graph.report.run.report_file import report_runs
 
         written = report_runs(runs, output)
         if as_json:

@@ -18,7 +18,7 @@ from petra_graph.errors import RunFailed
 @click.option(
     "--resume",
     metavar="RUN",
-    help="Without SPEC: go on with a run, from its latest checkpoint. RUN is its directory, or `latest`.",
+    help="Without SPEC: continue a run from its latest checkpoint. RUN is its directory, or `latest`.",
 )
 @click.option(
     "--processes", type=click.IntRange(min=1), default=1, metavar="N", help="Share the stages among N processes."
@@ -58,11 +58,11 @@ def run(
     """Train SPEC ("-" reads the standard input).
 
     Progress goes to stderr, the summary to stdout, everything else into a new run directory. Ctrl-C stops between two
-    micro-batches, with a checkpoint from which --resume goes on as if nothing had happened (exit code 130). Under
+    micro-batches, with a checkpoint from which --resume continues as if nothing had happened (exit code 130). Under
     torchrun, this process is one of the run's.
     """
     if (spec is None) == (resume is None):
-        raise click.UsageError("Give SPEC, or --resume RUN: a run that goes on has the specification that it had.")
+        raise click.UsageError("Give SPEC, or --resume RUN: a continued run keeps its specification.")
     if max_restarts and processes == 1:
         raise click.UsageError("--max-restarts needs --processes: this process cannot outlive itself.")
     overrides = (*_trial(resume, overfit, fast_dev_run=fast_dev_run), *overrides)
@@ -74,7 +74,7 @@ def run(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     directory = None
     if resume is not None:
-        from petra_graph.training.resume import directory_of
+        from petra_graph.training.checkpoints.resumption import directory_of
 
         directory = directory_of(resume, overrides)
         spec = str(directory / "resolved.toml")
@@ -82,7 +82,7 @@ def run(
     if dry_run:
         _dry_run(spec, overrides, processes, as_json=as_json)
     elif processes > 1:
-        from petra_graph.training.launch import run_on_processes
+        from petra_graph.training.processes.launched_processes import run_on_processes
 
         flags = ["--json"] * as_json
         run_on_processes(
@@ -97,17 +97,15 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
     if fast_dev_run and overfit is not None:
         raise click.UsageError("Give --fast-dev-run or --overfit, not both.")
     if resume is not None and (fast_dev_run or overfit is not None):
-        raise click.UsageError(
-            "--fast-dev-run and --overfit begin a run: a run that goes on has the keys that they set."
-        )
+        raise click.UsageError("--fast-dev-run and --overfit begin a run: a continued run has the keys that they set.")
     if fast_dev_run:
         return ("run.epochs=1", "run.micro_batches=2", "run.evaluation_batches=2")
     return () if overfit is None else (f"run.micro_batches={overfit}", "run.overfit=true")
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
-    from petra_graph.training.prepare import advice, outline, prepare
-    from petra_graph.training.run_record import known
+    from petra_graph.training.prepared_run import advice, outline, prepare
+    from petra_graph.training.record.run_record import known
 
     prepared = prepare(spec, overrides, processes)
     figures, warnings = outline(prepared), [*known(prepared, processes), *advice(prepared)]
@@ -121,7 +119,7 @@ def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bo
 
 def _train(spec: str, overrides: Sequence[str], directory: Path | None, *, as_json: bool) -> None:
     from petra_graph.report.progress import progress, summary_lines
-    from petra_graph.training.run import run as train
+    from petra_graph.training.training_run import run as train
 
     try:
         result = train(spec, overrides, progress(), directory)

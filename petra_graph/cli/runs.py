@@ -32,7 +32,7 @@ def runs(folder: Path | None, order: Literal["age", "metric"], *, as_json: bool)
     running, killed (it ended without a summary), or damaged.
     """
     from petra_graph.record.run_folders import RUNS
-    from petra_graph.report.run.listing import rows, run_records
+    from petra_graph.report.run.run_list import rows, run_records
 
     chosen = folder or Path(RUNS)
     none_yet = folder is None and not chosen.exists()

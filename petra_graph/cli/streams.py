@@ -20,7 +20,7 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def prepare_streams() -> None:
-    """Open closed standard streams on the null device, and let writes to streams that nobody reads succeed."""
+    """Open closed standard streams on the null device, and make writes to streams that nobody reads succeed."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -11,6 +11,7 @@ from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.registry.registry import discover
+from petra_graph.units import plural
 
 
 @click.command()
@@ -47,7 +48,7 @@ def validate(ctx: click.Context, specs: Sequence[str], overrides: Sequence[str],
 def _line(spec: str, checked: CheckedSpec) -> str:
     count = len(checked.graph.nodes)
     left = [*(f"block {name} not checked" for name in checked.unchecked_blocks), "shapes not checked"]
-    return f"{spec}: ok ({count} node{'s' * (count != 1)}; {', '.join(left)}, use run --dry-run)"
+    return f"{spec}: ok ({plural(count, 'node')}; {', '.join(left)}, use run --dry-run)"
 
 
 def _record(spec: str, result: CheckedSpec | PetraGraphError) -> dict[str, object]:

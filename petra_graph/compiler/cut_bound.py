@@ -5,7 +5,7 @@
     a stage      a micro-batch's way from its forward to the head and back to its backward, and the update where a window
                  ends, shared by as many micro-batches as are in flight there
 
-The time model is never below: it has the same seconds and messages, and waits besides.
+The time model is never below: it has the same seconds and messages, and waits in addition.
 """
 
 from __future__ import annotations

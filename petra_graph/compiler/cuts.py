@@ -53,10 +53,6 @@ def device_choices(kinds: Sequence[Hashable], stages: int) -> Iterator[Hosts]:
 
     As many devices as stages, or more: each stage has one of its own, and choices that differ only by devices of one
     kind are yielded once. Fewer: every device has a stage.
-
-    Args:
-        kinds: of every device; those of one kind are alike.
-        stages: their number.
     """
     if stages > len(kinds):
         for changes in combinations(range(1, stages), len(kinds) - 1):
@@ -94,17 +90,14 @@ class CutSpace:
 
     @cached_property
     def producers(self) -> Sequence[Sequence[int]]:
-        """The nodes that each node reads."""
         return _grouped(self.count, ((b, a) for a, b in self.edges))
 
     @cached_property
     def consumers(self) -> Sequence[Sequence[int]]:
-        """The nodes that read each node."""
         return _grouped(self.count, self.edges)
 
     @cached_property
     def one_order(self) -> bool:
-        """Whether each node reads the one before it."""
         return all(node - 1 in self.producers[node] for node in range(1, self.count))
 
     @property

@@ -1,31 +1,4 @@
-"""A plan as a JSON document, which other tools and all views of a plan read.
-
-    version           of this layout: 1
-    name, method, schedule, accumulation, replicas, micro_batch, samples_per_update (of all replicas)
-    stages            index (from 1), nodes, kind, device, depth, distance, staleness (updates, in the mean), parameters,
-                      flops, seconds, bytes, channel_bytes (what it sends)
-    totals            parameters, bytes, checkpoint_bytes
-    paper_accounting  model, input_buffer, parameter_buffer, total
-    timing            tick_seconds, samples_per_second, speedup_over_reversible_backprop (on one device, alone),
-                      bubble_fraction, exposed_communication (all_reduce, links: parts of the bubble), utilisation (in the
-                      order of devices), fill_seconds, drain_seconds, overhead_seconds (of a run between two drains),
-                      outside_seconds (of a profile), exact, limited_by (stages)
-    run               epochs, micro_batches_per_epoch, epoch_seconds, seconds; of training alone, without evaluations;
-                      null where the number of samples is not known
-    devices           name, type, stages, memory_bytes (a limit, or null), capacity_bytes (of the type, or null), bytes,
-                      busy_seconds_per_tick, utilisation,
-                      exchange_seconds_per_tick (waiting for the all-reduce of replicas)
-    nodes             name, kind, block, stage, parameters, inputs, outputs (shapes), flops, seconds
-    edges             producer, consumer, forward_bytes, backward_bytes, cut, capacity (messages that each
-                      direction holds; null on one device)
-    timeline          stage, device, verb, micro_batch, start, end
-    assumptions, warnings
-
-`bytes` has parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: integers, of
-the moment when a device holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices.
-Times are seconds, shares fractions; `update` of a stage's seconds has the `exchange` in it, which is no work. Keys are added
-and never changed.
-"""
+"""The prediction of a placement as the JSON document whose keys `petra_graph.program.plan_document` describes."""
 
 from __future__ import annotations
 
@@ -59,10 +32,6 @@ def document(
     """Return a prediction as JSON.
 
     Args:
-        name: of the specification.
-        prediction: of a placement.
-        shapes: of every node.
-        epochs: of the run.
         micro_batches: of an epoch; None: not known.
         assumptions: sentences about the sources of the numbers.
         warnings: sentences about keys to change.
@@ -177,7 +146,6 @@ def _run(prediction: Prediction, epochs: int, micro_batches: int | None) -> Docu
 
 
 def _used(prediction: Prediction) -> Sequence[Device]:
-    """Return the devices that host a stage."""
     return [device for device in prediction.inputs.devices if device.name in prediction.timing.utilisation]
 
 

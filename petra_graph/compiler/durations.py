@@ -36,7 +36,6 @@ def backward_operations(segment: Segment, *, delayed: bool) -> tuple[Operation, 
     """Return the operations of a segment's nodes in the backward.
 
     Args:
-        segment: the nodes.
         delayed: parameters may have changed since the forward; otherwise none are stored.
     """
     if segment.kind == "head":
@@ -91,7 +90,6 @@ def profiled(profile: Profile, factor: float) -> OperationSeconds:
 
 
 def stage_seconds(program: StageProgram, clock: OperationSeconds) -> StageSeconds:
-    """Return the seconds of a stage's operations."""
     nodes = [node_seconds(program, segment, name, clock) for segment in program.segments for name in segment.nodes]
     return StageSeconds(
         forward=sum(node.forward for node in nodes),

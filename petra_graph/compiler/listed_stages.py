@@ -55,7 +55,7 @@ def _membership_problems(graph: NodeGraph, cuts: Sequence[Sequence[str]]) -> Ite
             if name not in graph.nodes:
                 copies = _copies(graph, name)
                 yield Problem(
-                    message=f'stage {index + 1} names "{name}", which is no node',
+                    message=f'stage {index + 1} names "{name}", which is not a node',
                     hint=f"{name} is repeated: name {', '.join(copies)}" if copies else suggestion(name, graph.nodes),
                     path=(*_PATH, index),
                 )

@@ -37,8 +37,6 @@ def lower(
     """Return the stages' programs, in the partition's order.
 
     Args:
-        graph: the network.
-        partition: its stages.
         method: the mode of each node.
         schedule: the depths, by name or as a list.
         accumulation: micro-batches in one update.

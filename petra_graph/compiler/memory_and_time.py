@@ -7,9 +7,8 @@ from functools import cached_property
 
 from attrs import define, evolve
 
-from petra_graph.compiler.memory.checkpoint_bytes import checkpoint_bytes
 from petra_graph.compiler.memory.paper import paper_accounting
-from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory.pipeline_memory import checkpoint_bytes, stage_memory
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.outcome import Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
@@ -36,7 +35,6 @@ class Prediction:
 
     @cached_property
     def programs(self) -> tuple[StageProgram, ...]:
-        """The stages' programs."""
         return self.inputs.programs(self.placement, self.placement.schedule)
 
     @cached_property
@@ -46,24 +44,20 @@ class Prediction:
 
     @cached_property
     def device_memory(self) -> Mapping[str, StageBytes]:
-        """The bytes of every device that hosts a stage, at the device's largest moment."""
         if len({program.device for program in self.programs}) == len(self.programs):
             return {program.device: held for program, held in zip(self.programs, self.memory, strict=True)}
         return self.inputs.device_memory(self.programs)
 
     @cached_property
     def total_memory(self) -> StageBytes:
-        """The bytes of all devices."""
         return summed(self.device_memory.values())
 
     @cached_property
     def paper(self) -> PaperBytes:
-        """The bytes that the paper counts."""
         return paper_accounting(self.programs, self.inputs.costs)
 
     @cached_property
     def seconds(self) -> tuple[StageSeconds, ...]:
-        """The seconds of every stage's operations."""
         return tuple(self.inputs.seconds(program) for program in self.programs)
 
     @property
@@ -75,12 +69,11 @@ class Prediction:
 
     @cached_property
     def channel_bytes(self) -> Mapping[Edge, MessageBytes]:
-        """The sizes of messages between stages."""
         return self.inputs.channel_bytes(self.programs)
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The stages as the time model needs them; channels have no bound."""
+        """The stages as the time model needs them, with unbounded channels."""
         return self.inputs.pipeline(self.programs)
 
     @cached_property

@@ -21,9 +21,10 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.proposals import CORRECTIONS, Candidate, Proposals, held_bytes
 from petra_graph.errors import SpecError
 from petra_graph.program.placement import Partition, Placement
+from petra_graph.units import noun
 
 _AIM = 0.99
-"""The part of the least bytes so far that the solver shall undercut."""
+"""The part of the least bytes so far that the solver has to stay below."""
 _EFFORT = 400_000
 """About that many operations of nodes that the memory model executes for all cuts; seconds."""
 
@@ -39,7 +40,7 @@ class MemorySearch:
     placed: Callable[[Partition], Placement]
     """Resolves the schedule; raises SpecError where the listed depths do not fit."""
     complete: bool = field(init=False, default=False)
-    """Whether all cuts were tried in vain."""
+    """Whether all cuts were tried, and none fits."""
     _part: dict[str, float] = field(init=False)
     """Of the largest limit, by the device's name; infinite without a limit."""
     _least: Candidate = field(init=False)
@@ -59,7 +60,7 @@ class MemorySearch:
         self._left = _EFFORT // (micro_batches * self.space.count)
 
     def nearest(self, starts: Iterable[tuple[Proposals, Candidate]]) -> Candidate:
-        """Return the first candidate that fits, or else the one that lacks least.
+        """Return the first candidate that fits, or else the one that misses least.
 
         Args:
             starts: solvers, one at least, with candidates that do not fit.
@@ -78,13 +79,13 @@ class MemorySearch:
 
     def in_vain(self) -> str:
         """Return how many cuts were tried without one that fits, for people."""
-        what = f"{'cut' if self.space.fixed is None else 'placement'}{'s' if len(self._seen) > 1 else ''}"
+        what = noun(len(self._seen), "cut" if self.space.fixed is None else "placement")
         if self.complete:
             return f"none of all {len(self._seen)} {what} fits{self.space.terms}"
         return f"found none that fits, of {len(self._seen)} {what} tried"
 
     def _correct(self, solver: Proposals) -> None:
-        """Let the solver undercut the least bytes, corrected by its latest cut."""
+        """Have the solver stay below the least bytes so far, corrected by its latest cut."""
         latest: Candidate | None = self._least
         for _ in range(CORRECTIONS):
             if latest is None or self._least.fits:

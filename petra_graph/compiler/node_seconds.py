@@ -31,9 +31,9 @@ class NodeSeconds:
     forward: tuple[float, ...]
     """Of the forward alone, in whichever stage it takes less."""
     backward: tuple[float, ...]
-    """Of the backward alone, likewise."""
+    """Of the backward alone, in whichever stage it takes less."""
     update: tuple[float, ...]
-    """A micro-batch's share of the update alone, likewise."""
+    """A micro-batch's share of the update alone, in whichever stage it takes less."""
     stage: float
     """Of a stage without nodes."""
 
@@ -44,7 +44,7 @@ class NodeSeconds:
 
 
 def device_kind(inputs: PlannerInputs, device: Device) -> Hashable:
-    """Return what devices of one kind have in common: any may stand for any other."""
+    """Return what devices of one kind have in common: any can take the place of any other."""
     return inputs.clocks[device.name], device.link, device.network, device.machine, device.memory_bytes
 
 
@@ -71,7 +71,6 @@ class NodeTable:
 
 
 def node_table(inputs: PlannerInputs) -> NodeTable:
-    """Return the table of a network."""
     programs = inputs.programs(partition(inputs.graph, per_block(inputs.graph), ["alone"]), schedule_name(inputs))
     return NodeTable(
         programs=programs, messages=inputs.channel_bytes(programs), seconds=_node_seconds(inputs, programs)

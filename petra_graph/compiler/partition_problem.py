@@ -41,10 +41,7 @@ def partition_problem(
 
     Args:
         setting: network, method and devices.
-        table: the network node by node.
         stages: number of stages to make; None: one a device.
-        objective: the quantity to make least.
-        memory_bytes: each device's limit.
         last_stage: nodes of the last stage, where they are known.
     """
     graph = setting.graph
@@ -89,9 +86,6 @@ def bound_problem(
     """Return a problem whose seconds the time model is never below, for bounds of ticks.
 
     Args:
-        setting: network, method and links.
-        table: the network node by node.
-        stages: number of stages.
         devices: the seconds of the devices that are used, at most as many as stages.
         last_stage: nodes of the last stage, where they are known.
     """

@@ -34,7 +34,7 @@ from petra_graph.compiler.time_search import TimeSearch
 from petra_graph.errors import NoFeasiblePlan, Problem, shown
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import Schedule
-from petra_graph.spec.sizes import size_text
+from petra_graph.units import size_text
 
 
 def cut_and_place(inputs: PlannerInputs, stages: int, objective: Objective) -> Placement:
@@ -157,7 +157,6 @@ def _best(
 
 
 def _hosted(stages: Partition, inputs: PlannerInputs, solution: Solution) -> Partition:
-    """Return the stages on a solution's devices."""
     return stages.spread_over([inputs.devices[stage.device].name for stage in solution.costs.stages])
 
 
@@ -168,7 +167,7 @@ def _placement(inputs: PlannerInputs, stages: Partition) -> Placement:
 
 
 def _refused(candidate: Candidate, cuts: str = "") -> NoFeasiblePlan:
-    """Return the error: the device that lacks most, its bytes, and the node that needs most of them; `cuts` were tried in vain."""
+    """Return the error: the device that is short of most, its bytes, and the node that needs most of them; none of the `cuts` fits."""
     inputs, placement, held = candidate.inputs, candidate.placement, candidate.held_bytes
     limits = inputs.limits
     parts = shares(held, limits)

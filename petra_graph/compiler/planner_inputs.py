@@ -59,11 +59,9 @@ class PlannerInputs:
 
     @property
     def limits(self) -> list[int | None]:
-        """The bytes that each device may hold."""
         return [device.memory_bytes for device in self.devices]
 
     def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
-        """Return the stages' programs."""
         return lower(
             self.graph,
             partition,
@@ -81,18 +79,15 @@ class PlannerInputs:
         return device_memory(programs, self.costs, policy=self.policy, transport=self.transport, most=most)
 
     def hosted(self, cut: Cut) -> Partition:
-        """Return a cut's stages on their devices."""
         names = [self.devices[host].name for host in cut.hosts]
         return partition(self.graph, named(cut, self.graph.order), names)
 
     def cut(self, stages: Partition) -> Cut:
-        """Return the cut of stages on devices."""
         device = {one.name: place for place, one in enumerate(self.devices)}
         hosts = [device[stage.device] for stage in stages.stages]
         return cut_of([stage.nodes for stage in stages.stages], hosts, self.graph.order)
 
     def seconds(self, program: StageProgram) -> StageSeconds:
-        """Return the seconds of a stage's operations on its device."""
         seconds = stage_seconds(program, self.clocks[program.device])
         enters = any(edge.producer == INPUT for edge in program.receives)
         exchange = self._exchange_seconds(program)
@@ -116,7 +111,6 @@ class PlannerInputs:
 
     @property
     def machine_devices(self) -> int:
-        """The devices that a machine is taken to have."""
         return MACHINE_DEVICES[self.devices[0].type.kind]
 
     @property
@@ -126,7 +120,6 @@ class PlannerInputs:
         return apart or (self.replicas > 1 and len(self.devices) * self.replicas > self.machine_devices)
 
     def channel_bytes(self, programs: Sequence[StageProgram]) -> Mapping[Edge, MessageBytes]:
-        """Return the sizes of messages between stages."""
         size = {channel.key: channel.training.payload_bytes for program in programs for channel in program.channels}
         edges = dict.fromkeys(key.edge for key in size)
         return {
@@ -135,7 +128,6 @@ class PlannerInputs:
         }
 
     def pipeline(self, programs: Sequence[StageProgram]) -> Pipeline:
-        """Return the stages as the time model needs them."""
         return pipeline(
             programs,
             [self.seconds(program) for program in programs],
@@ -165,7 +157,7 @@ def all_reduce_seconds(link: Link, size: int, replicas: int) -> float:
 
 
 def stated_link(partition: PartitionSpec, usual: Link) -> Link:
-    """Return the usual link, but for the figures that the specification states."""
+    """Return the usual link, with the figures that the specification states in place of its own."""
     latency, bandwidth = partition.link_latency, partition.link_bandwidth
     return Link(
         latency_seconds=usual.latency_seconds if latency is None else latency,
@@ -191,7 +183,6 @@ def transport_of(precision: PrecisionSpec, kind: str) -> EncodedShare:
     """Return the share of its own bytes that a tensor has in a buffer and in a channel.
 
     Args:
-        precision: the specification's `precision` table.
         kind: kind of the devices, "cpu" or "cuda".
     """
     own = "float64" if precision.compute == "float64" else "float32"
@@ -208,7 +199,6 @@ def policy_of(spec: Spec, kind: str) -> Policy:
     """Return the order in which a process begins operations; without one order, synchronised replicas could deadlock.
 
     Args:
-        spec: the specification.
         kind: kind of the devices, "cpu" or "cuda".
     """
     if spec.run.scheduling != "auto":

@@ -15,6 +15,7 @@ from petra_graph.program.costs import OPERATIONS, CostTable, Profile
 from petra_graph.program.devices import DeviceType
 from petra_graph.record.profile import read_profile
 from petra_graph.spec.model import Spec
+from petra_graph.units import seconds
 
 _PATH = ("partition", "profile")
 _HINT = "take one of this specification, on such a device: petra-graph profile SPEC"
@@ -28,9 +29,7 @@ def settings_of(spec: Spec, optimizer: tuple[str, Any], loss: str) -> dict[str, 
     """Return the settings on which the seconds of operations depend, by key, as JSON.
 
     Args:
-        spec: the specification.
         optimizer: the plugin's name, and its options with their defaults.
-        loss: the loss plugin's name.
     """
     name, options = optimizer
     precision = {key: value for key, value in attrs.asdict(spec.precision).items() if key != "channel_dtype"}
@@ -52,7 +51,7 @@ def taken_under_load(profile: Profile) -> str:
     if wall is None or cpu is None or cpu >= _SHARE * wall:
         return ""
     return (
-        f"the profile's operations took {1e3 * wall:.3g} ms, of which the processor worked on them for {1e3 * cpu:.3g} ms: other programs "
+        f"the profile's operations took {seconds(wall)}, of which the processor worked on them for {seconds(cpu)}: other programs "
         "used it too, and a quiet machine is faster; take the profile again on one"
     )
 
@@ -63,9 +62,6 @@ def checked_profile(
     """Read the profile; None where the specification names none.
 
     Args:
-        spec: the specification.
-        graph: its network.
-        costs: the costs of every node.
         settings: of `settings_of`.
         device: type of the first device.
 
@@ -101,7 +97,7 @@ def _other_conditions(profile: Profile, spec: Spec, device: DeviceType) -> Itera
 
 
 def _other_settings(profile: Profile, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the settings that differ; options of another optimizer are no news."""
+    """Yield the settings that differ; the options of another optimizer are not listed as well."""
     other_optimizer = profile.settings.get("optimizer.name") != settings["optimizer.name"]
     for key in dict.fromkeys((*settings, *profile.settings)):
         if other_optimizer and key.startswith("optimizer.options."):
@@ -125,7 +121,7 @@ def _as_fast(one: Any, other: Any) -> bool:
 
 
 def _other_network(profile: Profile, graph: NodeGraph, costs: CostTable) -> Iterator[Problem]:
-    """Yield the first node that the profile lacks or has otherwise."""
+    """Yield the first node that the profile does not have, or not with the same sizes."""
     for name, node in graph.nodes.items():
         cost = costs.nodes[name]
         operations = profile.nodes.get(name)

@@ -36,7 +36,6 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether the devices' memory suffices."""
         return keeps(self.held_bytes, self.inputs.limits)
 
     def corrected(self, limits: Limits) -> Limits:
@@ -99,8 +98,6 @@ def held_bytes(inputs: PlannerInputs, placement: Placement, most: Sequence[float
     """Return the most bytes that every device would hold, by the memory model.
 
     Args:
-        inputs: network, method and devices.
-        placement: the stages on their devices.
         most: bytes of every device; where one would hold more, the result says no more than that.
     """
     names = [device.name for device in inputs.devices]
@@ -117,10 +114,8 @@ def fits(inputs: PlannerInputs, placement: Placement) -> bool:
 
 
 def keeps(held: Sequence[int], limits: Sequence[int | None]) -> bool:
-    """Whether no device holds more than its limit."""
     return all(limit is None or used <= limit for used, limit in zip(held, limits, strict=True))
 
 
 def shares(held: Sequence[int], limits: Sequence[int | None]) -> list[float]:
-    """Return the bytes of every device as a part of its limit."""
     return [0.0 if limit is None else used / limit for used, limit in zip(held, limits, strict=True)]

@@ -17,6 +17,7 @@ from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
+from petra_graph.units import noun, plural
 
 
 def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, RequestedSchedule]:
@@ -83,7 +84,7 @@ def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hin
     """Yield the problems of a list of depths; `edges` are those between stages, as far as they are known."""
     path = ("method", "schedule")
     if len(depths) != stages:
-        yield Problem(message=f"{_many(len(depths), 'depth')} for {_many(stages, 'stage')}", hint=hint, path=path)
+        yield Problem(message=f"{plural(len(depths), 'depth')} for {plural(stages, 'stage')}", hint=hint, path=path)
         return
     for feeder, reader in growing_edges(edges, dict(enumerate(depths, start=1))):
         yield Problem(
@@ -97,12 +98,7 @@ def _depth_problems(depths: tuple[int, ...], stages: int, edges: nx.DiGraph, hin
         yield Problem(message=message, hint=hint, path=path)
 
 
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def device_count(partition: PartitionSpec) -> int:
-    """Return how many devices a specification asks for."""
     return partition.devices if isinstance(partition.devices, int) else len(set(partition.devices))
 
 
@@ -111,12 +107,12 @@ def device_problems(partition: PartitionSpec) -> Iterator[Problem]:
     devices, count = partition.devices, device_count(partition)
     for index, name in enumerate(devices if isinstance(devices, tuple) else ()):
         if not re.fullmatch(r"(cpu|cuda)(:\d+)?", name):
-            message, hint = f"{shown(name)} is no device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
+            message, hint = f"{shown(name)} is not a device", 'allowed: "cpu", and "cuda:0", "cuda:1", ...'
             yield Problem(message=message, hint=hint, path=("partition", "devices", index))
     for key, given in (("device_type", partition.device_type), ("memory", partition.memory)):
         if isinstance(given, tuple) and len(given) != count:
             yield Problem(
-                message=f"{key} lists {_many(len(given), 'value')} for {_many(count, 'device')}",
+                message=f"{key} lists {plural(len(given), 'value')} for {plural(count, 'device')}",
                 hint="give one value for all, or one a device",
                 path=("partition", key),
             )
@@ -229,7 +225,7 @@ def check_processes(stages: int, processes: int) -> None:
     if processes > stages:
         raise SpecError(
             Problem(
-                message=f"{processes} processes cannot share {stages} stage{'s' if stages > 1 else ''}",
+                message=f"{processes} processes cannot share {stages} {noun(stages, 'stage')}",
                 hint=f"start at most {stages}, or cut the network into more stages",
                 path=("partition", "stages"),
             )
@@ -241,7 +237,7 @@ def replica_problems(spec: Spec, processes: int) -> Iterator[Problem]:
     replicas, clip = spec.partition.replicas, spec.optimizer.clip
     if processes % replicas:
         message = f"{replicas} replicas need a multiple of {replicas} processes (got {processes})"
-        hint = "start so many with --processes or torchrun"
+        hint = "start that many with --processes or torchrun"
         yield Problem(message=message, hint=hint, path=("partition", "replicas"))
     if replicas > 1 and clip is not None and clip.scope == "global":
         message, hint = "one norm over all stages is not taken over replicas", 'set scope = "stage", or replicas = 1'
@@ -258,9 +254,7 @@ def probe_problems(spec: Spec, micro_batches: int | None, processes: int) -> Ite
     """Yield the problems of a probe that cannot see all stages, or that is to look more often than an epoch allows.
 
     Args:
-        spec: the specification.
         micro_batches: of an epoch; None: not known.
-        processes: of the run.
     """
     if spec.probe is None:
         return

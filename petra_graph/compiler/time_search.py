@@ -24,6 +24,7 @@ from petra_graph.compiler.simulator.steady_state import Tick, tick
 from petra_graph.errors import SpecError
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.units import noun
 
 _EFFORT = 3_000
 """About that many operations of stages in all cuts that are compared, a fraction of a second."""
@@ -31,7 +32,7 @@ _CLIMB = 0.4
 """The part of it for neighbours."""
 _TOO_MUCH = 10_000
 """A cut that takes more to time is not timed: a thousand stages that share devices."""
-_UNTIMED = "by work and messages alone; so many stages on shared devices are too many to time other cuts"
+_UNTIMED = "by work and messages alone; there are too many stages on shared devices to time other cuts"
 _MEMORY = 3
 """The effort of the memory model for each node."""
 _EQUAL = 1e-9
@@ -48,7 +49,6 @@ class TimedPlacement:
 
     @property
     def seconds(self) -> float:
-        """The tick's."""
         return self.tick.seconds
 
 
@@ -142,7 +142,7 @@ class TimeSearch:
         return 2 + len(self.inputs.graph.order) / 8 + stages * operations
 
     def _climb(self, left: float) -> None:
-        """Go on to a faster neighbour as long as there is one, with that much effort left."""
+        """Move to a faster neighbour as long as there is one, and effort left to time it."""
         improved = self.best is not None
         while improved and not self._at_bound() and self._left > left:
             improved = False
@@ -168,7 +168,7 @@ class TimeSearch:
             yield cut
 
     def _compare_others(self) -> bool:
-        """Time the cuts that may be faster, as far as the effort reaches; return whether there are no others."""
+        """Time the cuts that may be faster, as far as the effort reaches; return whether all of them were timed."""
         cuts = self.space.all_below(self.cut_bound.accounts, self._limit())
         if cuts is None:
             return False
@@ -187,7 +187,7 @@ class TimeSearch:
         if self.proven:
             return f"optimal: no {what}{kept} has a smaller tick{self.space.terms}"
         timed = len(self._seen)
-        compared = f"the smallest tick found, with {timed} {what}{'s' if timed > 1 else ''} timed"
+        compared = f"the smallest tick found, with {timed} {noun(timed, what)} timed"
         if not self.bound:
             return compared
         gap = ceil(1e3 * (self.best.seconds / self.bound - 1)) / 1e3

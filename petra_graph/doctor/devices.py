@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from petra_graph.doctor.finding import Finding
+from petra_graph.units import memory
 
 _SECONDS = 180.0
 """The longest that importing torch may take."""
@@ -52,14 +53,16 @@ def examine_devices(
 
     Args:
         executable: of Python.
-        driver: a file that is there where NVIDIA's driver is.
+        driver: a file that exists where NVIDIA's driver is installed.
     """
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    yield finding(name="cpu", status="ok", found=f"{cores} cores, {memory:.1f} GiB of memory")
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield finding(name="cpu", status="ok", found=f"{cores} cores, {memory(present)} of memory")
     if found is None:
-        remedy = "install torch and torchvision anew, of releases that belong together: https://pytorch.org/get-started/locally"
+        remedy = (
+            "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"
+        )
         yield finding(name="torch", status="broken", found=fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
@@ -99,7 +102,7 @@ def _distributed(found: Mapping[str, Any]) -> Finding:
 
 def _gpus(found: Mapping[str, Any], driver: Path) -> Iterator[Finding]:
     for index, (name, total, free) in enumerate(found["gpus"]):
-        text = f"{name}, {total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB of it free"
+        text = f"{name}, {memory(total)}, {memory(free)} of it free"
         yield finding(name=f"cuda:{index}", status="ok", found=text)
     if found["error"]:
         remedy = "install a driver that suits this build of torch, or set CUDA_VISIBLE_DEVICES='' to compute on the CPU"

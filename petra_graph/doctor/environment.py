@@ -12,11 +12,14 @@ from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from packaging.requirements import Requirement
+from packaging.version import InvalidVersion, Version
+
 import petra_graph
 from petra_graph.doctor.finding import Finding, Status
+from petra_graph.units import memory
 
-_NUMBERS = re.compile(r"\d+")
-_NAME = re.compile(r"[\w.-]+")
+_EXTRA = re.compile(r"extra == \"([\w-]+)\"")
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
 """Set by torchrun for the processes of a run."""
 
@@ -30,7 +33,6 @@ def examine_environment(
 
     Args:
         requirements: as metadata have them, "torch>=2.8" or 'onnx>=1.17; extra == "onnx"'; None: petra-graph's own.
-        variables: of the process.
     """
     where = Path(petra_graph.__file__).parent
     yield finding(name="petra-graph", status="ok", found=f"{petra_graph.__version__} in {where}")
@@ -48,59 +50,49 @@ def examine_environment(
                 found="petra-graph is imported from a folder, and not installed: its own plugins are not found",
                 remedy="pip install petra-graph, or pip install -e . in its folder",
             )
-    extras: dict[str, list[str]] = {}
-    for requirement in requirements:
-        needed, _, condition = requirement.partition(";")
-        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
+    extras: dict[str, list[Requirement]] = {}
+    for needed in map(Requirement, requirements):
+        extra = _EXTRA.search(str(needed.marker))
         if extra is None:
-            yield _required(needed.strip())
+            yield _required(needed)
         else:
-            extras.setdefault(extra[1], []).append(needed.strip())
+            extras.setdefault(extra[1], []).append(needed)
     yield from (_extra(name, needed) for name, needed in extras.items() if name != "test")
     yield from _variables(variables)
     yield _folder()
 
 
-def _required(needed: str) -> Finding:
-    name, version, enough = _installed(needed)
-    if version is None:
-        return finding(
-            name=name, status="broken", found=f"not installed; {needed} is needed", remedy=f"pip install '{needed}'"
-        )
-    if not enough:
-        return finding(
-            name=name, status="broken", found=f"{version}; {needed} is needed", remedy=f"pip install '{needed}'"
-        )
-    return finding(name=name, status="ok", found=version)
+def _required(needed: Requirement) -> Finding:
+    version, enough = _installed(needed)
+    if enough:
+        return finding(name=needed.name, status="ok", found=version or "")
+    asked = f"{needed.name}{needed.specifier}"
+    found = f"{version or 'not installed'}; {asked} is needed"
+    return finding(name=needed.name, status="broken", found=found, remedy=f"pip install '{asked}'")
 
 
-def _extra(extra: str, needed: Iterable[str]) -> Finding:
+def _extra(extra: str, needed: Iterable[Requirement]) -> Finding:
     """Return whether the packages of an extra are here."""
-    states = [_installed(one) for one in needed if not _NAME.match(one)[0].startswith("petra-graph")]  # type: ignore[index]
-    lacking = [name for name, version, enough in states if version is None or not enough]
+    states = [(one.name, *_installed(one)) for one in needed if not one.name.startswith("petra-graph")]
+    lacking = [name for name, _, enough in states if not enough]
     status: Status = "absent" if lacking else "ok"
-    found = ", ".join(f"{name} {version}" for name, version, _ in states if version is not None and name not in lacking)
+    found = ", ".join(f"{name} {version}" for name, version, _ in states if name not in lacking)
     if lacking:
         found = f"lacks {', '.join(lacking)}" + (f"; has {found}" if found else "")
     remedy = f"pip install 'petra-graph[{extra}]', if it is wanted" if lacking else ""
     return finding(name=f"extra {extra}", status=status, found=found, remedy=remedy)
 
 
-def _installed(needed: str) -> tuple[str, str | None, bool]:
-    """Return the name of a requirement, the version that is installed, and whether it is at least the one asked for."""
-    match = _NAME.match(needed)
-    name = match[0] if match else needed
+def _installed(needed: Requirement) -> tuple[str | None, bool]:
+    """Return the version that is installed, and whether it is one of those asked for."""
     try:
-        version = metadata.version(name)
+        version = metadata.version(needed.name)
     except Exception:  # noqa: BLE001  metadata of a damaged installation may be anything
-        return name, None, False
-    least = re.search(r">=\s*([\w.]+)", needed)
-    return name, version, least is None or _numbers(version) >= _numbers(least[1])
-
-
-def _numbers(version: str) -> list[int]:
-    release = re.match(r"[\d.]+", version)
-    return [int(number) for number in _NUMBERS.findall(release[0] if release else "")]
+        return None, False
+    try:
+        return version, Version(version).base_version in needed.specifier  # a candidate for a release counts as it
+    except InvalidVersion:
+        return version, False
 
 
 def _variables(variables: Mapping[str, str]) -> Iterator[Finding]:
@@ -128,4 +120,4 @@ def _folder() -> Finding:
             name="folder", status="warning", found=f"runs cannot be written: {error.strerror or error}", remedy=remedy
         )
     usage = os.statvfs(here)
-    return finding(name="folder", status="ok", found=f"{here}, {usage.f_bavail * usage.f_frsize / 2**30:.1f} GiB free")
+    return finding(name="folder", status="ok", found=f"{here}, {memory(usage.f_bavail * usage.f_frsize)} free")

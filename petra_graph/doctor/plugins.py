@@ -16,10 +16,11 @@ from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.registry.discovery import canonical
 from petra_graph.registry.registry import Registry
 from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.units import plural
 
 finding = partial(Finding, area="plugins")
 _LEFT_BESIDE_SOURCES = ".egg-info"
-"""What setuptools writes beside sources, which are on Python's path where they are installed for editing."""
+"""What setuptools writes next to sources, which are on Python's path where they are installed for editing."""
 
 
 def examine_plugins(
@@ -34,7 +35,7 @@ def examine_plugins(
     yield from _distributions(registry)
     for name in registry.unreadable:
         yield finding(
-            name=name, status="broken", found="its entry points cannot be read", remedy="install it anew, or remove it"
+            name=name, status="broken", found="its entry points cannot be read", remedy="reinstall it, or remove it"
         )
     for one in registry.misplaced:
         problem = one.problem
@@ -55,7 +56,7 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
         own = [entry for entry in registry.entries if entry.distribution == name and entry.group in groups]
         found = installed.get(name, [])
         version = found[0].version if found else "?"
-        count = f"{len(own)} plugin{'s' * (len(own) != 1)}"
+        count = plural(len(own), "plugin")
         if not own and name == FIRST_PARTY:
             remedy = "pip install petra-graph, or pip install -e . in its folder"
             yield finding(name=name, status="broken", found="its own plugins are not found", remedy=remedy)

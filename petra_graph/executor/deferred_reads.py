@@ -1,7 +1,7 @@
 """When the host reads results from devices.
 
 Reading a number from a GPU makes the host wait for all work that it has queued, and leaves the GPU without work meanwhile. So
-numbers that a run looks at (losses, metrics, norms, magnitudes) stay on their device, and are read together every so many
+numbers that a run looks at (losses, metrics, norms, magnitudes) stay on their device, and are read together every few
 micro-batches. On a processor there is nothing to wait for, and each is read at once.
 
     device       losses and metrics are read                    a step whose gradient is not finite

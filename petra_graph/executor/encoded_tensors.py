@@ -43,7 +43,7 @@ class EncodedTensor:
     """The type after decoding."""
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> EncodedTensor:
-        """Return the tensor on `device`; a tensor that is there already is not copied."""
+        """Return the tensor on `device`; a tensor that is already there is not copied."""
         scale = None if self.scale is None else self.scale.to(device, non_blocking=non_blocking)
         return attrs.evolve(self, payload=self.payload.to(device, non_blocking=non_blocking), scale=scale)
 
@@ -86,7 +86,7 @@ def decode(tensors: EncodedTensors) -> Streams:
 
 
 def total(value: Tensor | EncodedTensor) -> Tensor:
-    """Return a scalar that is finite only if the decoded tensor is, but for a sum that overflows."""
+    """Return a scalar that is finite exactly if the decoded tensor is, unless its sum overflows."""
     if not isinstance(value, EncodedTensor):
         return value.sum()
     # float16 sums would overflow far below what a float16 tensor may hold.

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from petra_graph.errors import PluginError, RunFailed, shown
 from petra_graph.executor.deferred_reads import floats
 from petra_graph.kinds.optimizer import Grouping
+from petra_graph.units import listed, noun, plural
 
 STEPS = 3
 """That are observed: the first ones may have a rate of zero, or gradients of zero before a last layer that starts there."""
@@ -95,7 +96,7 @@ class FirstSteps:
         """
         if self._concluded or not self._observed:
             return
-        plural = f"{self._observed} update{'s' * (self._observed > 1)}"
+        updates = plural(self._observed, "update")
         self._concluded, self._observed = True, STEPS
         pairs = [(name, pair) for name, results in self._steps.items() for pair in results]
         read = iter(floats([one.double() for _, pair in pairs for one in pair]))
@@ -106,14 +107,12 @@ class FirstSteps:
             did |= {name} if moved else set()
         unused = [name for name in self._names if name not in self._steps]
         self._names, self._steps = {}, {}
-        if still := [name for name in should if name not in did]:
-            listed = _listed(sorted(still))
-            message = (
-                f"{self.owner} is broken: it leaves {listed} still, though gradient and learning rate are not zero"
-            )
+        if lacking := [name for name in should if name not in did]:
+            still = _parameters(sorted(lacking))
+            message = f"{self.owner} is broken: it leaves {still} still, though gradient and learning rate are not zero"
             raise PluginError(message, "let step() write to every parameter of its groups that has a gradient")
         if unused:
-            text = f"no gradient has reached {_listed(unused)} in the first {plural} of its stage"
+            text = f"no gradient has reached {_parameters(unused)} in the first {updates} of its stage"
             self.warn(f"{text}: let the block use it in forward, or not have it")
 
     def _trained(self) -> dict[str, nn.Parameter]:
@@ -127,7 +126,7 @@ class FirstSteps:
     def _expect_groups(self, optimizer: torch.optim.Optimizer) -> None:
         known = set(map(id, self.built))
         if later := [name for name, one in self._names.items() if id(one) not in known]:
-            message = f"{_listed(later)} {'was' if len(later) == 1 else 'were'} made after the block was built, so no optimizer has it"
+            message = f"{_parameters(later)} {'was' if len(later) == 1 else 'were'} made after the block was built, so no optimizer has it"
             raise RunFailed(message, "make all parameters in __init__, and write to them in place")
         grouping = Grouping.of(self._names, optimizer)
         for wrong, where in (
@@ -135,7 +134,7 @@ class FirstSteps:
             (grouping.repeated, "in its groups more than once"),
         ):
             if wrong:
-                message = f"{self.owner} is broken: {_listed(wrong)} {'is' if len(wrong) == 1 else 'are'} {where}"
+                message = f"{self.owner} is broken: {_parameters(wrong)} {'is' if len(wrong) == 1 else 'are'} {where}"
                 raise PluginError(message, "give each parameter of groups.decayed and groups.undecayed to one group")
 
 
@@ -153,7 +152,5 @@ def _element(parameter: nn.Parameter, rate: float) -> tuple[Tensor, Tensor, Tens
     return at, value, size > _FAR_FROM_ROUNDING * torch.finfo(value.dtype).eps * value.abs()
 
 
-def _listed(names: Sequence[str]) -> str:
-    written = ", ".join(shown(name) for name in names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"parameter{'s' * (len(names) > 1)} {written}{more}"
+def _parameters(names: Sequence[str]) -> str:
+    return f"{noun(len(names), 'parameter')} {listed(map(shown, names), _SHOWN)}"

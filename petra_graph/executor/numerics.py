@@ -66,7 +66,6 @@ class NumericsContext:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of streams and parameters."""
         return STREAM_DTYPE[self.precision.compute]
 
     @contextmanager
@@ -162,14 +161,14 @@ class NumericsContext:
         return self.grid_bits is None or largest < grid_limit(self.dtype, self.grid_bits)
 
     def memory_format(self, dimensions: int) -> torch.memory_format:
-        """Return the memory format of a stream with so many dimensions, the batch's included."""
+        """Return the memory format of a stream with this number of dimensions, the batch's included."""
         last = self.precision.memory_format == "channels-last" and dimensions == IMAGE_DIMENSIONS
         return torch.channels_last if last else torch.contiguous_format
 
     def prepare(self, sample: Tensor) -> Tensor:
         """Return stored samples as the first node reads them: images normalised, others cast.
 
-        uint8 [n, c, h, w] becomes (sample / 255 - mean) / std in the streams' type; integers that are no images
+        uint8 [n, c, h, w] becomes (sample / 255 - mean) / std in the streams' type; integers that are not images
         (tokens) stay as they are.
         """
         if sample.dtype == torch.uint8:

@@ -43,24 +43,19 @@ class StageObservers(StageObserver):
         self.observers: list[StageObserver] = []
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
-        """Return the contexts of all."""
         return self._all(lambda observer: observer.forward(micro_batch, target))
 
     def backward(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return the contexts of all."""
         return self._all(lambda observer: observer.backward(micro_batch))
 
     def update(self) -> AbstractContextManager[None]:
-        """Return the contexts of all."""
         return self._all(lambda observer: observer.update())
 
     def segment_forward(self, micro_batch: int, segment: Segment, inputs: Streams) -> None:
-        """Hand the inputs to all."""
         for observer in self.observers:
             observer.segment_forward(micro_batch, segment, inputs)
 
     def segment_backward(self, micro_batch: int, segment: Segment, reverse: Reversed) -> None:
-        """Hand the result to all."""
         for observer in self.observers:
             observer.segment_backward(micro_batch, segment, reverse)
 

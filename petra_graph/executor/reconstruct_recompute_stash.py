@@ -201,7 +201,7 @@ class StashGraph(BodyRunner):
         return tuple(stream.detach() for stream in graph.outputs)
 
     def rebuild(self, micro_batch: int, inputs: Streams) -> None:
-        """Put the graph of a forward that another process has done, from the inputs and the parameters of then."""
+        """Put the graph of a forward that another process has done, from its inputs and the parameters that it used."""
         with frozen_statistics(*self.modules.values()):
             self.graphs.put(micro_batch, self._graph(micro_batch, inputs))
 

@@ -65,11 +65,7 @@ class StageExecutor:
         """Build the runners of a stage.
 
         Args:
-            program: of the stage.
             modules: of its nodes, on its device.
-            numerics: of the stage.
-            updater: of the stage.
-            loss: of the network.
             read_interval: micro-batches between two readings of the stage's device, by `deferred_reads`.
         """
         self.program = program
@@ -95,7 +91,7 @@ class StageExecutor:
         """Of callbacks, by their names; they see every update."""
 
     def observe(self, observer: StageObserver) -> None:
-        """Report all operations to `observer` from now on, beside those before it."""
+        """Report all operations to `observer` as well from now on."""
         self.observers.observers.append(observer)
 
     def forward(
@@ -293,5 +289,5 @@ def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> S
 
 
 def _summed(gradients: list[Streams]) -> Streams:
-    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, which has no consumer."""
+    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, without consumers."""
     return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))

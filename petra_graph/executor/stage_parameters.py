@@ -58,7 +58,6 @@ ParameterVersions = WeightVersions[Parameters]
 
 
 def copied_parameters(modules: Mapping[str, nn.Module]) -> Parameters:
-    """Return a copy of the parameters of modules."""
     return {
         name: {key: parameter.detach().clone() for key, parameter in module.named_parameters()}
         for name, module in modules.items()

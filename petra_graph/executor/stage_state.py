@@ -121,11 +121,10 @@ def capture(executor: StageExecutor) -> SavedTensors:
 
 
 def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool = False) -> None:
-    """Let a stage of the same nodes hold what was captured.
+    """Put what was captured into a stage of the same nodes.
 
     Args:
         executor: of the stage, newly built.
-        saved: what was captured.
         other_options: the optimizer was built with other options than then, which hold.
 
     Raises:
@@ -163,7 +162,7 @@ def restore(executor: StageExecutor, saved: SavedTensors, *, other_options: bool
 
 @torch.no_grad()
 def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
-    """Let a stage's nodes have their parameters, buffers and optimizer state, which may come from several stages."""
+    """Give a stage's nodes their parameters, buffers and optimizer state, which may come from several stages."""
     device = torch.device(executor.program.device)
     for name, tensor in _network(executor.modules):
         if (there := saved.tensors[name].shape) != tensor.shape:  # it might be broadcast
@@ -188,7 +187,7 @@ def restore_nodes(executor: StageExecutor, saved: SavedTensors) -> None:
 
 
 def restore_window(executor: StageExecutor, parts: Sequence[SavedTensors]) -> None:
-    """Let a stage go on with the window that is open in all of the stages that its nodes come from.
+    """Continue in a stage the window that is open in all of the stages that its nodes come from.
 
     Where they had finished different numbers of its micro-batches, the mean of each counts as the fewest: one weight divides all.
     """
@@ -216,10 +215,9 @@ def _restore_companions(executor: StageExecutor, saved: SavedTensors) -> None:
 
 
 def restore_groups(executor: StageExecutor, groups: Sequence[Facts], *, other_options: bool) -> None:
-    """Let the groups of a stage's optimizer hold their values again: rates, and whatever the optimizer counts there.
+    """Give the groups of a stage's optimizer their values back: rates, and whatever the optimizer counts there.
 
     Args:
-        executor: of the stage.
         groups: as captured; of other groups than the optimizer's, nothing is restored.
         other_options: the options that the optimizer was built with hold.
     """

@@ -195,7 +195,7 @@ class Updater:
             torch._foreach_mul_(gradients, factor.to(gradients[0].device, non_blocking=True))
 
     def _gate(self) -> None:
-        """Let a gradient that is not finite be zeros, since it is read too late to refuse the step."""
+        """Replace a gradient that is not finite by zeros, since it is read too late to refuse the step."""
         gradients = self._gradients()
         if not gradients:
             return

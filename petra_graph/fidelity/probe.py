@@ -8,9 +8,9 @@ At a probed micro-batch m, three gradients of each stage are compared:
 
 Backward through stored inputs and stored parameters is backpropagation through the forward as it was. So the delayed
 gradients of all stages are those of one plain backward in which each stage stands at the parameters of its own forward,
-and need no second pipeline beside the training. The tick is the clock's of `petra_graph.program.clock`.
+and need no second pipeline during the training. The tick is the clock's of `petra_graph.program.clock`.
 
-Decision: a probe observes the stages and computes anew; it changes no state and restores none. The training is the same
+Decision: a probe observes the stages and computes gradients itself; it changes no state and restores none. The training is the same
 to the bit with and without it: parameters, running statistics, optimizer state, random numbers.
 
 The cost, at probed micro-batches alone: up to J + 1 forwards and backwards of the whole network (the backward for stage
@@ -173,7 +173,7 @@ def _norm(gradient: Gradient) -> float:
 
 
 def spread(micro_batches: range, times: int) -> list[int]:
-    """Return so many of the micro-batches, the middles of equal parts; all, where there are fewer."""
+    """Return `times` of the micro-batches, the middles of equal parts; all, where there are fewer."""
     count = len(micro_batches)
     times = min(times, count)
     return [micro_batches[(2 * part + 1) * count // (2 * times)] for part in range(times)]

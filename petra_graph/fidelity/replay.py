@@ -36,11 +36,7 @@ def gradients(
     """Return the loss's gradient in some stages, with all stages at the given parameters.
 
     Args:
-        executors: all stages.
         micro_batch: a training micro-batch, whose random numbers are drawn.
-        samples: the inputs of the first stage.
-        target: the targets of the last stage.
-        parameters: of each stage.
         stages: indices of `executors`; only the stages between them and the loss are differentiated.
     """
     edges: dict[Edge, EncodedTensors] = {}
@@ -84,7 +80,6 @@ class Snapshots:
         """Begin.
 
         Args:
-            executors: all stages.
             updates: of each stage since the drain; None: this is a drain.
         """
         self._executors = executors
@@ -98,7 +93,6 @@ class Snapshots:
         self._requests.update(enumerate(versions))
 
     def release(self, versions: Versions) -> None:
-        """Close a request."""
         for key in enumerate(versions):
             self._requests[key] -= 1
             if not self._requests[key]:
@@ -112,7 +106,6 @@ class Snapshots:
             self._copies[key] = copied_parameters(self._executors[stage].modules)
 
     def after_update(self, stage: int) -> None:
-        """Count a stage's update."""
         self._updates[stage] += 1
 
     def reached(self, versions: Versions) -> bool:

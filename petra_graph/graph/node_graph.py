@@ -51,7 +51,6 @@ class Node:
 
     @property
     def declaration(self) -> BlockDeclaration | None:
-        """The block's declaration."""
         return block_declaration(self.plugin)
 
 

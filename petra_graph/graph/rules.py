@@ -28,7 +28,7 @@ def names_are_unique(nodes: Sequence[Node]) -> Iterator[Problem]:
     for name, node in reversed(taken):
         if name == INPUT:
             yield Problem(
-                message=f'a node cannot be called "{INPUT}", which stands for the samples',
+                message=f'a node cannot be called "{INPUT}", which means the samples',
                 hint="choose another name",
                 path=(*node.path, "name"),
             )
@@ -56,7 +56,7 @@ def inputs_exist(nodes: Sequence[Node]) -> Iterator[Problem]:
                 close = get_close_matches(producer, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"nodes: {', '.join(islice(known, 12))}"
                 yield Problem(
-                    message=f'node "{node.name}" reads "{producer}", which is no node',
+                    message=f'node "{node.name}" reads "{producer}", which is not a node',
                     hint=hint,
                     path=(*node.path, "inputs"),
                 )
@@ -156,4 +156,4 @@ def every_node_counts(graph: NodeGraph) -> Iterator[Problem]:
 WIRING: tuple[WiringRule, ...] = (names_are_unique, inputs_exist, kinds_fit_blocks)
 GRAPH: tuple[GraphRule, ...] = (is_acyclic, has_one_source, has_one_head)
 OUTPUTS: tuple[GraphRule, ...] = (every_node_counts,)
-"""Rules of graphs that keep all others: where a node reads nothing, those before it reach no head, which is no second mistake."""
+"""Rules for graphs that keep all others: where a node reads nothing, those before it cannot reach the head, which is the same mistake."""

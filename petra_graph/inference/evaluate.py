@@ -17,8 +17,8 @@ from petra_graph.inference.saved_run import SavedRun
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.loss import Loss, mean_loss, target_weight
-from petra_graph.training.data_loading import Loaders, MicroBatches, spread_part
-from petra_graph.training.meters import Meters
+from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
+from petra_graph.training.loop.meters import Meters
 
 
 @frozen(kw_only=True)
@@ -48,7 +48,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
         device: where to compute, as torch names it.
 
     Raises:
-        SpecError: the data is not there, or its samples are not the network's.
+        SpecError: the data is missing, or its samples are not the network's.
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     network, source = run.load(which)
@@ -91,7 +91,7 @@ def opened(run: SavedRun) -> CheckedData:
     """Open a run's data set, whose samples are checked as in training.
 
     Raises:
-        SpecError: it is not there, or its samples are not those that the network reads.
+        SpecError: it is missing, or its samples are not those that the network reads.
     """
     data = CheckedData.of(str(run.checked.data.plugin), run.checked.data.build())
     here, there = data.facts, run.facts

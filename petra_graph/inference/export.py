@@ -56,7 +56,7 @@ class Exported:
 
     file: Path
     samples: int
-    """With which it was compared; 0: it is no program."""
+    """With which it was compared; 0: it is not a program."""
     difference: float | None = None
     """The largest of any output, absolute; None: it was not compared."""
     tolerance: float | None = None
@@ -102,7 +102,6 @@ def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exporte
     Args:
         run: which the network is of.
         network: in evaluation mode, on the CPU.
-        form: of the file.
         file: to write; whole, or as it was.
 
     Raises:

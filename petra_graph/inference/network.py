@@ -46,10 +46,6 @@ class Network(nn.Module):
     def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
         """Build a network on the CPU, with the random parameters that a run would begin with.
 
-        Args:
-            network: measured.
-            facts: of the samples.
-
         Raises:
             SpecError, PluginError: a block cannot be built.
         """
@@ -84,7 +80,6 @@ class Network(nn.Module):
         return streams[self.graph.head][0]
 
     def block(self, name: str) -> Block:
-        """Return a node's block."""
         found = self.nodes[_key(name)]
         assert isinstance(found, Block)
         return found
@@ -95,7 +90,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
-        """Let the nodes have weights by the names that `weights.safetensors` gives them.
+        """Give the nodes weights by the names in `weights.safetensors`.
 
         Raises:
             SpecError: they are of another network.

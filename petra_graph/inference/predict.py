@@ -43,7 +43,6 @@ class Prediction:
     """What was done to the file's samples."""
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON."""
         found: dict[str, Any] = {"file": self.file, "index": self.index}
         if self.position:
             found["position"] = list(self.position)
@@ -70,11 +69,8 @@ def predict(
     Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
 
     Args:
-        run: which the network is of.
         network: in evaluation mode.
-        samples: by file.
         top: how many classes of each.
-        device: where to compute.
 
     Raises:
         SpecError: there is no such device.

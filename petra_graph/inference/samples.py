@@ -46,7 +46,6 @@ def read_samples(files: list[str], data: ConfiguredPlugin, facts: DataFacts) -> 
     Args:
         files: images, arrays, or what the data set reads.
         data: the data set, whose declaration may read files.
-        facts: of the samples that the network reads.
 
     Raises:
         SpecError: files cannot be read as samples; all of them.
@@ -68,14 +67,14 @@ def samples_of(values: NDArray[np.generic] | Tensor, facts: DataFacts) -> Sample
     """Return an array's samples.
 
     Raises:
-        SpecError: they are none that the network reads.
+        SpecError: the network cannot read them.
     """
     name = "the array"
     return Samples(name=name, values=_array(np.asarray(values), name, facts))
 
 
 def batches(samples: list[Samples], size: int) -> Iterator[Tensor]:
-    """Yield all samples in order, so many at a time."""
+    """Yield all samples in order, in batches."""
     values = torch.cat([one.values for one in samples])
     for start in range(0, len(values), size):
         yield values[start : start + size]

@@ -24,15 +24,15 @@ from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.planning.check import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure import MeasuredNetwork, measure
-from petra_graph.program.plan_document import Later
+from petra_graph.program.json_shape import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged
 from petra_graph.record.recorded_run import read_json
-from petra_graph.record.run_folders import LATEST, find_run
+from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpointing import best
+from petra_graph.training.checkpoints.checkpointing import best
 
 BEST = "best"
 
@@ -57,12 +57,12 @@ class SavedRun:
 
         Raises:
             SpecError: there is no such run, or it or an override is wrong.
-            PluginError: a plugin of the run is not here any more, or is at fault.
+            PluginError: a plugin of the run is no longer installed, or is at fault.
         """
         overrides = tuple(overrides)
         directory = find_run(str(run))
         if not directory.is_dir():
-            raise SpecError(f"there is no run directory {run}", "give the directory of a run, or `latest`")
+            raise no_run(run)
         resolved = directory / "resolved.toml"
         if not resolved.is_file():
             raise SpecError(f"{directory} has no resolved.toml", "give the directory of a run that has begun to train")
@@ -76,12 +76,10 @@ class SavedRun:
         )
 
     def sets(self, *keys: str) -> bool:
-        """Whether an override sets this key."""
         return any(parse_override(text).keys == keys for text in self.overrides)
 
     @property
     def spec(self) -> Spec:
-        """The run's resolved specification, with the overrides."""
         return self.checked.spec
 
     @property

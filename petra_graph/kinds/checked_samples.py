@@ -16,9 +16,8 @@ from petra_graph.kinds.data_set import DataFacts, DataSet, Split, not_finite, sa
 
 if TYPE_CHECKING:
     from torch import Tensor
+from petra_graph.units import listed
 
-_SHOWN = 4
-"""Samples that a message lists, where they are not consecutive."""
 _MEND = "mend the data set, or the facts that it declares: shape, dtype, classes, target_shape, target_dtype"
 
 
@@ -103,8 +102,7 @@ def sample_names(indices: Sequence[int] | NDArray[np.intp]) -> str:
         return f"sample {numbers[0]}"
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
         return f"samples {numbers[0]}..{numbers[-1]}"
-    shown = ", ".join(map(str, numbers[:_SHOWN]))
-    return f"samples {shown}" + (f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else "")
+    return f"samples {listed(map(str, numbers))}"
 
 
 def _raises(fetch: Callable[[NDArray[np.intp]], Any], index: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import attrs
 from attrs import frozen
 
-from petra_graph.spec.bound import Bound
+from petra_graph.spec.bounds import Bound
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.keys import key
 from petra_graph.spec.schema import as_mapping, class_schema, is_union

@@ -230,7 +230,7 @@ def _run(
 
 
 def _extrapolated(small: Any, large: Any, share: float) -> Any:
-    """Extrapolate all numbers of two costs, but for indices of streams."""
+    """Extrapolate all numbers of two costs, except indices of streams."""
     if isinstance(small, int):
         return max(0, round(small + (large - small) * share))
     if isinstance(small, tuple):

@@ -26,7 +26,7 @@ class NotOnMeta(Exception):
 
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
-    """Call an operation, or its replacement below where tensors have no memory."""
+    """Call an operation, or its replacement below on the meta device."""
     first = args[0] if args else None
     replaced = None
     if isinstance(first, FakeTensor):

@@ -47,7 +47,7 @@ class WithoutValues(NumericsContext):
 
 
 def faked(module: Block) -> Block:
-    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are no buffers stay."""
+    """Move a module from the meta device to the CPU of the active fake tensor mode; tensors that are not buffers stay."""
     made: dict[int, Tensor] = {}
 
     def fake(tensor: Tensor) -> Tensor:
@@ -78,11 +78,9 @@ class NodeTrial:
     inputs: Streams
 
     def runner(self, of: type[T], **more: Any) -> T:
-        """Return a new runner of the node."""
         return of({self.name: self.module}, self.numerics, reads_samples=self.reads_samples, **more)
 
     def drop_gradients(self) -> None:
-        """Drop the gradients of parameters."""
         self.module.zero_grad(set_to_none=True)
 
 
@@ -90,8 +88,6 @@ def count_operations(trial: NodeTrial, loss: Loss, targets: Tensor) -> tuple[Str
     """Return a node's outputs, and the work of all operations that a node of its class may meet in training.
 
     Args:
-        trial: the node.
-        loss: the head's loss.
         targets: the head's, if the loss accepts them; else targets are like the head's output.
     """
     if isinstance(trial.module, Head):

@@ -33,13 +33,11 @@ def measure_update(
 
     Args:
         module: on any device.
-        build: the optimizer plugin's function.
-        options: its options.
         clip: the clipping before the step.
         owner: the optimizer's plugin, as messages name it.
 
     Raises:
-        PluginError: the optimizer fails on the CPU, too.
+        PluginError: the optimizer fails on the CPU as well.
     """
     groups = parameter_groups([module])
     parameters = (*groups.decayed, *groups.undecayed)

@@ -72,7 +72,7 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
 
     Raises:
         SpecError: the block refuses these shapes or options.
-        PluginError: the block's code cannot be imported, or is no block of the node's kind.
+        PluginError: the block's code cannot be imported, or is not a block of the node's kind.
     """
     assert node.plugin is not None
     with at_path(*node.path):
@@ -107,7 +107,6 @@ def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mappi
     """Run all nodes in order.
 
     Args:
-        graph: the network.
         sample: one sample as the first node sees it, without the batch dimension.
         dtype: its element type as the first node sees it.
 
@@ -139,10 +138,13 @@ def _check_class(node: Node, block_class: Any, build: str) -> None:
     base = _BASES[node.kind]
     problem = None
     if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-        problem = f"{build} is no subclass of petra_graph.blocks.Block", "subclass AdditiveCoupling, Buffered or Head"
+        problem = (
+            f"{build} is not a subclass of petra_graph.blocks.Block",
+            "subclass AdditiveCoupling, Buffered or Head",
+        )
     elif not issubclass(block_class, base):
         hint = "subclass AdditiveCoupling, or Reversible with an inverse" if base is Reversible else "subclass Head"
-        problem = f'node "{node.name}" is {node.kind}, and {build} is no subclass of {base.__name__}', hint
+        problem = f'node "{node.name}" is {node.kind}, and {build} is not a subclass of {base.__name__}', hint
     elif missing := undefined_methods(block_class, node.kind):
         written = ", ".join(f"`{name}`" for name in missing)
         hint = 'write it, or set kind = "buffered"' if missing == ["inverse"] else f"write {written} in the class"
@@ -246,7 +248,7 @@ def _of_node(node: Node, problem: Problem) -> Problem:
 
 
 def _needs_values(error: BaseException | None) -> bool:
-    """Whether the meta device stopped a block: torch has no one class for that error, but each message names the device."""
+    """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 
 
@@ -265,7 +267,7 @@ def _refused(node: Node, shapes: Sequence[Shape], what: str, error: BaseExceptio
 def _reason(error: BaseException) -> str:
     """Return the first line of an error's message; with its class where that is one word, as in KeyError('width').
 
-    What is no `Exception` has its class in any case: `sys.exit("no such file")` looks like one otherwise.
+    The class of an error that is not an `Exception` is always named: `sys.exit("no such file")` would look like one.
     """
     line = str(error).strip().partition("\n")[0]
     kind = type(error).__name__

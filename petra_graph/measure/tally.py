@@ -147,7 +147,7 @@ class Tally(LiveBytes):  # type: ignore[no-untyped-call]
         return meta_kernels.call(func, args, kwargs)
 
     def lap(self) -> Lap:
-        """Return what ran since the last call, and begin anew."""
+        """Return what ran since the last call, and start counting again."""
         lap = Lap(
             flops=self._flops,
             traffic_bytes=self._traffic,

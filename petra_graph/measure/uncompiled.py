@@ -19,7 +19,7 @@ _NAME = "torch._dynamo"
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Let marks do nothing inside the context, unless the compiler is already imported."""
+    """Turn marks off inside the context, unless the compiler is already imported."""
     if _NAME in sys.modules:
         yield
         return
@@ -51,12 +51,12 @@ class _StandIn(ModuleType):
         return getattr(self.compiler(), name)
 
     def compiler(self) -> ModuleType:
-        """Import the compiler, in whose place this no longer stands."""
+        """Import the compiler, which this object has stood in for."""
         self.withdraw()
         return importlib.import_module(_NAME)
 
     def withdraw(self) -> None:
-        """Make room for the compiler, and let torch mark again: it stores a mark as an attribute of the function."""
+        """Give the compiler its place back, and torch its marks: it stores a mark as an attribute of the function."""
         if sys.modules.get(_NAME) is self:
             del sys.modules[_NAME]
         for function in self.unmarked:

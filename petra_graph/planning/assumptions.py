@@ -11,6 +11,7 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.devices import EFFICIENCY, Link
 from petra_graph.spec.model import PartitionSpec, Spec
+from petra_graph.units import DECIMAL, plural, seconds
 
 CPU_RATIO = (0.6, 2.9)
 """The least and the largest, over seven pipelines, of throughput by the data sheet divided by measured throughput: medians of
@@ -18,7 +19,6 @@ CPU_RATIO = (0.6, 2.9)
 
 
 def assumptions(prediction: Prediction, spec: Spec) -> Iterator[str]:
-    """Yield the assumptions of one plan."""
     yield from _of_times(prediction.inputs)
     yield from _of_links(prediction, spec.partition)
     yield from _of_replicas(prediction, spec.partition)
@@ -47,7 +47,7 @@ def assumptions_of_all(plans: Iterable[tuple[Prediction, Spec]]) -> Sequence[str
 
 _PARTS = 5
 INEXACT = (
-    "the tick is no exact one: no period was found in a long simulation, and it is the mean over its middle; what follows from "
+    "the tick is not exact: no period was found in a long simulation, and it is the mean over its middle; what follows from "
     "it (throughput, speed-up, bubble) is as exact"
 )
 
@@ -62,7 +62,7 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
     types = list(dict.fromkeys(device.type.name for device in inputs.devices))
     if profile is None:
         launches = {device.type.kind: device.type.launch_seconds for device in inputs.devices}
-        each = " and ".join(f"{1e6 * seconds:.3g} us on a {_KINDS[kind]}" for kind, seconds in launches.items())
+        each = " and ".join(f"{seconds(launch)} on a {_KINDS[kind]}" for kind, launch in launches.items())
         yield (
             f"times are estimates: the data sheet of {' and '.join(types)}, of which kernels are taken to reach "
             f"{EFFICIENCY:.0%}, in arithmetic or in memory traffic, and {each} to launch an operation; "
@@ -70,13 +70,13 @@ def _of_times(inputs: PlannerInputs) -> Iterator[str]:
         )
         yield from (_FOUND[kind] for kind in launches)
     else:
-        threads = f"{profile.threads} thread{'s' if profile.threads > 1 else ''}"
+        threads = plural(profile.threads, "thread")
         yield f"times are of a profile: {profile.device}, {threads}, every operation's median"
         if len(types) > 1:
             yield f"the profile is taken for {types[0]}; the others' times are scaled by the arithmetic of their data sheets"
         if inputs.outside_seconds:
             yield (
-                f"{1e3 * inputs.outside_seconds:.3g} ms of a micro-batch, for loading and handing on, are in the first "
+                f"{seconds(inputs.outside_seconds)} of a micro-batch, for loading and handing on, are in the first "
                 "stage's forward and in no node's"
             )
 
@@ -95,7 +95,7 @@ def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool
     links = {link for pair, link in prediction.pipeline.links.items() if pair}
     if links:
         which = "between devices" if len(links) == 1 and counted else "between devices, at worst"
-        yield f"{which}: {_text(reduce(Link.slower, links))} each way, beside computation"
+        yield f"{which}: {_text(reduce(Link.slower, links))} each way, during computation"
     inputs = prediction.inputs
     if inputs.crosses_machines:
         machines = (
@@ -113,7 +113,7 @@ def _of_links(prediction: Prediction, partition: PartitionSpec, *, counted: bool
 
 
 def _text(link: Link) -> str:
-    return f"{link.latency_seconds:.3g} s a message and {link.bytes_per_second:.3g} bytes/s"
+    return f"{seconds(link.latency_seconds)} a message and {DECIMAL.text(link.bytes_per_second)}/s"
 
 
 def _of_replicas(prediction: Prediction, partition: PartitionSpec, *, counted: bool = True) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision,
 stages. Shapes are not checked: they need the blocks' code.
 
-Decision: no problem hides another. Each step goes on with the parts that the steps before it could read, and all
+Decision: no problem hides another. Each step works with the parts that the steps before it could read, and all
 problems are raised together.
 """
 
@@ -54,7 +54,7 @@ def check_spec(
         overrides: `--set` assignments, KEY=VALUE.
         registry: the plugins; None: those that are installed.
         import_local: import "module:attribute" blocks, which usually imports torch.
-        folders: where their modules may lie, beside the specification's folder and the current one.
+        folders: where their modules may be, in addition to the specification's folder and the current one.
 
     Raises:
         SpecError: the specification is wrong; all problems, located, those of plugins among them.
@@ -177,7 +177,7 @@ class _Check:
                 continue
             key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
             if key in found:
-                self.problems.add([Problem(message=f"{plugin} is there twice", path=(*path, "name"))])
+                self.problems.add([Problem(message=f"{plugin} is listed twice", path=(*path, "name"))])
                 continue
             options = self.options(plugin, part.options, (*path, "options"))
             if options is not None:
@@ -309,7 +309,7 @@ def _as_head(node: NodeInput) -> NodeInput:
 def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
     """Return the last node whose block is unknown, where no known node is a head.
 
-    The graph without it would lack a head: a second problem, whose only cause is the misspelt name of a block.
+    The graph without it would have no head: a second problem, whose only cause is the misspelt name of a block.
     """
     kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
     if "head" in kinds or None not in kinds:

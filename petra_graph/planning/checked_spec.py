@@ -116,7 +116,7 @@ def given_stages(graph: NodeGraph, spec: Spec, schedule: RequestedSchedule) -> P
     """Return the stages that the specification lists, or one for each node; None where it gives a number of stages.
 
     Raises:
-        SpecError: the stages are none of the network, or the listed depths do not fit them.
+        SpecError: the listed stages do not fit the network, or the listed depths do not fit the stages.
     """
     stages = spec.partition.stages
     if isinstance(stages, int):

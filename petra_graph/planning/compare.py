@@ -176,7 +176,7 @@ def device_counts(text: str) -> list[int]:
     """Read "1,2,4,...,64": counts, where "..." continues the two counts before it.
 
     Raises:
-        SpecError: the text is no such list.
+        SpecError: the text is not such a list.
     """
     try:
         counts = _read([part.strip() for part in text.split(",")])

@@ -11,7 +11,7 @@ from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.planning.gpu import gpu_type
 from petra_graph.program.devices import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
 from petra_graph.spec.model import PartitionSpec
-from petra_graph.spec.sizes import byte_count
+from petra_graph.units import byte_count
 
 
 def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
@@ -49,7 +49,6 @@ def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = No
     """Return the devices with their types, limits and links; no limit is above what a device has.
 
     Args:
-        partition: the specification's `partition` table.
         names: the devices that are present; None: those that the specification names, which need not exist.
 
     Raises:
@@ -128,8 +127,6 @@ def process_devices(partition: PartitionSpec, processes: int, available: str) ->
     On CUDA each process has the device of its local rank.
 
     Args:
-        partition: the specification's `partition` table.
-        processes: number of processes in a pipeline.
         available: the kind of device where the specification names none, "cpu" or "cuda".
 
     Raises:

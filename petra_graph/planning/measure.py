@@ -44,11 +44,10 @@ class MeasuredNetwork(CheckedNetwork):
     costs: Callable[[NodeGraph, Spec], CostTable]
     """Measures what nodes cost; a step calls it only where costs decide something."""
     settings: Callable[[Spec], Mapping[str, Any]]
-    """Returns the settings, beside the network, that a profile must have been taken with."""
+    """Returns the settings that a profile must have been taken with, in addition to the network."""
 
     @property
     def parameters(self) -> int:
-        """Number of trained values in the network."""
         return sum(node.parameters for node in self.shapes.values())
 
     @property
@@ -200,7 +199,7 @@ def check_grid(network: MeasuredNetwork) -> None:
     """
     problems = [
         Problem(
-            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is no use',
+            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is of no use',
             hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
             path=node.path,
         )

@@ -33,7 +33,6 @@ def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
     """Place a network; where no placement fits, name changes of the specification after which it fits.
 
     Args:
-        network: the network.
         devices: those that the specification names, which need not be present.
 
     Raises:
@@ -47,7 +46,6 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
     """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
 
     Args:
-        network: the network.
         devices: those that the specification names.
         present: names of devices, as many as these, or one.
 
@@ -77,7 +75,6 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
     the least of them, where they are not as many.
 
     Args:
-        network: the network.
         devices: those that the specification names.
         processes: in one pipeline.
 

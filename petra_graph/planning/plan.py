@@ -13,8 +13,7 @@ from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
 from petra_graph.planning.place import place
 from petra_graph.planning.predict import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import read_document
+from petra_graph.program.plan_document import Document, read_document
 from petra_graph.spec.load import Given
 from petra_graph.spec.model import Spec
 
@@ -39,7 +38,6 @@ class Planner:
 
     @property
     def spec(self) -> Spec:
-        """The specification as given."""
         return self.checked.spec
 
     def plan(self, variant: Spec | None = None) -> Plan:

@@ -23,7 +23,6 @@ class Plan:
 
     @property
     def spec(self) -> Spec:
-        """The specification of the network."""
         return self.network.spec
 
     def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
@@ -49,8 +48,6 @@ def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = F
     """Predict a placement: a plan's, or a run's.
 
     Args:
-        network: the network.
-        placement: its stages on devices.
         overlap: devices run forwards and backwards on two streams.
 
     Raises:

@@ -32,7 +32,6 @@ class ProblemCollector:
 
     @property
     def any(self) -> bool:
-        """Whether there are problems."""
         return bool(self.wrong or self.broken)
 
     def attempt(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -62,7 +61,6 @@ class ProblemCollector:
         return value  # type: ignore[return-value]  # A step that returned None has done so without an error.
 
     def add(self, problems: Iterable[Problem], *, of_plugin: bool = False) -> None:
-        """Add problems of the specification, or of a plugin."""
         (self.broken if of_plugin else self.wrong).extend(map(self._placed, problems))
 
     def raise_any(self) -> None:

@@ -32,7 +32,7 @@ class _Remedy:
 def working_remedies(
     network: MeasuredNetwork, fits: Callable[[MeasuredNetwork], bool], *, more_devices: bool = True
 ) -> str:
-    """Return a hint: the changes after which the network fits, or those that were tried in vain.
+    """Return a hint: the changes after which the network fits, or those that were tried and do not suffice.
 
     Args:
         network: it does not fit.

@@ -16,7 +16,7 @@ from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.program.method import METHODS
 from petra_graph.registry.registry import Registry
-from petra_graph.spec.bound import Schema
+from petra_graph.spec.bounds import Schema
 from petra_graph.spec.formats import FORMAT
 from petra_graph.spec.schema import class_schema
 
@@ -60,7 +60,7 @@ def _name_plugins(table: Schema, key: str, registry: Registry, kind: PluginKind,
     names = registry.names(kind)
     plain = table["properties"][key]
     plain.pop("type")
-    # "dist:name" and "module:attribute" are allowed beside the names.
+    # "dist:name" and "module:attribute" are allowed as well as the names.
     plain["anyOf"] = [{"enum": list(names)}, {"type": "string", "pattern": ":"}]
     conditions = [_condition(key, plugin, complete=complete) for plugin in _usable(registry, kind, names)]
     if conditions:

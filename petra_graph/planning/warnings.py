@@ -24,7 +24,7 @@ from petra_graph.program.memory import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import Spec
-from petra_graph.spec.sizes import byte_count, size_text
+from petra_graph.units import byte_count, noun, size_text
 
 _STATE = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
 _IDLE = 0.7
@@ -92,7 +92,7 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iter
 def _beyond_the_run(network: MeasuredNetwork) -> Iterator[str]:
     """Name epochs that the specification gives and the run never reaches."""
     spec, epochs = network.spec, network.spec.run.epochs
-    length = f"the run's {epochs} epoch{'s' * (epochs != 1)}"
+    length = f"the run's {epochs} {noun(epochs, 'epoch')}"
     warmup = spec.lr_schedule.warmup_epochs
     if warmup >= epochs:
         yield (
@@ -216,7 +216,7 @@ def _merging(prediction: Prediction) -> Iterator[str]:
     speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"
     count = len(cuts)
     yield (
-        f"{len(programs)} stages on {count} device{'s' if count > 1 else ''}: merging each device's into one would lower "
+        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging each device's into one would lower "
         + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
         + f"buffers from {size_text(buffers)} to {size_text(fewer)}, {speed}: set partition.stages = {count}"
     )
@@ -234,7 +234,7 @@ def _exchanging(prediction: Prediction) -> Iterator[str]:
         every = prediction.inputs.accumulation
         yield (
             f"devices wait {share:.0%} of the time for the all-reduce of {prediction.inputs.replicas} replicas, once in "
-            f"{every} micro-batch{'es' if every > 1 else ''}: set method.accumulation higher, or partition.replicas lower"
+            f"{every} {noun(every, 'micro-batch', 'es')}: set method.accumulation higher, or partition.replicas lower"
         )
 
 
@@ -266,7 +266,7 @@ def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
         remedy = f"no cut found is better; about {enough} devices would be as fast"
     else:
         remedy = f'partition.stages = {len(used)} cuts by cost (strategy "{spec.partition.strategy}")'
-    label = f"stage{'s' if len(stages) > 1 else ''} {', '.join(str(program.index) for program in stages)}"
+    label = f"{noun(len(stages), 'stage')} {', '.join(str(program.index) for program in stages)}"
     yield f"devices work {mean:.0%} of the time, since {slowest} with {label} takes longest: {remedy}"
 
 

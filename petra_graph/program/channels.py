@@ -58,11 +58,9 @@ class Channel:
     """Messages that the channel holds at most."""
 
     def __str__(self) -> str:
-        """Write as its key."""
         return str(self.key)
 
     def peer(self, stage: int) -> int:
-        """Return the index of the stage at the other end."""
         return self.receiver if stage == self.sender else self.sender
 
     @property

@@ -47,7 +47,7 @@ class Clock:
     accumulation: int
     flush: Flush
     filled: int = 0
-    """The micro-batch with which the pipeline filled anew."""
+    """The micro-batch with which the pipeline filled again."""
 
     def at_forward(self, m: int) -> Versions:
         """Return each stage's updates before its own forward of micro-batch m."""

@@ -39,7 +39,7 @@ class Work:
     flops: int = 0
     """Of convolutions, matrix products and attention; a multiply-add counts two."""
     traffic_bytes: int = 0
-    """Read and written by kernels, without caches: inputs and outputs of every operation that is no view."""
+    """Read and written by kernels, without caches: inputs and outputs of every operation that does not only make a view."""
     kernels: int = 0
     """These operations; each has a kernel to launch."""
     working_bytes: int = 0

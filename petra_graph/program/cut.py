@@ -1,4 +1,4 @@
-"""The cut through a pipeline that goes on: before forward N of every stage, N counted from the run's start.
+"""The cut through a running pipeline: before forward N of every stage, N counted from the run's start.
 
 A checkpoint is the state of all stages at one cut. Nothing is drained for it, which would change the numbers, and no stage
 waits for another one: each copies its state when it comes to its own forward N, at whatever time that is. Three stages under
@@ -13,7 +13,7 @@ waits for another one: each copies its state when it comes to its own forward N,
     backwards   0 1                 0 1 2               0 1 2 3
     in flight           <-- of 2 --         <-- of 3 --
 
-Proof that the stages' states with the messages in flight are all that the run needs to go on:
+Proof that the stages' states with the messages in flight are all that the run needs to continue:
 
 1. A stage's order of operations is a function of its depth alone (`program.schedule`), so its operations before its forward N
    are known: forwards up to N - 1, and backwards of all micro-batches before N - depth + 1 (none below zero; all of them
@@ -48,7 +48,7 @@ class Cut:
     at: int
     """One of them, or the first one behind them: the pipeline has drained."""
     filled: int = 0
-    """The pipeline filled anew before this forward, if it is one of them: what was in flight there was discarded."""
+    """The pipeline filled again before this forward, if it is one of them: what was in flight there was discarded."""
 
     def backwards(self, depth: int, flush: Flush) -> int:
         """Return how many backwards a stage has done since the drain before."""

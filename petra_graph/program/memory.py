@@ -37,7 +37,6 @@ class StageBytes:
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
         return sum(getattr(self, part) for part in PARTS)
 
 
@@ -52,7 +51,6 @@ class PaperBytes:
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
         return self.model + self.input_buffer + self.parameter_buffer
 
 

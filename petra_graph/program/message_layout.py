@@ -79,7 +79,6 @@ class TensorLayout:
         return self.stored == "int8" != self.dtype
 
     def full_shape(self, samples: int) -> tuple[int, ...]:
-        """Return the shape with the batch dimension."""
         return (samples, *self.shape) if self.per_sample else self.shape
 
     def gradient(self) -> TensorLayout:
@@ -105,7 +104,6 @@ class Extent(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind the tensor."""
         return self.offset + prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
@@ -140,7 +138,6 @@ def stream_layouts(
 
     Args:
         streams: as measured; all floating-point streams are kept in the precision's own type.
-        precision: of the run.
         stored: how the streams are encoded.
     """
     own = "float64" if precision.compute == "float64" else "float32"

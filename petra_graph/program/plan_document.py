@@ -1,59 +1,56 @@
-"""The type, the shape and the version of a plan's JSON document, which the compiler writes and the report reads."""
+"""A plan as a JSON document, which the compiler writes, and which other tools and all views of a plan read.
+
+`SHAPE` is the one description of its keys: what is read is checked against it, and a test holds what is written to it.
+Times are seconds, bytes integers, shares fractions. A stage is found by its `index`, which nodes, devices and the timeline name.
+Keys are added and never changed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from itertools import chain, islice
+from typing import Any, TypeAlias, get_args
 
-from attrs import frozen
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.program.json_shape import Each, Later, faults
+from petra_graph.program.schedule import Verb
+from petra_graph.spec.model import Kind
 
 Document: TypeAlias = dict[str, Any]
-"""A whole plan, or one of its objects such as a stage; `petra_graph.compiler.document` lists the keys."""
+"""A whole plan, or one of its objects such as a stage."""
 
 VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
-_MOST = 2**63
-"""A number beyond it is no number of bytes or of operations."""
-
-
-@frozen
-class Later:
-    """The shape of a value whose key was added later: older plans do not have it."""
-
-    shape: Any
-
-
-@frozen
-class Each:
-    """The shape of an object whose keys are any, and whose values have one shape."""
-
-    shape: Any
-
-
-_PASSES = {"forward": float, "backward": float}
-_BYTES = {"total": int}
+_PASSES = Each(float, needed=("forward", "backward"))
+"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is no work."""
+_BYTES = Each(int, needed=("total",))
+"""parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: of the moment when a device
+holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices."""
 SHAPE: dict[str, Any] = {
+    "version": Later(int),
     "name": str,
     "method": str,
     "schedule": (str, [int]),
     "accumulation": int,
     "replicas": Later(int),
     "micro_batch": int,
-    "samples_per_update": Later(int),
+    "samples_per_update": Later(int),  # of all replicas
     "stages": [
         {
-            "index": int,
+            "index": int,  # from 1
             "nodes": [str],
             "kind": str,
             "device": str,
             "depth": int,
-            "staleness": float,
+            "distance": Later(int),
+            "staleness": float,  # updates, in the mean
             "parameters": int,
             "flops": _PASSES,
             "seconds": _PASSES,
             "bytes": _BYTES,
-            "channel_bytes": _PASSES,
+            "channel_bytes": _PASSES,  # what it sends
         }
     ],
     "totals": {"parameters": int, "bytes": _BYTES, "checkpoint_bytes": Later(int)},
@@ -61,15 +58,18 @@ SHAPE: dict[str, Any] = {
     "timing": {
         "tick_seconds": float,
         "samples_per_second": float,
-        "speedup_over_reversible_backprop": float,
+        "speedup_over_reversible_backprop": float,  # on one device, alone
         "bubble_fraction": float,
-        "exposed_communication": Later({"all_reduce": float, "links": float}),
-        "utilisation": [float],
+        "exposed_communication": Later({"all_reduce": float, "links": float}),  # parts of the bubble
+        "utilisation": [float],  # in the order of devices
         "fill_seconds": float,
         "drain_seconds": float,
+        "overhead_seconds": Later(float),  # of a run between two drains
+        "outside_seconds": Later(float),  # of a profile
         "exact": Later(bool),
+        "limited_by": Later([int]),  # stages
     },
-    "run": Later(
+    "run": Later(  # training alone, without evaluations; null where the number of samples is not known
         {
             "epochs": int,
             "micro_batches_per_epoch": (int, None),
@@ -82,12 +82,12 @@ SHAPE: dict[str, Any] = {
             "name": str,
             "type": str,
             "stages": [int],
-            "memory_bytes": (int, None),
-            "capacity_bytes": Later((int, None)),
+            "memory_bytes": (int, None),  # a limit
+            "capacity_bytes": Later((int, None)),  # of the type
             "bytes": _BYTES,
             "busy_seconds_per_tick": float,
             "utilisation": float,
-            "exchange_seconds_per_tick": Later(float),
+            "exchange_seconds_per_tick": Later(float),  # waiting for the all-reduce of replicas
         }
     ],
     "nodes": [
@@ -98,8 +98,9 @@ SHAPE: dict[str, Any] = {
             "stage": int,
             "parameters": int,
             "inputs": [str],
-            "outputs": [[int]],
+            "outputs": [[int]],  # shapes
             "flops": _PASSES,
+            "seconds": Later(_PASSES),
         }
     ],
     "edges": [
@@ -109,7 +110,7 @@ SHAPE: dict[str, Any] = {
             "forward_bytes": float,
             "backward_bytes": float,
             "cut": bool,
-            "capacity": (int, None),
+            "capacity": (int, None),  # messages that each direction holds; null on one device
         },
     ],
     "timeline": [
@@ -118,58 +119,58 @@ SHAPE: dict[str, Any] = {
     "assumptions": [str],
     "warnings": [str],
 }
-"""What every view may rely on: types as leaves, [item] for a list, {key: value} for an object, (a, b) for either."""
-REQUIRED = tuple(key for key, shape in SHAPE.items() if not isinstance(shape, Later))
-"""Keys that every plan has."""
+
+_SHOWN = 5
+"""Faults of a damaged plan that are listed."""
+_LIKELY_PLAN = {"name", "stages"}
 
 
-def faults(value: Any, shape: Any = SHAPE, path: str = "the plan") -> Iterator[str]:
-    """Yield where a document is not of its shape: "stages[2].depth is no whole number"."""
-    match shape:
-        case Later():
-            yield from faults(value, shape.shape, path)
-        case dict() | Each() if isinstance(value, dict):
-            yield from _faults_of_keys(value, shape, path)
-        case [item] if isinstance(value, list):
-            for index, one in enumerate(value):
-                yield from faults(one, item, f"{path}[{index}]")
-        case tuple():
-            if all(next(faults(value, one), None) is not None for one in shape):
-                yield f"{path} is of no type that it may have"
-        case dict() | list() | Each():
-            yield f"{path} is no {'list' if isinstance(shape, list) else 'object'}"
-        case _ if not _is(value, shape):
-            yield f"{path} is no {_WORDS[shape]}"
+def read_document(text: str, source: str) -> Document:
+    """Read a plan that was saved.
+
+    Args:
+        text: the JSON text.
+        source: where it comes from, for messages.
+
+    Raises:
+        SpecError: it is no plan, or one of another version.
+    """
+    hint = "save one with `petra-graph plan SPEC --format json`"
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{source} is no JSON: {error}", hint) from error
+    if not isinstance(document, dict):
+        raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
+    if document.keys() >= _LIKELY_PLAN and (version := document.get("version")) != VERSION:
+        upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
+        stated = "no version" if version is None else f"version {shown(version)}"
+        raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
+    required = {key for key, shape in SHAPE.items() if not isinstance(shape, Later)}
+    if missing := sorted(required - document.keys()):
+        raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
+    found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN))
+    if found:
+        raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])
+    return document
 
 
-def _faults_of_keys(value: Document, shape: Document | Each, path: str) -> Iterator[str]:
-    if isinstance(shape, Each):
-        for key, one in value.items():
-            yield from faults(one, shape.shape, _below(path, key))
-        return
-    needed = (key for key, item in shape.items() if not isinstance(item, Later))
-    yield from (f"{path} has no {key}" for key in needed if key not in value)
-    for key in shape.keys() & value.keys():
-        yield from faults(value[key], shape[key], _below(path, key))
-    if shape is _BYTES or shape is _PASSES:  # all that they have is summed
-        kind = int if shape is _BYTES else float
-        others = value.keys() - shape.keys()
-        yield from (f"{path}.{key} is no {_WORDS[kind]}" for key in sorted(others) if not _is(value[key], kind))
-
-
-def _below(path: str, key: str) -> str:
-    return key if path.startswith("the ") else f"{path}.{key}"
-
-
-_WORDS = {str: "text", int: "whole number", float: "number", bool: "truth value", None: "null"}
-
-
-def _is(value: Any, kind: type | None) -> bool:
-    if kind is None:
-        return value is None
-    if kind in (int, float):
-        numbers = int if kind is int else (int, float)
-        return (
-            isinstance(value, numbers) and not isinstance(value, bool) and abs(value) < _MOST  # of nan, too
-        )
-    return type(value) is kind
+def _loose_ends(document: Document) -> Iterator[str]:
+    """Yield names and numbers in a document that nothing has."""
+    stages = {stage["index"] for stage in document["stages"]}
+    nodes = {node["name"]: node["stage"] for node in document["nodes"]}
+    devices = {device["name"] for device in document["devices"]}
+    if not stages or not devices or not nodes:
+        yield "it has no stages, no devices or no nodes"
+    used = [*nodes.values(), *chain.from_iterable(device["stages"] for device in document["devices"])]
+    used += [block["stage"] for block in document["timeline"]]
+    yield from (f"there is no stage {index}" for index in dict.fromkeys(used) if index not in stages)
+    ends = (edge[end] for edge in document["edges"] for end in ("producer", "consumer"))
+    hosts = (placed["device"] for placed in chain(document["stages"], document["timeline"]))
+    for what, named, known in (
+        ("node", chain(ends, *(stage["nodes"] for stage in document["stages"])), nodes),
+        ("device", hosts, devices),
+        ("kind", (node["kind"] for node in document["nodes"]), get_args(Kind)),
+        ("operation", (block["verb"] for block in document["timeline"]), get_args(Verb)),
+    ):
+        yield from (f"there is no {what} {shown(name)}" for name in dict.fromkeys(named) if name not in known)

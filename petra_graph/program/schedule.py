@@ -9,7 +9,7 @@ Three stages, five micro-batches, `1f1b` (depths 3, 2, 1), accumulation 2:
 A stage does `depth` forwards, then alternates backward and forward in micro-batch order, and finishes its backwards
 when the data ends, at a drain. An update follows the backward that completes a window of k micro-batches, or the
 drain's last backward. No operation is ever reordered, so timing has no effect. Windows are counted from the drain before,
-also where the pipeline fills anew in between, where a run is resumed under other stages.
+also where the pipeline fills again in between, where a run is resumed under other stages.
 
     schedule     depth(j)       staleness   source
     lockstep     2(J-j) + 1     2(J-j)      PETRA equation (5)
@@ -94,7 +94,7 @@ def order(
         micro_batches: their numbers, consecutive, counted from the run's start.
         accumulation: micro-batches in one update; the last window may be shorter.
         flush: "window" finishes every window's backwards before the next one's forwards.
-        filled: the pipeline filled anew before this forward; the operations on the micro-batches before it are left out.
+        filled: the pipeline filled again before this forward; the operations on the micro-batches before it are left out.
     """
     if flush == "window":
         for start in range(0, len(micro_batches), accumulation):
@@ -146,7 +146,7 @@ def static_order(
         able[stage], following[stage] = False, next(orders[stage], None)
         for other in (stage, *counts.neighbours(stage)):
             enter(other)
-    assert not any(following), "no stage can go on: depths grow along an edge"
+    assert not any(following), "every stage waits: depths grow along an edge"
 
 
 def static_evaluation_order(programs: Sequence[StageProgram], batches: range) -> Iterator[tuple[int, Action]]:
@@ -183,6 +183,5 @@ class _Counts:
         yield from self._after[stage]
 
     def add(self, stage: int, verb: Verb) -> None:
-        """Count an operation."""
         if verb != "update":
             self._done[verb][stage] += 1

@@ -65,5 +65,4 @@ class StageProgram:
 
     @property
     def holds_head(self) -> bool:
-        """Whether the stage computes the loss."""
         return any(segment.kind == "head" for segment in self.segments)

@@ -71,30 +71,27 @@ class Manifest:
     versions: Mapping[str, str]
     """Of the libraries that the bits depend on."""
     pipeline: Mapping[str, Any]
-    """The method and the stages: with the same ones, a run goes on to the bit."""
+    """The method and the stages: with the same ones, a resumed run has the same bits."""
     optimizer: Mapping[str, Any]
     """Its name and options."""
     folders: Sequence[str]
     """Of the specification as it was given and of the files that it extends, where modules of blocks may lie."""
     position: Mapping[str, Any]
-    """Of the training loop, as `training.loop.Trainer` writes it."""
+    """Of the training loop, a `TrainingPosition`."""
     metrics: Mapping[str, float]
     """The latest evaluation."""
     files: Sequence[StageFile]
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(file.bytes for file in self.files)
 
 
 def folder_of(directory: Path, at: int) -> Path:
-    """Return the folder of a run's checkpoint."""
     return directory / FOLDER / f"{at:0{_DIGITS}d}"
 
 
 def stage_file_name(stage: int, replica: int) -> str:
-    """Return the name of a stage's file."""
     return f"stage-{stage:03d}{f'.replica-{replica}' * bool(replica)}.safetensors"
 
 
@@ -126,7 +123,7 @@ def finish(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, and give the checkpoint its name; the files of the run that it needs are on the disk before.
 
     Raises:
-        RunFailed: the disk refuses, or a file is not there.
+        RunFailed: the disk refuses, or a file is missing.
     """
     folder, named = _unfinished(directory, manifest.at), folder_of(directory, manifest.at)
     path = folder / _MANIFEST
@@ -325,7 +322,7 @@ def _remove(folder: Path) -> None:
 
 
 def _finite_values(text: str) -> Any:
-    """Read JSON to look at its shape: a metric that is no number, which Python's JSON has a word for, has that of a number."""
+    """Read JSON to look at its shape: NaN and infinity, which Python's JSON can write, have that of a number."""
     return json.loads(text, parse_constant=lambda _: 0.0)
 
 

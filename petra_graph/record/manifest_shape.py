@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from petra_graph.program.plan_document import Each, Later, faults
+from petra_graph.program.json_shape import Each, Later, faults
 
 _MOST = 64
 """Streams of a message or an input are fewer."""
@@ -102,13 +102,7 @@ def faults_of_manifest(values: Any) -> Iterator[str]:
 
 
 def faults_of_stage(facts: Any, shapes: Mapping[str, Sequence[int]], pipeline: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a stage's file is not of its shape.
-
-    Args:
-        facts: in the file.
-        shapes: of the tensors in the file.
-        pipeline: of the manifest.
-    """
+    """Yield where a stage's file is not of its shape."""
     if found := list(faults(facts, _FACTS, "the file")):
         yield from found
         return

@@ -42,7 +42,7 @@ METRICS = "metrics.jsonl"
 """The file in a run's directory."""
 _EVENT: Mapping[str, Any] = {"epoch": int, "step": int, "name": str, "value": (int, float, type(None))}
 _SHOWN = 60
-"""Characters of a line that is no event."""
+"""Characters to show of a line that is not an event."""
 _PROBE_METRIC = re.compile(r"probe/(?P<quantity>\w+)/stage-(?P<stage>\d+)")
 
 
@@ -55,7 +55,6 @@ class JsonLines:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the file so far."""
         return self._file.seek(0, os.SEEK_END)
 
     def record(self, *, epoch: int, step: int, name: str, value: float) -> None:
@@ -84,7 +83,6 @@ class JsonLines:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -105,8 +103,7 @@ class Metrics:
         """Open a run's events.
 
         Args:
-            directory: of the run.
-            since: go on from there, and forget the events behind it; None: a new run.
+            since: continue from there, and forget the events behind it; None: a new run.
 
         Raises:
             RunFailed: the disk refuses.
@@ -119,12 +116,11 @@ class Metrics:
         self._loggers: list[tuple[str, Logger]] = []
 
     def add(self, name: str, logger: Logger) -> None:
-        """Hand every event on to a logger, too; `name` is its name in messages."""
+        """Hand every event to a logger as well; `name` is its name in messages."""
         self._loggers.append((name, logger))
 
     @property
     def bytes(self) -> int:
-        """Bytes of `metrics.jsonl` so far."""
         return self._lines.bytes
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
@@ -175,10 +171,10 @@ def _cut_back(path: Path, since: Position) -> None:
 
 
 def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a run that have a value, as they were recorded; the run may still go on.
+    """Yield the events of a run that have a value, as they were recorded; the run may still be training.
 
     Raises:
-        SpecError: a line is no event.
+        SpecError: a line is not an event.
     """
     path = directory / METRICS
     with path.open("rb") as lines:
@@ -189,7 +185,7 @@ def read_events(directory: Path) -> Iterator[Mapping[str, Any]]:
             if event is None:
                 hint = "remove that line, or restore the file from a copy"
                 raise SpecError(
-                    f"{path}:{number}: is no event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
+                    f"{path}:{number}: is not an event: {line[:_SHOWN].decode(errors='replace').rstrip()}", hint
                 )
             if event["value"] is not None:
                 yield event
@@ -210,7 +206,6 @@ def _event(line: bytes) -> Mapping[str, Any] | None:
 
 
 def probe_metric(quantity: str, stage: int) -> str:
-    """Return the name of a probe's quantity in a stage, which counts from 1."""
     return f"probe/{quantity}/stage-{stage:02d}"
 
 

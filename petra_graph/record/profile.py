@@ -32,7 +32,7 @@ def read_profile(path: Path) -> Profile:
     """Read a profile that `write_profile` wrote.
 
     Raises:
-        SpecError: it cannot be read, is no profile, or is one of another format.
+        SpecError: it cannot be read, is not a profile, or is one of another format.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def read_profile(path: Path) -> Profile:
     except OSError as error:
         raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise SpecError(f"{path} is no profile", f"{_REMEDY} writes one") from None
+        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
     message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
     raise SpecError(message, f"{_REMEDY} measures it again")
 

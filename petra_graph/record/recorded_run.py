@@ -19,11 +19,11 @@ from typing import Any
 from attrs import define, frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.program.plan_document import Each, Later, faults
+from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
 from petra_graph.record.run_directory import is_locked
-from petra_graph.record.run_folders import began
+from petra_graph.record.run_folders import began, no_run
 
 _OPERATION = Later({"operations": int, "seconds": float})
 _SUMMARY: Mapping[str, Any] = {
@@ -105,13 +105,16 @@ class RecordedRun:
         return int(self.resolved["run"]["seed"])
 
     @property
+    def rate(self) -> float | None:
+        """Samples a second: of all its training, or of its latest epoch where it has no summary."""
+        return self.summary.get("samples_per_second") or self.last("samples_per_second")
+
+    @property
     def epochs(self) -> int:
-        """The epochs that were recorded."""
         return max((points[-1].epoch for name, points in self.metrics.items() if name == "learning_rate"), default=0)
 
     @property
     def planned_epochs(self) -> int:
-        """The epochs that the specification asks for."""
         return int(self.resolved["run"]["epochs"])
 
     @property
@@ -121,12 +124,11 @@ class RecordedRun:
 
     @cached_property
     def began(self) -> datetime:
-        """When the run began."""
         return began(self.directory)
 
     @property
     def best(self) -> Best | None:
-        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where there is none of them yet."""
+        """The best value of `checkpoint.best`, of test/top1, or of test/loss; None where none of them was measured yet."""
         checkpoint = self.resolved.get("checkpoint", {})
         chosen = checkpoint.get("best")
         metric = chosen or next((name for name in ("test/top1", "test/loss") if name in self.metrics), None)
@@ -144,13 +146,13 @@ class RecordedRun:
 
 
 def read_run(directory: Path) -> RecordedRun:
-    """Read a run's directory; the run may still go on.
+    """Read a run's directory; the run may still be training.
 
     Raises:
-        SpecError: this is no run's directory, or one of its files is damaged.
+        SpecError: this is not a run's directory, or one of its files is damaged.
     """
     if not directory.is_dir():
-        raise SpecError(f"there is no run directory {directory}", "give the directory of a run, or `latest`")
+        raise no_run(directory)
     resolved = resolved_spec(directory)
     run = resolved.get("run")
     if not isinstance(run, dict) or not all(isinstance(run.get(key), int) for key in ("seed", "epochs")):
@@ -179,14 +181,14 @@ def resolved_spec(directory: Path) -> Mapping[str, Any]:
     """Read the specification that a run resolved.
 
     Raises:
-        SpecError: this is no run's directory, or the file is damaged.
+        SpecError: this is not a run's directory, or the file is damaged.
     """
     path = directory / "resolved.toml"
     try:
         text = path.read_text(encoding="utf-8")
         (directory / "metrics.jsonl").open(encoding="utf-8").close()
     except OSError:
-        message = f"{directory} is no run's directory: it has no resolved.toml and metrics.jsonl"
+        message = f"{directory} is not a run's directory: it has no resolved.toml and metrics.jsonl"
         raise SpecError(message, hint=_HINT) from None
     except UnicodeDecodeError as error:
         raise _damaged(path, error) from None
@@ -200,9 +202,7 @@ def read_json(path: Path, kind: type, shape: Any = None) -> Any | None:
     """Return what a run's JSON file holds; None where there is no file.
 
     Args:
-        path: of the file.
-        kind: of the value.
-        shape: of the value, as `plan_document.faults` takes it; None: any.
+        shape: of the value, as `json_shape.faults` takes it; None: any.
 
     Raises:
         SpecError: it holds no JSON, or a value of another kind or shape.

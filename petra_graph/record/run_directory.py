@@ -50,7 +50,7 @@ def create_run_directory(parent: str, name: str) -> Path:
         except FileExistsError:
             if not root.is_dir():
                 raise RunFailed(
-                    f"cannot create a run directory: {root} is no folder", hint="set run.directory to another folder"
+                    f"cannot create a run directory: {root} is not a folder", hint="set run.directory to another folder"
                 ) from None
         except OSError as error:
             raise RunFailed(
@@ -62,7 +62,7 @@ def create_run_directory(parent: str, name: str) -> Path:
 
 
 def lock(directory: Path) -> int | None:
-    """Let this process alone write a run's directory, until it ends; return the descriptor that holds the lock.
+    """Keep other processes from writing a run's directory until this one ends; return the descriptor that holds the lock.
 
     Raises:
         RunFailed: another process writes it.
@@ -86,7 +86,7 @@ def lock(directory: Path) -> int | None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Within the context, let this process alone write a run's directory.
+    """Within the context, keep other processes from writing a run's directory.
 
     Raises:
         RunFailed: another process writes it.
@@ -148,7 +148,7 @@ def _folder(parent: str) -> Path:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, and put it in place of `path` in one step.
+    """Have `write` fill a temporary file, and put it in place of `path` in one step.
 
     Raises:
         RunFailed: the disk refuses; `path` is as it was.
@@ -171,7 +171,7 @@ def make_folder_of(path: Path) -> None:
     """Make the folder of a file that the caller asked for.
 
     Raises:
-        RunFailed: the disk refuses, or a file stands where the folder should be.
+        RunFailed: the disk refuses, or there is a file in the place of the folder.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return versions, devices, threads and the command line, on which a run's numbers depend beside its specification."""
+    """Return versions, devices, threads and the command line, on which a run's numbers depend as well as on its specification."""
     import torch  # Reports read a run's directory without it.
 
     return {

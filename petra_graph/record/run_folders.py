@@ -1,4 +1,4 @@
-"""Which directories are runs, which of them is the latest, and when each began; a damaged one is a run, too."""
+"""Which directories are runs, which of them is the latest, and when each began; a damaged one is a run as well."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ def find_run(name: str) -> Path:
     return max(found, key=began)
 
 
+def no_run(name: str | Path) -> SpecError:
+    return SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
+
+
 def run_to_resume(name: str, parent: Path) -> Path:
     """Return a run's directory that has a checkpoint: the one that is named, or the latest one below `parent`.
 
@@ -44,7 +48,7 @@ def run_to_resume(name: str, parent: Path) -> Path:
         return max(runs, key=began)
     directory = Path(name).expanduser()
     if not directory.is_dir():
-        raise SpecError(f"there is no run directory {name}", "give the directory of a run, or `latest`")
+        raise no_run(name)
     if not repaired(directory):
         raise SpecError(
             f"{name} has no checkpoint", "runs write them where [checkpoint] has `every`, and when they are interrupted"

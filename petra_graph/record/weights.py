@@ -1,14 +1,22 @@
-"""Parameters and running statistics in safetensors, keyed by node: "layer1.0/first.0.weight".
+"""Weights as files: a run's own, written whole, and those of any program, read without running their code.
 
-Keys name nodes, never stages, so the same file loads under any partition.
+A run's parameters and running statistics are in safetensors, keyed by node: "layer1.0/first.0.weight". Keys name nodes, never
+stages, so the same file loads under any partition. Others' files are safetensors, or `state_dict`s that torch.save has written;
+tensors are read one at a time where the file allows it, so that comparing shapes reads no weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import warnings
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from attrs import frozen
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -17,6 +25,12 @@ from petra_graph.record.run_directory import write_whole
 SEPARATOR = "/"
 WEIGHTS = "weights.safetensors"
 """The file in a run's directory."""
+_INSIDE = ("state_dict", "model_state_dict", "model")
+"""Under which checkpoints of others hold their weights."""
+_PICKLE = b"\x80"
+"""The first byte of torch.save's older format, and of safetensors whose header is as long as that."""
+_LENGTH = 8
+"""Bytes of the length of safetensors' header, which begins with a brace."""
 
 
 def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
@@ -33,7 +47,7 @@ def weights_of(modules: Iterable[tuple[str, nn.Module]]) -> dict[str, Tensor]:
 
 
 def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
-    """Write tensors whole, with facts beside them.
+    """Write tensors and facts, the file whole or not at all.
 
     Raises:
         RunFailed: the disk refuses.
@@ -42,7 +56,73 @@ def save_weights(path: Path, weights: Mapping[str, Tensor], facts: Mapping[str, 
     def save(temporary: Path) -> None:
         try:
             save_file(dict(weights), temporary, None if facts is None else dict(facts))
-        except SafetensorError as error:  # a full disk, for one; it is no OSError
+        except SafetensorError as error:  # a full disk, for one; it is not an OSError
             raise OSError(str(error)) from error
 
     write_whole(path, save)
+
+
+class UnreadableWeights(Exception):
+    """A file holds no weights that can be read; the message says why."""
+
+
+@frozen
+class WeightFile:
+    """An open file of tensors by name."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], Tensor]
+    """Returns the tensor of a name."""
+
+
+@contextmanager
+def open_weights(file: Path) -> Iterator[WeightFile]:
+    """Open a file of weights; what it is follows from its content.
+
+    No code of a file is run: torch reads it with `weights_only`.
+
+    Raises:
+        UnreadableWeights: it cannot be read, or holds something else than tensors by name.
+    """
+    try:
+        if _is_torchs(file):
+            tensors = _state_dict(file)
+            yield WeightFile({name: tuple(one.shape) for name, one in tensors.items()}, tensors.__getitem__)
+        else:
+            with safe_open(file, framework="pt") as opened:
+                names = opened.keys()
+                yield WeightFile({name: tuple(opened.get_slice(name).get_shape()) for name in names}, opened.get_tensor)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _is_torchs(file: Path) -> bool:
+    if zipfile.is_zipfile(file):
+        return True
+    with file.open("rb") as opened:
+        begin = opened.read(_LENGTH + 1)
+    return begin[:1] == _PICKLE and begin[_LENGTH:] != b"{"
+
+
+def _state_dict(file: Path) -> Mapping[str, Tensor]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of protocols that torch may not read; where it cannot, it raises
+        # Older files are not zip archives, and cannot be mapped into memory.
+        try:
+            content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+        except Exception as error:  # noqa: BLE001  torch's reader raises whatever a damaged pickle leads it to
+            raise UnreadableWeights(f"{file} cannot be read: {_reason(error)}") from None
+    for key in _INSIDE:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping):
+        raise UnreadableWeights(f"{file} holds {type(content).__name__}, and no tensors by name")
+    others = [f"{name} ({type(value).__name__})" for name, value in content.items() if not isinstance(value, Tensor)]
+    if others or not content:
+        found = f"holds {', '.join(others[:3])} among its tensors" if others else "holds no tensor"
+        raise UnreadableWeights(f"{file} {found}; save a state_dict with torch.save")
+    return {str(name): tensor for name, tensor in content.items()}

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from petra_graph.errors import shown
 from petra_graph.kinds.plugin import Plugin, read_options
-from petra_graph.spec.bound import Bound
+from petra_graph.spec.bounds import Bound
 from petra_graph.spec.schema import (
     as_mapping,
     describe,

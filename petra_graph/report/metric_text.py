@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from petra_graph.kinds import loss
+from petra_graph.units import percent
 
 FIRST = ("test/top1", "test/loss")
 """Of a run's final figures, those that stand before all others."""
+_SMALL, _LARGE = 0.001, 10_000
+"""Between these, four decimals of a mean say enough."""
 
 
 def is_share(metric: str) -> bool:
@@ -18,7 +21,7 @@ def is_share(metric: str) -> bool:
 
 def value_text(metric: str, value: float) -> str:
     """Write a metric's value: shares of samples as percentages."""
-    return f"{100 * value:.2f} %" if is_share(metric) else f"{value:.4g}"
+    return percent(value, 2) if is_share(metric) else f"{value:.4g}"
 
 
 def metric_text(metric: str, value: float) -> str:
@@ -35,3 +38,20 @@ def final_metrics(names: Iterable[str]) -> list[str]:
     found = dict.fromkeys(names)
     own = [name for name in found if name.startswith("test/") and name not in FIRST]
     return [name for name in (*FIRST, *own, "train/loss") if name in found]
+
+
+def numbers(means: Mapping[str, float]) -> str:
+    """Write all metrics, the loss first; shares of samples, which are called top1, top5 and so on, are percentages."""
+    names = sorted(means, key=lambda name: name != "loss")
+    return " ".join(f"{name} {_number(name, means[name])}" for name in names)
+
+
+def _number(name: str, value: float) -> str:
+    if is_share(name):
+        return percent(value, 2)
+    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
+
+
+def tested(means: Mapping[str, float], part: str) -> str:
+    """Write the result of an evaluation, which has read a part of the samples, or all."""
+    return numbers(means) + (f" ({part})" if part else "")

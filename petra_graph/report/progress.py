@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -17,14 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
-from petra_graph.kinds.loss import is_share
-from petra_graph.report.plan.units import plural
+from petra_graph.report.metric_text import numbers, tested
+from petra_graph.units import clock, plural
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
 """Between the lines of a log within an epoch: a few hundred a night."""
-_SMALL, _LARGE = 0.001, 10_000
-"""Between these, four decimals of a number say enough."""
 
 
 def progress(stream: TextIO | None = None) -> Listener:
@@ -41,10 +38,11 @@ class PlainProgress(Listener):
         clock: returns seconds since some moment.
     """
 
+    _pace: _Pace
+
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._pace: _Pace | None = None
         self._written = 0.0
 
     def started(self, run: Started) -> None:
@@ -54,7 +52,6 @@ class PlainProgress(Listener):
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         """Write a line where the latest one is old; the remaining time is the whole run's, evaluations included."""
-        assert self._pace is not None
         now, run = self._clock(), self._pace.run
         if now - self._written >= _LINE_SECONDS and micro_batches < run.micro_batches:
             done = f"{micro_batches:,} of {run.micro_batches:,} micro-batches"
@@ -62,18 +59,16 @@ class PlainProgress(Listener):
             self._print(f"{_title(epoch, run.epochs)}   {done}   train {numbers(means)}   {pace}")
 
     def warned(self, text: str) -> None:
-        """Write a warning."""
+        """Write a warning; above the bar, where there is one."""
         self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
         """Say that the evaluation begins, where the latest line is old."""
-        assert self._pace is not None
         if self._clock() - self._written >= _LINE_SECONDS:
             self._print(f"{_title(epoch, self._pace.run.epochs)}   evaluating")
 
     def epoch_ended(self, report: EpochEnded) -> None:
         """Write the epoch's line."""
-        assert self._pace is not None
         self._print(epoch_line(report, self._pace.run))
         self._pace.epoch_began(self._clock())
 
@@ -82,10 +77,11 @@ class PlainProgress(Listener):
         print(printable(text), file=self._stream, flush=True)
 
 
-class LiveProgress(Listener):
+class LiveProgress(PlainProgress):
     """A bar for the epoch under way, and a line for each finished epoch."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream, clock)
         self._console = Console(force_jupyter=False, file=stream)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -95,32 +91,24 @@ class LiveProgress(Listener):
             console=self._console,
             transient=True,
         )
-        self._pace: _Pace | None = None
         self._epoch: TaskID | None = None
-        self._drawn = 0.0
 
     def started(self, run: Started) -> None:
         """Describe the run, name its directory, and begin."""
-        self._print(heading(run))
-        self._pace = _Pace(run, time.monotonic())
+        super().started(run)
         self._bar.start()
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
         """Advance the bar; the remaining time is the whole run's, evaluations included."""
-        assert self._pace is not None
-        run, now = self._pace.run, time.monotonic()
+        run, now = self._pace.run, self._clock()
         if self._epoch is None:
             title = f"epoch {epoch}/{run.epochs}"
             self._epoch = self._bar.add_task(title, total=run.micro_batches, numbers="")
-        if now - self._drawn < _REFRESH_SECONDS and micro_batches < run.micro_batches:
+        elif now - self._written < _REFRESH_SECONDS and micro_batches < run.micro_batches:
             return
-        self._drawn = now
+        self._written = now
         text = f"{numbers(means)}  {self._pace.text(now, epoch, micro_batches)}"
         self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
-
-    def warned(self, text: str) -> None:
-        """Write a warning above the bar."""
-        self._print(f"warning: {text}")
 
     def evaluating(self, epoch: int) -> None:
         """Show that the evaluation runs."""
@@ -132,9 +120,7 @@ class LiveProgress(Listener):
         if self._epoch is not None:
             self._bar.remove_task(self._epoch)
             self._epoch = None
-        assert self._pace is not None
-        self._print(epoch_line(report, self._pace.run))
-        self._pace.epoch_began(time.monotonic())
+        super().epoch_ended(report)
 
     def stopped(self) -> None:
         """Leave the terminal as it was."""
@@ -163,7 +149,7 @@ class _Pace:
         run = self.run
         done, total = (epoch - 1) * run.micro_batches + micro_batches, run.epochs * run.micro_batches
         rate = (micro_batches - self._before_in_epoch) * run.batch / max(now - self._epoch_began, _REFRESH_SECONDS)
-        left = timedelta(seconds=round((now - self._began) * (total - done) / max(done - self._before, 1)))
+        left = clock((now - self._began) * (total - done) / max(done - self._before, 1))
         return f"{rate:,.0f} samples/s  ETA {left}"
 
 
@@ -192,25 +178,8 @@ def epoch_line(report: EpochEnded, run: Started) -> str:
     )
 
 
-def tested(means: Mapping[str, float], part: str) -> str:
-    """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return numbers(means) + (f" ({part})" if part else "")
-
-
 def _title(epoch: int, epochs: int) -> str:
     return f"epoch {epoch:>{len(str(epochs))}}/{epochs}"
-
-
-def numbers(means: Mapping[str, float]) -> str:
-    """Write all metrics, the loss first; shares of samples, which are called top1, top5 and so on, are percentages."""
-    names = sorted(means, key=lambda name: name != "loss")
-    return " ".join(f"{name} {_number(name, means[name])}" for name in names)
-
-
-def _number(name: str, value: float) -> str:
-    if is_share(name):
-        return f"{100 * value:.2f} %"
-    return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:

@@ -1,11 +1,11 @@
-"""The bounds of keys: of numbers, of lengths, of each item, and one of a few values.
+"""The bounds of keys: attrs validators that know their own words, and the JSON schema that says the same.
 
     lr: float = option("base learning rate", validator=AtLeast(0))
     momentum: float = option("share that is kept", default=0.9, validator=[AtLeast(0), LessThan(1)])
     betas: tuple[float, ...] = option("shares", validator=[Length(2), Each(AtLeast(0), LessThan(1))])
 
 A bound applies to the values of its own kind, numbers or lists and texts, and lets all others pass: the type of the key
-says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`.
+says which kinds there may be. So `int | None` needs no more than `AtLeast(1)`. A plugin may add a bound of its own.
 
 Decision: validators of our own. attrs' carry their bounds in private classes and their words in English that would have
 to be parsed; annotated-types carries bounds alone, without check, words and schema, and attrs would not run it where
@@ -14,8 +14,8 @@ Python code makes the class.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -23,9 +23,71 @@ import attrs
 from attrs import evolve, field, frozen
 
 from petra_graph.errors import shown
-from petra_graph.spec.bound import Bound, Fault, Schema, Validator
+from petra_graph.units import plural
 
 _NUMBERS = ("integer", "number")
+Schema = dict[str, Any]
+Validator = Callable[[Any, "attrs.Attribute[Any]", Any], object]
+"""What attrs calls with the instance, the field and the value; it raises an exception where the value is wrong."""
+
+
+@frozen(kw_only=True)
+class Fault:
+    """A value that breaks a bound."""
+
+    rule: str
+    """The end of a sentence: "must be at least 1"."""
+    value: Any
+    path: tuple[int, ...] = ()
+    """The items that lead to the value."""
+    allowed: tuple[Any, ...] = ()
+    """All values that would do, where they are few."""
+
+
+class OutOfBounds(ValueError):
+    """A value breaks its key's bounds."""
+
+    def __init__(self, name: str, faults: tuple[Fault, ...]) -> None:
+        items = ("".join(f"[{index}]" for index in fault.path) for fault in faults)
+        rules = (
+            f"{name}{item} {fault.rule} (got {shown(fault.value)})" for item, fault in zip(items, faults, strict=True)
+        )
+        super().__init__("; ".join(rules))
+        self.faults = faults
+
+
+@frozen
+class Bound(ABC):
+    """A bound of a value, as an attrs validator."""
+
+    def __call__(self, instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        """Check a value, as attrs calls validators.
+
+        Raises:
+            OutOfBounds: the value breaks the bound.
+        """
+        faults = tuple(self.faults(value))
+        if faults:
+            raise OutOfBounds(attribute.name, faults)
+
+    @property
+    @abstractmethod
+    def brief(self) -> str:
+        """The bound in a table of options: ">= 1"."""
+
+    @abstractmethod
+    def faults(self, value: Any) -> Iterator[Fault]:
+        """Yield how a value breaks the bound."""
+
+    def narrow(self, schema: Schema) -> Schema:
+        """Return the JSON schema of a type with the bound added wherever the bound applies."""
+        if "anyOf" in schema:
+            return schema | {"anyOf": [self.narrow(member) for member in schema["anyOf"]]}
+        return schema | self.keywords(schema)
+
+    @abstractmethod
+    def keywords(self, schema: Schema) -> Schema:
+        """Return what the bound adds to the schema of a type without alternatives."""
 
 
 @frozen
@@ -40,17 +102,14 @@ class _Comparison(Bound):
 
     @property
     def brief(self) -> str:
-        """The sign and the limit."""
         return f"{self._sign} {self.limit}"
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the number, where it is beyond the limit."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self._holds(value):
             yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the limit of a number."""
         return {self._keyword: self.limit} if schema.get("type") in _NUMBERS else {}
 
     @abstractmethod
@@ -108,7 +167,6 @@ class Length(Bound):
 
     @property
     def brief(self) -> str:
-        """The length in words."""
         least, most = self._range
         if least == most:
             return f"length {least}"
@@ -116,20 +174,18 @@ class Length(Bound):
         return ", ".join(filter(None, (words, "" if most is None else f"length <= {most}")))
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the value, where it is too short or too long."""
         least, most = self._range
         if not isinstance(value, str | list | tuple):
             return
         things = "character" if isinstance(value, str) else "item"
         if len(value) < least:
-            words = f"have {'' if least == most else 'at least '}{_counted(least, things)}"
+            words = f"have {'' if least == most else 'at least '}{plural(least, things)}"
             yield Fault(rule=f"must {words if least > 1 else 'not be empty'}", value=value)
         elif most is not None and len(value) > most:
-            words = f"{'' if least == most else 'at most '}{_counted(most, things)}"
+            words = f"{'' if least == most else 'at most '}{plural(most, things)}"
             yield Fault(rule=f"must have {words}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the length of a list or a text."""
         names = {"array": ("minItems", "maxItems"), "string": ("minLength", "maxLength")}.get(schema.get("type", ""))
         if names is None:
             return {}
@@ -151,17 +207,14 @@ class OneOf(Bound):
 
     @property
     def brief(self) -> str:
-        """The values."""
         return " | ".join(shown(value) for value in self.values)
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the value, where it is none of them."""
         if value is not None and value not in self.values:
             listed = ", ".join(shown(item) for item in self.values)
             yield Fault(rule=f"must be one of {listed}", value=value, allowed=self.values)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the values."""
         return {"enum": list(self.values)} if schema.get("type") in {*_NUMBERS, "string"} else {}
 
 
@@ -176,17 +229,14 @@ class Each(Bound):
 
     @property
     def brief(self) -> str:
-        """The items' bounds."""
         return f"each {_brief(self.bounds)}"
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the faults of the items."""
         for index, item in enumerate(value if isinstance(value, list | tuple) else ()):
             for bound in self.bounds:
                 yield from (evolve(fault, path=(index, *fault.path)) for fault in bound.faults(item))
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the schema of the items with their bounds."""
         narrowed: Schema = {}
         if "prefixItems" in schema:
             narrowed["prefixItems"] = [_narrow(self.bounds, item) for item in schema["prefixItems"]]
@@ -221,21 +271,14 @@ class All(Bound):
 
     @property
     def brief(self) -> str:
-        """The bounds, separated by commas."""
         return _brief(self._bounds)
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the faults of all bounds."""
         for bound in self._bounds:
             yield from bound.faults(value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return what all bounds add."""
         return _narrow(self._bounds, schema)
-
-
-def _counted(many: int, thing: str) -> str:
-    return f"{many} {thing}{'s' * (many != 1)}"
 
 
 def _brief(bounds: tuple[Bound, ...]) -> str:

@@ -14,14 +14,14 @@ _VALUES = "values are texts, numbers, booleans, lists and mappings"
 
 
 def named(value: Any, key: str) -> Any:
-    """Return values as TOML has them: classes and functions by their names, paths as texts, without what is None.
+    """Return values as TOML has them: classes and functions by their names, paths as texts, and None left out.
 
     Args:
         value: of a specification that is made in code.
         key: the value's, such as "data.name", for messages; "" for a whole specification.
 
     Raises:
-        SpecError: TOML has no such value, or a class or function is not at the top level of a module.
+        SpecError: TOML cannot write a value, or a class or function is not at the top level of a module.
     """
     if isinstance(value, type | FunctionType):
         return code_name(value)

@@ -14,7 +14,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
-from petra_graph.spec.bound import Fault
+from petra_graph.spec.bounds import Fault
 from petra_graph.spec.formats import rename_hint
 
 LONGEST_SHOWN = 60
@@ -24,7 +24,7 @@ WITHOUT_QUOTES = {
     "a number": r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?",
     "true or false": "true|false",
 }
-"""The form of a text that probably stands for a value of another type."""
+"""The form of a text that probably means a value of another type."""
 
 
 @frozen(kw_only=True)
@@ -37,7 +37,6 @@ class RawValue:
     """Names in messages of tables that have better names than their paths."""
 
     def item(self, key: str | int) -> RawValue:
-        """Return an item of this table or array."""
         return attrs.evolve(self, path=(*self.path, key), raw=self.raw[key])
 
     def table_name(self, path: Path | None = None) -> str:
@@ -69,10 +68,9 @@ def mismatch(value: RawValue, expected: str, allowed: tuple[Any, ...]) -> Proble
 
 
 def no_table(value: RawValue, cls: type | None, fitting: tuple[str, Any] | None) -> Problem:
-    """Return the problem of a value that stands where a table is due.
+    """Return the problem of a value in the place of a table.
 
     Args:
-        value: which is no table.
         cls: of the table; None: keys with values of any kind, as options are.
         fitting: the key of the table that the value would do for, with the value; None: there is none.
     """
@@ -91,7 +89,7 @@ def out_of_bounds(value: RawValue, fault: Fault) -> Problem:
 def refused_value(value: RawValue, error: Exception) -> Problem:
     """Return the problem of a value that a validator other than our bounds refuses, in the validator's own words.
 
-    A message that begins with "must" goes on with the sentence that the value's name begins.
+    A message that begins with "must" continues the sentence that the value's name begins.
     """
     reason = str(error.args[0]) if error.args else repr(error)
     rule = reason if reason.startswith("must ") else f"is refused: {reason}"

@@ -40,13 +40,7 @@ RENAMES = (Rename(format=2, old=("precision", "wire_dtype"), new=("precision", "
 
 
 def format_problem(stated: Any, where: Where, values: Mapping[str, Any]) -> Problem | None:
-    """Return the problem of a text's `format`; None where it is the current one.
-
-    Args:
-        stated: the value that the text gives.
-        where: its position.
-        values: the whole text.
-    """
+    """Return the problem of a text's `format`; None where it is the current one."""
     reads = f"{_READS} format {FORMAT}"
     if type(stated) is not int:
         return Problem(message=f"format must be an integer (got {shown(stated)})", hint=reads, where=where)

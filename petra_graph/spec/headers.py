@@ -1,4 +1,4 @@
-"""The tables of a specification by the keys that they have, for a key that stands in another table."""
+"""The tables of a specification by the keys that they have, for a key that was written in another table."""
 
 from __future__ import annotations
 

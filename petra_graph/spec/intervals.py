@@ -9,7 +9,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from petra_graph.errors import shown
-from petra_graph.spec.bound import Bound, Fault, Schema
+from petra_graph.spec.bounds import Bound, Fault, Schema
 
 Unit = Literal["epochs", "updates", "seconds"]
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?) ?(epochs?|updates?|s|min|h)")
@@ -21,10 +21,10 @@ _FORM = (
 
 @frozen
 class Interval:
-    """So many of a unit."""
+    """A number of a unit."""
 
     count: float
-    """Above 0; whole, but for seconds."""
+    """Above 0; a whole number, except of seconds."""
     unit: Unit
 
 
@@ -32,7 +32,7 @@ def interval(text: str) -> Interval:
     """Read an interval.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not an interval.
     """
     match = _INTERVAL.fullmatch(text.strip())
     found = None if match is None else _read(float(match[1]), match[2])
@@ -55,11 +55,9 @@ class IsInterval(Bound):
 
     @property
     def brief(self) -> str:
-        """An example of each unit."""
         return 'as "1 epoch", "500 updates", "10 min"'
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        """Yield the text, where it is none."""
         if isinstance(value, str):
             try:
                 interval(value)
@@ -67,5 +65,4 @@ class IsInterval(Bound):
                 yield Fault(rule=_FORM, value=value)
 
     def keywords(self, schema: Schema) -> Schema:
-        """Return the pattern of texts."""
         return {"pattern": f"^{_INTERVAL.pattern}$"} if schema.get("type") == "string" else {}

@@ -1,6 +1,6 @@
 """The keys of a table: their declaration, and the validators of their values.
 
-The metadata `help` and `unit` of a key stand in `petra-graph schema`.
+`petra-graph schema` shows the metadata `help` and `unit` of a key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from attrs import field
 
 from petra_graph.errors import shown
 from petra_graph.spec.bounds import All
-from petra_graph.spec.sizes import byte_count
+from petra_graph.units import byte_count
 
 T = TypeVar("T")
 IS_PATH = "is_path"
@@ -30,7 +30,6 @@ def key(default: Any, text: str, *, unit: str = "", validator: Any = None, is_pa
 
 
 def required(text: str, *, unit: str = "", validator: Any = None) -> Any:
-    """Return a required key of a table."""
     return key(attrs.NOTHING, text, unit=unit, validator=validator)
 
 
@@ -52,7 +51,7 @@ def options(owner: str) -> Any:
 
 
 def sizes(_: object, __: object, value: str | tuple[str, ...] | None) -> None:
-    """Refuse text that is no size of at least a byte."""
+    """Refuse text that is not a size of at least one byte."""
     for size in (value,) if isinstance(value, str) else value or ():
         if not byte_count(size):
             raise ValueError(f"must be at least a byte (got {shown(size)})")

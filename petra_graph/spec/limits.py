@@ -1,4 +1,4 @@
-"""The largest values that a specification may have, each far beyond use, so that a slip of a key fails at once.
+"""The largest values that a specification may have, each far beyond use, so that a digit too many fails at once.
 
 Without them `repeat = 100000000` fills the memory before any message, and numbers beyond 64 bits overflow in a library.
 """

@@ -50,7 +50,6 @@ class LoadedSpec(Structured):
         return list(dict.fromkeys(os.path.abspath(folder) for folder in folders))  # noqa: PTH100  no links resolved
 
     def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Return the problems located, without repetition, in the order of their positions."""
         return self.layers.in_order(problems)
 
 
@@ -80,10 +79,10 @@ def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = S
 
 
 def load_values(values: Mapping[str, Any]) -> LoadedSpec:
-    """Load a specification from a mapping with the keys and values of a TOML file, in which a class may stand for its name.
+    """Load a specification from a mapping with the keys and values of a TOML file, in which a class may be given in place of its name.
 
     Raises:
-        SpecError: TOML has no such value, or a class cannot be found again by its name.
+        SpecError: TOML cannot write a value, or a class cannot be found again by its name.
     """
     import tomli_w
 
@@ -189,7 +188,7 @@ def _header(path: Path) -> str:
 
 
 def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:
-    """Return the names under `extends`, each with its position, and the problems of what is no name."""
+    """Return the names under `extends`, each with its position, and the problems of items that are not names."""
     value: Any = source.values.get("extends", [])
     names = (
         [(name, source.where(("extends", index))) for index, name in enumerate(value)]

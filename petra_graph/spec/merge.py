@@ -3,7 +3,7 @@
 Tables merge key by key; any other value replaces the one below. Three rules depend on the meaning of a table:
 
 Decision: options belong to the plugin that the table names. A layer that names another plugin drops the `options` of
-the layers below it; a learning-rate schedule changed from "step" to "cosine" has no use for milestones.
+the layers below it; a learning-rate schedule changed from "step" to "cosine" cannot use milestones.
 
 Decision: a schedule belongs to its method in the same way. `--set method.name=backprop` over a table with
 `schedule = "1f1b"` means backpropagation under its own schedule, not a contradiction.

@@ -248,7 +248,6 @@ class DataSpec(PluginSpec):
 
     @property
     def test_batch(self) -> int:
-        """Samples of an evaluation batch."""
         return self.evaluation_batch or self.batch
 
 
@@ -347,7 +346,7 @@ class InitSpec:
 @documented
 @frozen(kw_only=True)
 class CheckpointSpec:
-    """Checkpoints of a run, from which it goes on as if nothing had happened; one is always written at an interruption."""
+    """Checkpoints of a run, from which it continues as if nothing had happened; one is always written at an interruption."""
 
     every: str | None = key(
         None,
@@ -364,7 +363,7 @@ class CheckpointSpec:
     signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
         None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
     )
-    asynchronous: bool = key(True, "write files while the training goes on; no number depends on it")
+    asynchronous: bool = key(True, "write files while the training continues; no number depends on it")
 
 
 OfPlugins: Any = tuple[PluginSpec, ...] | None

@@ -24,7 +24,7 @@ from petra_graph.spec.class_names import named
 from petra_graph.spec.formats import format_problem
 from petra_graph.spec.limits import MOST_LEVELS
 from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
-from petra_graph.spec.source import Source, levels
+from petra_graph.spec.source import TOO_DEEP, Source, levels
 
 
 @frozen(kw_only=True)
@@ -44,7 +44,7 @@ class Override:
 
 
 class Change(str):
-    """An assignment that Python code makes, which has no `--set`."""
+    """An assignment by Python code, which was not written as `--set`."""
 
     __slots__ = ()
 
@@ -82,12 +82,12 @@ def parse_override(text: str) -> Override:
             raise _refusal(text, f"{written} is not a TOML value: {why}", _quoted(key, written)) from None
         value = written
     if len(keys) + levels(value) > MOST_LEVELS:
-        raise _refusal(text, f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another")
+        raise _refusal(text, TOO_DEEP)
     return Override(text=text, keys=keys, value=value)
 
 
 def _quoted(key: str, written: str) -> str:
-    """Return a hint with the bare words of a list or table in quotes, which a shell takes away; "" where that is no value either."""
+    """Return a hint with the bare words of a list or table in quotes, which a shell takes away; "" where that would not be a value either."""
     bare = r"(?<=[\[,=])(\s*)(?!(?:true|false|inf|nan)\s*[,\]}])([^\W\d][\w:./~-]*)(?=\s*[,\]}])"
     value = re.sub(bare, lambda found: f"{found[1]}{shown(found[2])}", written)
     try:
@@ -98,11 +98,11 @@ def _quoted(key: str, written: str) -> str:
 
 
 def assignments(changes: Mapping[str, Any] | None) -> list[str]:
-    """Return values by key as overrides; a class stands for its name.
+    """Return values by key as overrides; a class may be given in place of its name.
 
     Raises:
-        TypeError: they are no mapping.
-        SpecError: TOML has no such value.
+        TypeError: they are not a mapping.
+        SpecError: TOML cannot write a value.
     """
     if changes is None:
         return []
@@ -173,7 +173,7 @@ def _names_another(path: Path, key: str | int, table: Any, value: Any) -> bool:
 
 
 def _index(container: Any, key: str, path: Path, override: Override) -> str | int:
-    """Return the key or index that `key` stands for in a table or array."""
+    """Return the key or index that `key` means in a table or array."""
     if isinstance(container, dict):
         return key
     inside = ".".join(str(part) for part in path)

@@ -54,7 +54,6 @@ def absolute(name: str | None) -> str | None:
 
 
 def path_keys(cls: type) -> tuple[str, ...]:
-    """Return the keys of a table that name files or folders."""
     return tuple(attribute.name for attribute in attrs.fields(cls) if attribute.metadata.get(IS_PATH))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 
 from petra_graph.errors import shown
-from petra_graph.spec.bound import Bound, Schema
+from petra_graph.spec.bounds import Bound, Schema
 
 SINGULAR = {int: "an integer", float: "a number", str: "a string", bool: "true or false", Any: "anything"}
 PLURAL = {int: "integers", float: "numbers", str: "strings", bool: "booleans", Any: "values"}
@@ -38,12 +38,10 @@ def describe(kind: Any) -> str:
 
 
 def is_union(kind: Any) -> bool:
-    """Return whether the type is a union."""
     return get_origin(kind) in (Union, types.UnionType)
 
 
 def is_literal(kind: Any) -> bool:
-    """Return whether the type is a Literal."""
     return get_origin(kind) is Literal
 
 

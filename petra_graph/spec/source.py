@@ -24,6 +24,7 @@ from petra_graph.spec.positions import Span, find_spans
 STDIN = "-"
 MOST_BYTES = 2**23
 """The longest text that is read."""
+TOO_DEEP = f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another"
 
 
 @frozen(kw_only=True)
@@ -131,8 +132,7 @@ def _too_deep(text: str, file: str) -> Problem:
     lines = text.split("\n")
     number, line = max(enumerate(lines, start=1), key=lambda one: sum(map(one[1].count, "[{.")))
     column = next((at for at, character in enumerate(line, start=1) if character in "[{"), 1)
-    message = f"nested too deeply: more than {MOST_LEVELS} tables and arrays in one another"
-    return Problem(message=message, where=Where(file=file, line=number, column=column, text=line))
+    return Problem(message=TOO_DEEP, where=Where(file=file, line=number, column=column, text=line))
 
 
 def _expanded(file: str) -> FilePath:
@@ -167,7 +167,7 @@ def _files_in(folder: FilePath, name: str = "") -> str:
 
 
 _OF_A_VALUE = ("Invalid value", "Expected newline or end of document after a statement")
-"""The parser's words for a value that is none, and for one that ends before its line does."""
+"""The parser's words for text that is not a value, and for a value that ends before its line does."""
 _NOTHING = {"none", "null", "nil"}
 
 

@@ -1,6 +1,6 @@
 """Strict reading of TOML values: a value must have exactly its type, and every problem is reported at once.
 
-Decision: no value is converted. "3" is no integer, true is no integer, 3.0 is no integer; only an integer may stand for
+Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for
 a number. A silent conversion would hide a mistake of the author until later.
 
 Decision: a field's validator runs when its value is read, not when the whole table is built, so that one pass reports
@@ -20,7 +20,7 @@ from typing import Any, NoReturn, get_args, get_origin
 import attrs
 
 from petra_graph.errors import Problem
-from petra_graph.spec.bound import OutOfBounds
+from petra_graph.spec.bounds import OutOfBounds
 from petra_graph.spec.error_messages import (
     RawValue,
     mismatch,
@@ -52,7 +52,7 @@ class Mismatch(Unreadable):
 
 
 class NoTable(Mismatch):
-    """A value stands where a table is due."""
+    """A value is in the place of a table."""
 
     def __init__(self, value: RawValue, cls: type | None = None, fitting: tuple[str, Any] | None = None) -> None:
         Unreadable.__init__(self, [no_table(value, cls, fitting)])
@@ -143,7 +143,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
     if not isinstance(value.raw, Mapping):
         raise NoTable(value, cls, _fitting(value, fields.values()))
     unknown = [key for key in value.raw if key not in fields]
-    # A misspelt key stands for one of these, which therefore is not missing.
+    # A misspelt key was meant to be one of these, which therefore is not missing.
     misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
     arguments: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -165,7 +165,7 @@ def _read_class(value: RawValue, cls: type) -> Any:
 
 
 def _fitting(value: RawValue, fields: Iterable[attrs.Attribute[Any]]) -> tuple[str, Any] | None:
-    """Return the key of a table that a value does for, which stands where the table is due; a required key is likelier."""
+    """Return the key of a table that a value fits, if the value is in the place of the table; a required key is likelier."""
     raw = value.raw[0] if isinstance(value.raw, list) and len(value.raw) == 1 else value.raw
     for attribute in sorted(fields, key=lambda attribute: attribute.default is not attrs.NOTHING):
         for candidate in (value.raw, raw):

@@ -62,7 +62,6 @@ def structure_as(
     """Return a value read strictly as a class.
 
     Args:
-        cls: an attrs class.
         value: the value as TOML gave it.
         path: its path in the specification.
         names: names in messages of tables that have better names than their paths.
@@ -90,7 +89,7 @@ def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:
 def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     if "graph" in values and "architecture" in values:
         message = "both [graph] and [architecture] are given"
-        hint = "[architecture] stands for a list of nodes; keep one of the two"
+        hint = "[architecture] makes a list of nodes; keep one of the two"
         return (Problem(message=message, hint=hint, path=("architecture",), at_key=True),)
     if "graph" not in values and "architecture" not in values and not _misspelt_network(values):
         hint = '[architecture] with name = "revnet", or one [[graph.node]] for each node'
@@ -99,7 +98,7 @@ def _network(values: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def _misspelt_network(values: Mapping[str, Any]) -> bool:
-    """Return whether an unknown key, itself a problem, stands for one of the two tables."""
+    """Return whether an unknown key, itself a problem, was meant to be one of the two tables."""
     tables = [attribute.name for attribute in attrs.fields(Spec)]
     likely = {close for key in values if key not in tables for close in get_close_matches(key, tables, n=1)}
     return bool(likely & {"graph", "architecture"})

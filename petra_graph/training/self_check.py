@@ -49,8 +49,8 @@ from petra_graph.planning.measure import MeasuredNetwork
 from petra_graph.promises.screening import looks_sound
 from petra_graph.promises.state import IN_A_FORWARD
 from petra_graph.promises.trial import Trial, normal
-from petra_graph.training.assemble import Training
-from petra_graph.training.opened_data import OpenedData
+from petra_graph.training.data.opened_data import OpenedData
+from petra_graph.training.stage_assembly import Training
 from petra_graph.training.start_reporter import StartReporter
 
 _CAUSES = (

@@ -68,7 +68,6 @@ class StartReporter:
             self._show(None)
 
     def close(self) -> None:
-        """Say nothing from now on."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

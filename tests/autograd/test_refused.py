@@ -175,7 +175,7 @@ class Returning(nn.Module):
         (
             lambda: reversible([branch()]).append(branch())(torch.zeros(2, 6)),
             TypeError,
-            "block 1 is no reversible block",
+            "block 1 is not a reversible block",
         ),
         (lambda: reversible([branch()])(torch.zeros(2, 6, dtype=torch.complex64)), TypeError, "streams must be real"),
         (lambda: reversible([nn.LazyLinear(FEATURES)])(torch.zeros(2, 6)), RuntimeError, "has no shape yet"),

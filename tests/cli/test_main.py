@@ -172,7 +172,7 @@ def test_a_distribution_that_breaks_networkx_and_torch_is_named_and_left_out(ins
         text=True,
         check=False,
     )
-    named = "aaa-broken: its entry points cannot be read\n    help: install it anew, or remove it\n"
+    named = "aaa-broken: its entry points cannot be read\n    help: reinstall it, or remove it\n"
     assert (done.returncode, done.stderr.startswith(named), done.stderr.count("aaa-broken")) == (0, True, 1), (
         done.stderr
     )

@@ -38,7 +38,7 @@ def test_nothing_is_overwritten(here, write, capsys, there):
     name = write({"folder": "written-loss/notes.txt", "file": "written-loss"}[there], "mine")
     assert main(["new", "plugin", "written-loss", "--loss"]) == 2
     assert capsys.readouterr().err == (
-        "written-loss is there already\n    help: give another name: nothing is overwritten\n"
+        "written-loss exists already\n    help: give another name: nothing is overwritten\n"
     )
     assert (here / name).read_text() == "mine"
     assert main(["new", "spec", name]) == 2

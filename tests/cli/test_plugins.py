@@ -159,5 +159,5 @@ def test_a_distribution_whose_entry_points_are_no_text_is_named(install, capsys,
     (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\n")
     assert main(arguments) == 0
     printed = capsys.readouterr()
-    assert printed.err == "aaa-broken: its entry points cannot be read\n    help: install it anew, or remove it\n"
+    assert printed.err == "aaa-broken: its entry points cannot be read\n    help: reinstall it, or remove it\n"
     assert "window" in printed.out

@@ -57,7 +57,7 @@ def test_no_run(here, capsys):
     assert capsys.readouterr() == (
         "",
         (
-            "runs is no run's directory: it has no resolved.toml and metrics.jsonl\n"
+            "runs is not a run's directory: it has no resolved.toml and metrics.jsonl\n"
             "    help: name one that `petra-graph run` has made, as in runs/20260131T120000Z-NAME-3f9a1c\n"
         ),
     )

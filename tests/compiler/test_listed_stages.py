@@ -103,7 +103,7 @@ def test_an_empty_stage():
 def test_an_unknown_node():
     assert refused(CHAIN, (("stem", "rev0", "rev1"), ("rev2", "rev22", "head"))) == [
         Problem(
-            message='stage 2 names "rev22", which is no node',
+            message='stage 2 names "rev22", which is not a node',
             hint="did you mean 'rev2'? allowed: head, rev0, rev1, rev2, stem",
             path=("partition", "stages", 1),
         )
@@ -114,7 +114,7 @@ def test_a_repeated_node_is_named_by_its_copies():
     repeated = (CHAIN[0], attrs.evolve(CHAIN[1], name="rev", repeat=2), CHAIN[-1])
     assert refused(repeated, (("stem", "rev"), ("head",))) == [
         Problem(
-            message='stage 1 names "rev", which is no node',
+            message='stage 1 names "rev", which is not a node',
             hint="rev is repeated: name rev.0, rev.1",
             path=("partition", "stages", 0),
         )
@@ -167,7 +167,7 @@ def test_stages_that_read_one_another():
 def test_all_problems_of_listed_stages_are_reported_at_once():
     assert [problem.message for problem in refused(CHAIN, ((), ("stem", "x"), ("stem", "head")))] == [
         "stage 1 is empty",
-        'stage 2 names "x", which is no node',
+        'stage 2 names "x", which is not a node',
         'node "stem" is in stages 2 and 3',
         "no stage holds rev0, rev1, rev2",
     ]

@@ -53,7 +53,7 @@ def test_without_gpus(examined):
 
 def test_gpus(examined):
     found = examined(says(gpus=[["H100", 80 * 2**30, 60 * 2**30]]))
-    assert found[2:] == [("cuda:0", "ok", "H100, 80.0 GiB, 60.0 GiB of it free")]
+    assert found[2:] == [("cuda:0", "ok", "H100, 80 GiB, 60 GiB of it free")]
     assert examined(says(gpus=[["H100", 2**30, 0]], error="RuntimeError: no kernel image"))[3:] == [
         ("cuda", "broken", "cannot compute: RuntimeError: no kernel image")
     ]

@@ -67,7 +67,7 @@ def test_a_name_that_two_have(install, findings):
 
 def test_entry_points_that_cannot_be_read(install, findings):
     (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\n")
-    assert findings() == [("aaa-broken", "broken", "its entry points cannot be read", "install it anew, or remove it")]
+    assert findings() == [("aaa-broken", "broken", "its entry points cannot be read", "reinstall it, or remove it")]
 
 
 def test_code_that_another_file_hides(install, findings, site, tmp_path, monkeypatch):

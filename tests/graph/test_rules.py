@@ -51,7 +51,7 @@ def test_names_are_unique():
 def test_no_node_takes_the_inputs_name():
     problems = problems_of(STEM, node("input", "rev-mlp", hidden=7), HEAD)
     assert problems[0] == Problem(
-        message='a node cannot be called "input", which stands for the samples',
+        message='a node cannot be called "input", which means the samples',
         hint="choose another name",
         path=("graph", "node", 1, "name"),
     )
@@ -73,7 +73,7 @@ def test_no_repeated_node_takes_the_inputs_name():
     repeated = NodeSpec(name="input", block="rev-mlp", repeat=2, options={"hidden": 7})
     assert problems_of(STEM, repeated, HEAD) == [
         Problem(
-            message='a node cannot be called "input", which stands for the samples',
+            message='a node cannot be called "input", which means the samples',
             hint="choose another name",
             path=("graph", "node", 1, "name"),
         )
@@ -83,7 +83,7 @@ def test_no_repeated_node_takes_the_inputs_name():
 def test_inputs_exist():
     assert problems_of(STEM, node("join", "add", inputs=["stm"]), HEAD) == [
         Problem(
-            message='node "join" reads "stm", which is no node',
+            message='node "join" reads "stm", which is not a node',
             hint="did you mean 'stem'?",
             path=("graph", "node", 1, "inputs"),
         )

@@ -115,7 +115,7 @@ class NoForward(Head):
     [
         (
             ClaimsAnInverse,
-            'node "mine" is reversible, and blocks_of_this_test:Mine is no subclass of Reversible',
+            'node "mine" is reversible, and blocks_of_this_test:Mine is not a subclass of Reversible',
             "subclass AdditiveCoupling, or Reversible with an inverse",
         ),
         (
@@ -145,7 +145,7 @@ def test_a_class_that_does_not_keep_its_kind(made, block, message, hint):
 
 @pytest.mark.parametrize(
     ("block", "message"),
-    [(ClaimsToBeAHead, 'node "head" is head, and it:Mine is no subclass of Head'), (NoForward, "define `forward`")],
+    [(ClaimsToBeAHead, 'node "head" is head, and it:Mine is not a subclass of Head'), (NoForward, "define `forward`")],
 )
 def test_a_head_that_is_none(block, message, monkeypatch):
     module = ModuleType("it")
@@ -220,7 +220,7 @@ def test_a_module_that_is_no_block(made):
         measure_shapes(made(NoBlock), (8,), torch.float32)
     assert caught.value.problems == (
         Problem(
-            message='block "mine" of mine: blocks_of_this_test:Mine is no subclass of petra_graph.blocks.Block',
+            message='block "mine" of mine: blocks_of_this_test:Mine is not a subclass of petra_graph.blocks.Block',
             hint="subclass AdditiveCoupling, Buffered or Head",
             path=("graph", "node", 1),
         ),

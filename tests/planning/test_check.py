@@ -86,7 +86,7 @@ def test_what_the_run_would_refuse_is_refused_here(write):
     text = SPEC + "[partition]\nstages = [['stem', 'middle.0'], ['head', 'middel.1']]\n"
     assert faults(write, text) == [
         "a.toml:19:10: no stage holds middle.1",
-        'a.toml:19:33: stage 2 names "middel.1", which is no node',
+        'a.toml:19:33: stage 2 names "middel.1", which is not a node',
     ]
 
 

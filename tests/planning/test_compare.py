@@ -11,8 +11,8 @@ from petra_graph.planning.compare import compare, device_counts, scale
 from petra_graph.planning.plan import Planner
 from petra_graph.program.devices import Link
 from petra_graph.program.method import METHODS
-from petra_graph.report.plan.compare import scale_text
-from petra_graph.report.plan.terminal import plan_text
+from petra_graph.report.plan.plan_comparison import scale_text
+from petra_graph.report.plan.plan_on_terminal import plan_text
 from tests.support.runs import SPEC
 
 FOUR = ("partition.devices=4", "partition.device_type=cpu")
@@ -90,7 +90,7 @@ def test_tables_of_plans_say_what_they_assume(spec):
         assert "speed-ups are over one device" in said
         assert "between machines" not in said
     many = scale(planner, [1, 8, 1024])
-    assert sum("between machines: 2e-05 s a message and 1.25e+10 bytes/s" in text for text in many["assumptions"]) == 1
+    assert sum("between machines: 20 µs a message and 12.5 GB/s" in text for text in many["assumptions"]) == 1
     assert "between machines" in scale_text(many, width=100)
     stated = scale(Planner(spec, ["partition.device_type=a100-40gb", "partition.link_bandwidth=3e11", "partition.link_latency=1e-5"]), [1024])  # fmt: skip
     assert many["rows"][2]["samples_per_second"] < stated["rows"][0]["samples_per_second"]
@@ -117,7 +117,7 @@ def test_a_steady_state_that_was_not_reached_is_said(spec, monkeypatch):
     plan = planner.plan()
     assert not plan.prediction.timing.exact
     document = plan.document(with_timeline=False)
-    assert any("the tick is no exact one" in text for text in document["assumptions"])
+    assert any("the tick is not exact" in text for text in document["assumptions"])
     assert "about" in plan_text(document, width=120)
     noted = {row["method"]: row["note"] for row in compare(planner)["rows"] if not row["exact"]}
     assert "petra" in noted

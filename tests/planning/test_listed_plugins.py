@@ -11,8 +11,8 @@ from petra_graph.cli.main import main
 from petra_graph.errors import SpecError
 from petra_graph.planning.check import check_spec
 from petra_graph.spec.load import dump
-from petra_graph.training.prepare import prepare
-from petra_graph.training.resolve import resolved
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.record.resolved_spec import resolved
 from tests.support.loggers import named
 from tests.support.specs import SHORT_SPEC as SPEC
 
@@ -46,7 +46,7 @@ def test_mistakes_have_their_places(write):
     text = named("logger", "csw", "csv", "csv", "mlflow") + "experimnt = 1\noptions = { experiment = 2 }\n"
     assert [(int(at) - line, message) for at, message, _ in faults(write, text)] == [
         (3, 'unknown logger "csw"'),
-        (9, 'logger "csv" is there twice'),
+        (9, 'logger "csv" is listed twice'),
         (13, 'unknown key "experimnt" in logger "mlflow"'),
         (14, 'experiment in the options of logger "mlflow" must be a string (got 2)'),
     ]

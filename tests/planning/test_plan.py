@@ -13,11 +13,11 @@ from petra_graph.errors import NoFeasiblePlan, SpecError
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning import measure
 from petra_graph.planning.plan import Planner, plan, saved_or_planned
-from petra_graph.report.plan.document import read_document
-from petra_graph.report.plan.html import html
-from petra_graph.report.plan.terminal import plan_text
-from petra_graph.training.run import run
-from petra_graph.training.run_record import RunRecord
+from petra_graph.program.plan_document import read_document
+from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan.plan_page import plan_page
+from petra_graph.training.record.run_record import RunRecord
+from petra_graph.training.training_run import run
 from tests.support import ROOT
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
 
@@ -117,7 +117,7 @@ def test_small_tensors_cost_a_gpu_its_launches(spec):
     tick = small["timing"]["tick_seconds"]
     assert 5e-4 < tick < 1e-2
     assert double["timing"]["tick_seconds"] == pytest.approx(tick)
-    assert "10 us on a GPU's host to launch an operation" in small["assumptions"][0]
+    assert "10 µs on a GPU's host to launch an operation" in small["assumptions"][0]
 
 
 def test_what_replicas_wait_is_shown_apart_from_work(spec):
@@ -137,7 +137,7 @@ def test_what_replicas_wait_is_shown_apart_from_work(spec):
     assert any("for the all-reduce of 4 replicas" in text for text in document["warnings"])
     text = plan_text(document, width=120)
     assert re.search(rf"exposed all-reduce +{100 * share:.1f} %", text)
-    assert f"{100 * share:.1f} % for all-reduce" in html(document)
+    assert f"{100 * share:.1f} % for all-reduce" in plan_page(document)
 
 
 # --- stages, places, depths -------------------------------------------------------------------------------------------

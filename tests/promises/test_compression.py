@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from petra_graph.errors import SpecError
 from petra_graph.executor.encoded_tensors import EncodedTensor, decode
 from petra_graph.executor.reconstruct_recompute_stash import Recompute
-from petra_graph.training.run import run
+from petra_graph.training.training_run import run
 from tests.support.costs import encoded_bytes
 from tests.support.lockstep import recorded_gradients, run_by_clock
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, Batched, batches, pipeline, plain_network, relative_error

@@ -19,10 +19,10 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
 from petra_graph.kinds.listener import Listener
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training import assemble, checked_data
-from petra_graph.training.diagnose import NotFinite
-from petra_graph.training.meters import Meters
-from petra_graph.training.run import run
+from petra_graph.training import checked_data, stage_assembly
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.not_finite import NotFinite
+from petra_graph.training.training_run import run
 from tests.support.pipelines import GRAPHS, SHAPES, batches, pipeline
 from tests.support.runs import SPEC, weights_bytes, without_times
 
@@ -34,7 +34,7 @@ READS = ("item", "tolist", "cpu", "__bool__", "__float__", "__int__")
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """Read every `EVERY` micro-batches, as on a GPU."""
-    monkeypatch.setattr(assemble, "read_interval", lambda device, log_every: min(log_every, EVERY))
+    monkeypatch.setattr(stage_assembly, "read_interval", lambda device, log_every: min(log_every, EVERY))
 
 
 class Reads(TorchDispatchMode):
@@ -106,7 +106,7 @@ def test_when_it_is_read_changes_no_bit(settings, monkeypatch):
         return built.train(data), built.parameters()
 
     results, expected = trained()
-    monkeypatch.setattr(assemble, "read_interval", lambda *_: EVERY)
+    monkeypatch.setattr(stage_assembly, "read_interval", lambda *_: EVERY)
     later, found = trained()
     assert all(torch.equal(expected[key], found[key]) for key in expected)
     assert all(torch.equal(one.loss, other.loss) for one, other in zip(results, later, strict=True))
@@ -139,7 +139,7 @@ def test_a_run_records_the_same(write, monkeypatch, log_every):
         return Path(run(path, [f"run.log_every={log_every}"], Listener()).summary["directory"])
 
     expected = directory()
-    monkeypatch.setattr(assemble, "read_interval", lambda *_: EVERY)
+    monkeypatch.setattr(stage_assembly, "read_interval", lambda *_: EVERY)
     found = directory()
     assert without_times(found) == without_times(expected)
     assert weights_bytes(found) == weights_bytes(expected)

@@ -31,7 +31,7 @@ def test_a_device_of_no_kind(validate):
     assert validate(SPEC + '[partition]\ndevices = ["cpu", "gpu:0"]\n') == (
         2,
         """\
-a.toml:29:19: "gpu:0" is no device
+a.toml:29:19: "gpu:0" is not a device
     devices = ["cpu", "gpu:0"]
     help: allowed: "cpu", and "cuda:0", "cuda:1", ...
 """,

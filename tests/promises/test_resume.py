@@ -16,8 +16,8 @@ from petra_graph.errors import RunFailed
 from petra_graph.kinds.listener import Listener
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import lock
-from petra_graph.training.cut_plan import CutPlan
-from petra_graph.training.run import run
+from petra_graph.training.checkpoints.cut_plan import CutPlan
+from petra_graph.training.training_run import run
 from tests.support.runs import (
     MICRO_BATCHES,
     SPEC,

@@ -80,8 +80,8 @@ def test_late_gradients_with_batch_normalisation(said):
 
 
 def test_a_run_says_it_whether_it_is_planned_beforehand_or_not(write, monkeypatch):
-    from petra_graph.training import run_record
-    from petra_graph.training.run import run
+    from petra_graph.training.record import run_record
+    from petra_graph.training.training_run import run
 
     write("a.toml", SPEC)
     short = ("run.micro_batches=2", "run.evaluation_batches=1")

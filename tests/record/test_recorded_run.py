@@ -95,7 +95,7 @@ def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
     [
         ("summary.json", "{", r"summary\.json is damaged: Expecting property name"),
         ("summary.json", "[]", r"summary\.json is damaged: it holds a list"),
-        ("summary.json", '{"status": 3}', r"summary\.json is damaged: status is no text"),
+        ("summary.json", '{"status": 3}', r"summary\.json is damaged: status is not text"),
         (
             "summary.json",
             '{"measured": {"from_micro_batch": 0, "processes": [{"rank": 0}]}}',
@@ -103,8 +103,8 @@ def test_a_loss_is_the_metric_where_nothing_else_is_evaluated(saved_run):
         ),
         ("resolved.toml", "a = ", r"resolved\.toml is damaged: Invalid value"),
         ("resolved.toml", "run = 1", r"resolved\.toml is damaged: it has no run\.seed and run\.epochs"),
-        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is no event: \{"epoch": 1\}'),
-        ("metrics.jsonl", None, r"is no run's directory: it has no resolved\.toml and metrics\.jsonl"),
+        ("metrics.jsonl", '{"epoch": 1}\n', r'metrics\.jsonl:1: is not an event: \{"epoch": 1\}'),
+        ("metrics.jsonl", None, r"is not a run's directory: it has no resolved\.toml and metrics\.jsonl"),
     ],
 )
 def test_a_damaged_directory(saved_run, name, text, message):
@@ -142,3 +142,12 @@ def test_a_child_that_lives_longer_holds_no_lock(tmp_path):
         [sys.executable, "-c", FORKED, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("locked again\n", "")
+
+
+def test_a_rate_is_of_all_the_training_or_of_the_latest_epoch(saved_run):
+    path = saved_run / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"samples_per_second": 1.0}))
+    assert read_run(saved_run).rate == 1.0
+    path.unlink()
+    run = read_run(saved_run)
+    assert run.rate == run.last("samples_per_second")

@@ -64,7 +64,7 @@ def test_a_parent_that_is_a_link_to_nowhere(tmp_path):
     with pytest.raises(RunFailed) as caught:
         create_run_directory(str(tmp_path / "runs"), "a")
     (problem,) = caught.value.problems
-    assert problem.message == f"cannot create a run directory: {tmp_path / 'runs'} is no folder"
+    assert problem.message == f"cannot create a run directory: {tmp_path / 'runs'} is not a folder"
     assert problem.hint == "set run.directory to another folder"
 
 

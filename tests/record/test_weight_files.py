@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from petra_graph.record.weight_files import UnreadableWeights, open_weights
+from petra_graph.record.weights import UnreadableWeights, open_weights
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.steps": torch.tensor(3)}
 WRITERS = {

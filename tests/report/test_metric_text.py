@@ -2,8 +2,7 @@
 
 import pytest
 
-from petra_graph.report.metric_text import final_metrics, is_share, metric_text
-from petra_graph.report.progress import numbers
+from petra_graph.report.metric_text import final_metrics, is_share, metric_text, numbers
 
 
 @pytest.mark.parametrize(

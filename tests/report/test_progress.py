@@ -8,14 +8,14 @@ import pty
 import re
 import termios
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from petra_graph.kinds.listener import EpochEnded, Started
-from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, numbers, progress
+from petra_graph.report.metric_text import numbers
+from petra_graph.report.progress import LiveProgress, PlainProgress, epoch_line, heading, progress
 from tests.support.forks import until
 
 STARTED = Started(
@@ -129,6 +129,17 @@ def test_a_log_of_a_long_epoch_gets_a_line_a_minute():
     ]
 
 
+def test_the_speed_is_that_of_the_epoch_under_way():
+    stream, clock = io.StringIO(), Clock()
+    listener = PlainProgress(stream, clock)
+    listener.started(evolve(STARTED, micro_batches=10))
+    clock.now += 1000
+    listener.epoch_ended(REPORT)
+    clock.now += 64
+    listener.trained(2, 8, {"loss": 1.0})
+    assert "   4 samples/s  " in stream.getvalue(), "8 micro-batches of 32 in 64 s"
+
+
 def test_what_was_done_before_a_run_was_resumed_took_none_of_its_time():
     """The remaining time was too short, and the speed too high, by all that was done before."""
     assert long_epoch(evolve(STARTED, micro_batches=10, resumed_at=24), 5)[0] == (
@@ -238,10 +249,9 @@ def test_stopping_what_never_started_does_nothing(terminal):
     assert shown(terminal.close()) == []
 
 
-def test_the_bar_shows_throughput_and_the_time_that_remains(terminal, monkeypatch):
+def test_the_bar_shows_throughput_and_the_time_that_remains(terminal):
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    listener = progress(terminal.stream)
+    listener = LiveProgress(terminal.stream, lambda: now[0])
     listener.started(STARTED)
     listener.trained(1, 1, {"loss": 1.0})
     now[0] += 10

@@ -13,8 +13,7 @@ from petra_graph.kinds.declaration import option
 from petra_graph.kinds.loss import LOSS, LossDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.registry.listing import list_options
-from petra_graph.spec.bound import OutOfBounds
-from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf
+from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length, LessThan, OneOf, OutOfBounds
 from petra_graph.spec.schema import class_schema
 from petra_graph.spec.structure import structure_as
 

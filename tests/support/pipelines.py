@@ -45,7 +45,7 @@ from petra_graph.spec.model import (
     RunSpec,
     Spec,
 )
-from petra_graph.training.assemble import Training, executors
+from petra_graph.training.stage_assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
     name.lower().replace("_", "-"): value

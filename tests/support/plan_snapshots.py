@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from petra_graph.report.plan.compare import compare_text, diff_text, scale_text
-from petra_graph.report.plan.formats import dot, mermaid, trace
-from petra_graph.report.plan.terminal import plan_text
+from petra_graph.report.plan.graph_languages import dot, mermaid
+from petra_graph.report.plan.plan_comparison import compare_text, diff_text, scale_text
+from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan.trace_events import trace
 from tests.support import ROOT
 from tests.support.plan_documents import branches, comparison, regrouped, revnet50, scaling, three_stages
 

@@ -10,6 +10,6 @@ import torch._dynamo  # optimizers import it when they are built
 import petra_graph.cli.main
 import petra_graph.cli.run
 import petra_graph.report.progress
-import petra_graph.training.worker  # noqa: F401
+import petra_graph.training.processes.one_of_several  # noqa: F401
 
 torch.set_num_threads(1)

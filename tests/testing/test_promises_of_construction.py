@@ -94,11 +94,11 @@ class ExemptsNothing(Sound):
         ),
         (
             PlainList,
-            "the block holds what requires a gradient and is no parameter, so that it is neither updated nor saved: layers[0].weight, layers[0].bias",
+            "the block holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: layers[0].weight, layers[0].bias",
         ),
         (
             PlainContainers,
-            "the block holds what requires a gradient and is no parameter, so that it is neither updated nor saved: by_name['a'][0], within.scale",
+            "the block holds what requires a gradient and is not a parameter, so that it is neither updated nor saved: by_name['a'][0], within.scale",
         ),
         (
             Rotates,

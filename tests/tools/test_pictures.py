@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from petra_graph.report.plan.svg import text_width
+from petra_graph.report.drawing.svg_markup import text_width
 from tests.support.contrast import TEXT, contrast, schemes
 from tools.pictures.__main__ import HERE, METHODS, MICRO_BATCHES, main, petra_svg
 from tools.pictures.drawing import WIDTH

@@ -17,7 +17,7 @@ from petra_graph.planning.plan import plan
 from petra_graph.planning.predict import predict
 from petra_graph.registry.registry import discover
 from petra_graph.spec.load import load
-from petra_graph.training.run import run
+from petra_graph.training.training_run import run
 from tests.support.runs import SPEC
 
 STEPS = (

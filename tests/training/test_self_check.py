@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from petra_graph.cli.main import main
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 from tests.support.runs import weights_bytes
 
 MODULE = """

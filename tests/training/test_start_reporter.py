@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from petra_graph.training import start_reporter
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 from petra_graph.training.start_reporter import StartReporter, where
 from tests.support.forks import RUN, SPEC, ended, ranks, until
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.training.data_loading import MicroBatches, order
-from petra_graph.training.prepare import prepare
-from petra_graph.training.run import run
+from petra_graph.training.data.micro_batches import MicroBatches, order
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.training_run import run
 from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
@@ -125,9 +125,9 @@ def test_its_evaluation_reads_the_samples_of_the_training(write):
         write("small.toml", SPEC), ["run.micro_batches=2", "run.overfit=true", "data.evaluation_batch=100"]
     )
     trained, tested = (
-        torch.cat([samples for samples, _ in batches]) for batches in (prepared.batches, prepared.test_batches())
+        torch.cat([samples for samples, _ in batches]) for batches in (prepared.opened.batches, prepared.opened.test)
     )
-    assert prepared.test_batches().sizes == [100, 100, 56]
+    assert prepared.opened.test.sizes == [100, 100, 56]
     assert torch.equal(trained, tested)
 
 

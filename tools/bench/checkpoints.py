@@ -20,12 +20,15 @@ from parallel import SPEC
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.plan import plan
 from petra_graph.record import checkpoint
-from petra_graph.runtime.scheduler.context import SingleProcess
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.checkpointing import Checkpoints
-from petra_graph.training.loop import Trainer
-from petra_graph.training.prepare import fix_arithmetic, prepare
-from petra_graph.training.progress import Peers
+from petra_graph.training.checkpoints.checkpointing import Checkpoints
+from petra_graph.training.loop.callbacks import Callbacks
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.loop.training_position import TrainingPosition
+from petra_graph.training.prepared_run import fix_arithmetic, prepare
+from petra_graph.training.processes.host_of_all import HostOfAll
+from petra_graph.training.processes.run_process import RunSoFar
 
 SETTINGS = ("method.schedule=1f1b", "optimizer.options.momentum=0.9")
 
@@ -91,25 +94,29 @@ class _Training:
         )
         fix_arithmetic(self.prepared)
         self.scheduler = Scheduler(self.prepared.executors())
-        self.directory, self.way, self.epochs = directory, way, 0
-        self.trainer = Trainer(self.prepared, self.scheduler, None, Listener(), Peers())
+        self.way, self.epochs = way, 0
+        self.process = HostOfAll(so_far=RunSoFar(directory=directory))
+        self.trainer = Trainer(
+            prepared=self.prepared,
+            scheduler=self.scheduler,
+            metrics=None,
+            listener=Listener(),
+            peers=self.process,
+            callbacks=Callbacks(),
+            position=TrainingPosition(micro_batches_per_epoch=len(self.prepared.opened.batches)),
+            meters=Meters(self.prepared.loss),
+        )
         self.held_up = 0.0
 
     def epoch(self) -> float:
         """Train an epoch and, but for one of the trainings, write a checkpoint in its middle; return the seconds."""
-        length = len(self.prepared.batches)
+        length = len(self.prepared.opened.batches)
         micro_batches = range(self.epochs * length, (self.epochs + 1) * length)
         self.epochs += 1
-        data = list(self.prepared.training_batches(0))
-        checkpoints = Checkpoints(
-            prepared=self.prepared,
-            directory=self.directory,
-            trainer=self.trainer,
-            supervisor=SingleProcess(),
-            folders=[""],
-        )
+        data = list(self.prepared.opened.epoch(0))
+        checkpoints = Checkpoints(self.process, self.trainer)
         if self.way != "none":
-            checkpoints.supervisor.announced_cuts.add(micro_batches.start + length // 2)
+            self.process.supervisor.announced_cuts.add(micro_batches.start + length // 2)
             self.scheduler.cuts = checkpoints
         began = time.perf_counter()
         self.scheduler.train(data, micro_batches, lambda _: None)

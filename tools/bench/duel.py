@@ -27,9 +27,9 @@ from petra_graph.runtime.control.world import World
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.transport.channels import open_channels
-from petra_graph.training.assemble import executors
-from petra_graph.training.prepare import Prepared
-from petra_graph.training.profile import profile
+from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.profiling.node_profile import profile
+from petra_graph.training.stage_assembly import executors
 
 RANKS = 2
 Event = tuple[str, str, float, float]

@@ -22,7 +22,7 @@ from network import prepared, runtime_of, save
 from parallel import SPEC
 
 from petra_graph.runtime.control.heap import keep_freed_memory
-from petra_graph.training.prepare import fix_arithmetic
+from petra_graph.training.prepared_run import fix_arithmetic
 
 BURST = 4
 
@@ -81,7 +81,7 @@ def _work(spec: str, batch: int, keeps: bool) -> None:
     settings = ("method.name=reversible-backprop", "method.schedule=sequential", f"data.batch={batch}")
     ready = prepared(spec, *settings, f"data.options.train={batch * BURST}")
     fix_arithmetic(ready)
-    runtime, data = runtime_of(ready), list(ready.training_batches(0))
+    runtime, data = runtime_of(ready), list(ready.opened.epoch(0))
     for at, _ in zip(count(step=BURST), sys.stdin, strict=False):
         faults, began = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.perf_counter()
         runtime.train(data, range(at, at + BURST), lambda _: None)

@@ -27,7 +27,7 @@ from petra_graph.kinds.plugin import load
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepared_run import Prepared
 
 
 @click.command()
@@ -55,7 +55,7 @@ def main(spec: str, batch: int, micro_batches: int, rounds: int, threads: int, w
     ready = {name: prepared(spec, *common, *chosen) for name, chosen in configurations.items()}
     runtimes = {name: runtime_of(one) for name, one in ready.items()}
     first = ready["backprop"]
-    data = [batch for _, batch in zip(range(micro_batches), first.training_batches(0), strict=False)]
+    data = [batch for _, batch in zip(range(micro_batches), first.opened.epoch(0), strict=False)]
     plain = _Plain(first, runtimes["backprop"], data)
 
     runs: dict[str, Callable[[], None]] = {"plain": plain.train}

@@ -26,7 +26,7 @@ from petra_graph.record.run_directory import environment
 from petra_graph.runtime.scheduler.context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepared_run import Prepared, prepare
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -111,7 +111,7 @@ def device_peaks(
 
 
 def training_data(ready: Prepared, micro_batches: int) -> Sequence[MicroBatch]:
-    return [batch for _, batch in zip(range(micro_batches), cycle(ready.training_batches(0)), strict=False)]
+    return [batch for _, batch in zip(range(micro_batches), cycle(ready.opened.epoch(0)), strict=False)]
 
 
 def save(name: str, values: dict[str, Any]) -> Path:

@@ -241,7 +241,7 @@ def _spec(depth: int, shape: tuple[int, ...]) -> tuple[Callable[[], None], int]:
         path = Path(folder, "revnet.toml")
         path.write_text(REVNET.format(channels=channels, blocks=depth, side=side, batch=batch))
         ready = prepared(str(path))
-    runtime, (sample,) = runtime_of(ready), ready.training_batches(0)
+    runtime, (sample,) = runtime_of(ready), ready.opened.epoch(0)
     state = {"next": 0}
 
     def train(samples: Iterable[Any], steps: int) -> None:

@@ -23,7 +23,7 @@ from network import save
 
 from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.training import self_check
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 
 ROOT = Path(__file__).parents[2]
 GPT = """

@@ -18,7 +18,7 @@ from network import save
 
 from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
-from petra_graph.training.profile import profile
+from petra_graph.training.profiling.node_profile import profile
 
 NETWORKS = {"RevNet18": ("specs/revnet18_cifar10.toml", 10, 3.0), "RevNet34": ("specs/revnet34_cifar10.toml", 18, 2.4)}
 FEWER = (2, 3, 4, 6, 8)

@@ -32,8 +32,8 @@ from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.planning.plan import Planner
 from petra_graph.record.profile import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.training.prepare import Prepared, fix_arithmetic
-from petra_graph.training.profile import BURST, TimedTraining, endless, profile_of, timed_trainings
+from petra_graph.training.prepared_run import Prepared, fix_arithmetic
+from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings
 
 QUICKSTART, REVNET, DEEP = "quickstart", "a quarter of RevNet18, CIFAR-10's size", "24 narrow reversible blocks"
 SPECS = {

@@ -18,8 +18,8 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.compiler.simulator.outcome import Event
-from petra_graph.report.plan.svg import tag, text_width, title, words
-from petra_graph.report.plan.units import memory
+from petra_graph.report.drawing.svg_markup import tag, text_width, title, words
+from petra_graph.units import memory
 from tools.pictures.kept_activations import KeptActivations, Message, SimulatedTraining
 
 WIDTH, HEIGHT = 480, 402

@@ -21,7 +21,7 @@ import click
 from petra_graph.record.run_directory import environment
 from petra_graph.report.fidelity_figures import report_fidelity
 from petra_graph.report.progress import progress
-from petra_graph.training.run import run
+from petra_graph.training.training_run import run
 
 
 @click.command()

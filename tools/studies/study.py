@@ -24,8 +24,8 @@ from attrs import frozen
 from petra_graph.record.run_directory import environment
 from petra_graph.spec.load import dump, load
 from petra_graph.spec.model import Spec
-from petra_graph.training.prepare import prepare
-from petra_graph.training.resolve import resolved
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.record.resolved_spec import resolved
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -3,8 +3,8 @@
     training      x_{n+1} = (1 - g) x_n + g x_{n-1} + (1 + g) F(x_n)      each sample draws g, 0.5 or -0.5
     evaluation    x_{n+1} = x_n + F(x_n)                                  g = 0, its mean
 
-Zhang, Lewis and Kleijn 2024 (ICML 2025), https://arxiv.org/abs/2407.09093. The step has no inverse in evaluation, where
-x_{n-1} has no part in it.
+Zhang, Lewis and Kleijn 2024 (ICML 2025), https://arxiv.org/abs/2407.09093. The step cannot be inverted in evaluation, where
+it does not depend on x_{n-1}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BdiaCoupling(TwoStepCoupling):
     """The step in floating point: (x, previous) -> (next, x); write `residual`.
 
     Rounding: the inverse divides by g, so an error at least doubles in every block, and what parameters changed between
-    forward and backward does as well: float32 has no digit left after some 15 blocks. `ExactBdiaCoupling` is for
+    forward and backward does as well: no digit of float32 is left after some 15 blocks. `ExactBdiaCoupling` is for
     deeper stacks with unchanged parameters.
     """
 
@@ -54,7 +54,7 @@ class BdiaCoupling(TwoStepCoupling):
 class ExactBdiaCoupling(Additive):
     """The quantised form, exact to the bit: (x, previous, bits) -> (next, x, bits'); write `residual`.
 
-    Streams are multiples of q = 2^-`quantum_bits`, or of the grid in force. The half of an odd multiple is none, so an
+    Streams are multiples of q = 2^-`quantum_bits`, or of the grid in force. Half of an odd multiple is not a multiple, so an
     odd `previous` is first made even, and whether it was odd is kept (one bit a value):
 
         odd = previous / q mod 2

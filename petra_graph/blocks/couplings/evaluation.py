@@ -65,7 +65,7 @@ def residual_value(function: Callable[..., Tensor], x: Tensor, *context: Tensor)
     """Return function(x, *context), which has x's shape.
 
     Raises:
-        TypeError: it is no tensor.
+        TypeError: it is not a tensor.
         ValueError: it has another shape; one that broadcasts can be added, and not differentiated.
     """
     value: object = function(x, *context)
@@ -84,17 +84,17 @@ def added(function: Callable[..., Tensor], x: Tensor, *context: Tensor) -> Tenso
 
 
 def sums(found: Sequence[Tensor], passed: Sequence[Tensor]) -> Streams:
-    """Add the gradients `passed` through to those `found` in place; integer streams have none, and keep what was passed."""
+    """Add the gradients `passed` through to those `found` in place; integer streams have no gradient of their own, and keep what was passed."""
     return tuple(
         one.add_(other) if one.is_floating_point() else other for one, other in zip(found, passed, strict=True)
     )
 
 
 def scaled(stream: Tensor, by: float | Tensor) -> Tensor:
-    """Multiply, where that is any work."""
+    """Multiply, unless by 1."""
     return stream if is_number(by, 1.0) else stream * by
 
 
 def is_number(coefficient: float | Tensor, value: float) -> bool:
-    """Whether a coefficient is no tensor, and this number."""
+    """Whether a coefficient is this number, and not a tensor."""
     return not isinstance(coefficient, Tensor) and coefficient == value

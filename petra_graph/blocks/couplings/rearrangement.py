@@ -47,15 +47,12 @@ class SpaceToDepth(Reversible):
                 raise ValueError(f"sides of images must be multiples of {options.factor} (got {list(shape)})")
 
     def forward(self, *streams: Tensor) -> Streams:
-        """Return the smaller images with more channels."""
         return tuple(_to_depth(stream, self.options.factor) for stream in streams)
 
     def inverse(self, *outputs: Tensor) -> Streams:
-        """Return the larger images."""
         return tuple(_to_space(stream, self.options.factor) for stream in outputs)
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Move values and gradients back."""
         return Reversed(self.inverse(*outputs), self.inverse(*gradients))
 
 
@@ -71,11 +68,9 @@ class ChannelMap(Reversible):
         self.widths = [shape[at] for shape in inputs]
 
     def joined(self, streams: Sequence[Tensor]) -> Tensor:
-        """Return all channels as one tensor."""
         return torch.cat(list(streams), self.channel_dimension)
 
     def parts(self, joined: Tensor) -> Streams:
-        """Return the streams of a tensor with all channels."""
         return torch.split(joined, self.widths, self.channel_dimension)
 
 
@@ -99,20 +94,17 @@ class ChannelPermutation(ChannelMap):
         self.register_buffer("order", order.to(torch.empty(0).device))
 
     def forward(self, *streams: Tensor) -> Streams:
-        """Return the streams with their channels permuted."""
         return self.parts(self.joined(streams).index_select(self.channel_dimension, self.order))
 
     def inverse(self, *outputs: Tensor) -> Streams:
-        """Return the streams with their channels in their places."""
         return self.parts(self.joined(outputs).index_select(self.channel_dimension, self.order.argsort()))
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
-        """Move values and gradients back."""
         return Reversed(self.inverse(*outputs), self.inverse(*gradients))
 
 
 class OrthogonalMixing(ChannelMap):
-    """A learned rotation of the channels of all streams, at every place alike; it begins with a random one.
+    """A learned rotation of the channels of all streams, the same at every place; it begins with a random one.
 
     `generator` is A, a square matrix of which the antisymmetric part counts: any value of it gives a rotation.
     """

@@ -6,6 +6,9 @@ this module's own knows those that dictionaries, lists, tuples, numbers, texts a
 the stack is a text, which no opcode can call; the seven that numpy writes lead to functions of this module, which check
 types, shapes and lengths before they make anything.
 
+Decision: a reader of our own, since no library has one. `pickle.Unpickler` with a restricted `find_class` still calls what it
+allows, with arguments of the file's choice; `numpy.load` unpickles, and `torch.load(weights_only=True)` reads torch's own files.
+
 Decision: an array is a view of the bytes in the file, and copies count against a budget that follows from the file's
 length. So a file takes no more memory than a few times its own length, whatever it claims.
 

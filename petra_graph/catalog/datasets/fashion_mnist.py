@@ -3,6 +3,9 @@
 The files stand in root/FashionMNIST/raw, as torchvision writes them, or in root itself, as Debian's package
 `dataset-fashion-mnist` installs them in /usr/share/datasets/fashion-mnist.
 
+Decision: numpy reads the values, and the head is read here. torchvision's reader of idx files knows none that is gzipped, takes
+a whole file into memory whatever its head claims, and stops at a damaged one with an assertion that names no file.
+
 Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann.lecun.com/exdb/mnist.
 """
 

@@ -8,6 +8,7 @@ from hashlib import file_digest, md5
 from pathlib import Path
 
 from petra_graph.errors import Problem, SpecError
+from petra_graph.units import listed
 
 ROOT = ("root",)
 """The path of the option `root`, for problems."""
@@ -87,10 +88,3 @@ def _md5(path: Path) -> str:
             return file_digest(file, lambda: md5(usedforsecurity=False)).hexdigest()
     except OSError:  # whoever reads the file says so
         return ""
-
-
-def listed(names: Iterable[str], *, most: int = 4) -> str:
-    """Return the first names as text, with the number of the others."""
-    names = list(names)
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torchvision.transforms.v2.functional import center_crop, resize
 
-from petra_graph.catalog.datasets.files import ROOT, file_error, listed
+from petra_graph.catalog.datasets.files import ROOT, file_error
 from petra_graph.errors import Problem, RunFailed
+from petra_graph.units import listed
 
 _EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
 

@@ -64,7 +64,7 @@ class LiveTensors:
         self._total += size
 
     def hold(self, streams: Iterable[LiveTensor], role: Role = "working") -> None:
-        """Let tensors live for one more reason."""
+        """Count one more reason to keep tensors."""
         rank, held = _RANK[role], self._held
         for stream in streams:
             stream.reasons[rank] += 1
@@ -77,7 +77,7 @@ class LiveTensors:
                     self._total += stream.size
 
     def drop(self, streams: Iterable[LiveTensor], role: Role = "working") -> None:
-        """Take one reason away; a tensor without any is freed."""
+        """Count one reason less; a tensor without any is freed."""
         rank, held = _RANK[role], self._held
         for stream in streams:
             reasons = stream.reasons

@@ -30,7 +30,7 @@ from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
 from petra_graph.program.costs import CostTable
-from petra_graph.program.cut import Cut
+from petra_graph.program.cut import Cut, aligned
 from petra_graph.program.memory import StageBytes
 from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
 from petra_graph.program.stage_program import StageProgram
@@ -50,8 +50,6 @@ def stage_memory(
     """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         policy: the order of operations; with a device each, all stages work at once, as "arrival" has it.
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
         transport: the share of bytes in which tensors wait and travel; None: all.
@@ -73,8 +71,6 @@ def device_memory(
     """Return the memory of every device that hosts a stage, at the device's largest moment.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         policy: the order in which the stages of a device take turns; nothing else depends on it.
         micro_batches: as in `stage_memory`.
         transport: as in `stage_memory`.
@@ -128,8 +124,6 @@ def memory_after_operations(
     """Yield, after each operation, the bytes that its stage holds.
 
     Args:
-        programs: all stages.
-        costs: every node's.
         operations: each with its stage's index, every one after those whose messages it reads.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
@@ -139,10 +133,19 @@ def memory_after_operations(
         yield pipeline.stages[index].live.now()
 
 
-def bytes_at_cut(
-    programs: Sequence[StageProgram], costs: CostTable, cut: Cut, *, transport: EncodedShare | None = None
-) -> int:
-    """Return the bytes that all stages hold at a cut and need behind it, with the backward messages in flight."""
+def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
+    """Return the bytes of a checkpoint: what all stages hold at a cut and need behind it, and the backward messages in flight.
+
+    The cut is the first one at a window's end with a full pipeline, so no sum of gradients is in it. Headers are left out, of a
+    few kilobytes a stage.
+
+    Args:
+        transport: the share of bytes in which tensors wait and travel; None: all.
+    """
+    accumulation = programs[0].accumulation
+    windows = 1 + -(-max(program.depth for program in programs) // accumulation)
+    ahead = windows * accumulation
+    cut = Cut(micro_batches=range(2 * ahead), at=aligned(ahead, 2 * ahead, accumulation, programs[0].flush))
     pipeline = _Pipeline(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
     held = [stage.live.now() for stage in pipeline.stages.values()]
@@ -170,8 +173,6 @@ class _Pipeline:
         """Begin with parameters alone.
 
         Args:
-            programs: of all stages.
-            costs: every node's.
             transport: the share of bytes in which tensors wait and travel; None: all.
             live: of each stage's device, by the stage's index; None: every stage has a device of its own.
         """
@@ -214,7 +215,7 @@ class _Pipeline:
                     self.perform(stage, action)
                     following[stage] = next(of_stage[stage], None)
                     progressed = True
-            assert progressed or not any(following.values()), "no stage can go on: depths grow along an edge"
+            assert progressed or not any(following.values()), "every stage waits: depths grow along an edge"
 
     def bytes_in_flight(self) -> int:
         """Return the bytes of the backward messages that no stage has received."""

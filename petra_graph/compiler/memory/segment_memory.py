@@ -32,7 +32,7 @@ class EncodedShare:
 
 
 @frozen
-class _Graph:
+class _RecordedGraph:
     """A kept graph: for each node its inputs, its outputs, and the tensors saved between them."""
 
     inputs: list[Streams] = field(factory=list)
@@ -52,7 +52,7 @@ class SegmentMemory:
         self._share = share
         self._with_gradient: set[str] = set()
         self._buffers: dict[tuple[str, int], Streams] = {}
-        self._graphs: dict[tuple[str, int], _Graph] = {}
+        self._graphs: dict[tuple[str, int], _RecordedGraph] = {}
         self._pending: dict[int, tuple[Streams, Streams]] = {}
 
     def forget_gradients(self) -> None:
@@ -136,8 +136,8 @@ class SegmentMemory:
         self._differentiated(nodes[0], node.work["recompute"], stored=stored)
         return self._results(node.work["recompute"], [*gradients, *inputs], node.input_bytes)
 
-    def _recorded(self, nodes: Iterable[str], streams: Streams) -> _Graph:
-        graph = _Graph()
+    def _recorded(self, nodes: Iterable[str], streams: Streams) -> _RecordedGraph:
+        graph = _RecordedGraph()
         for name in nodes:
             node = self._nodes[name]
             work = node.work["record"]
@@ -151,7 +151,7 @@ class SegmentMemory:
             graph.between.append(self.live.allocate([work.kept_bytes], "graphs"))
         return graph
 
-    def _replayed(self, nodes: Sequence[str], graph: _Graph, gradients: Streams, *, stored: bool) -> Streams:
+    def _replayed(self, nodes: Sequence[str], graph: _RecordedGraph, gradients: Streams, *, stored: bool) -> Streams:
         through = gradients
         self.live.hold(through)
         for name, inputs, outputs, between in reversed(
@@ -167,7 +167,7 @@ class SegmentMemory:
         return through
 
     def _differentiated(self, name: str, work: Work, *, stored: bool = False) -> None:
-        """Differentiate a node; gradients at stored parameters are made anew, and then handed or added to the live ones."""
+        """Differentiate a node; gradients at stored parameters are new tensors, which are then handed or added to the live ones."""
         first = name not in self._with_gradient
         self.live.update_peak(work.working_bytes if first or stored else work.accumulating_bytes)
         if first:

@@ -31,7 +31,6 @@ class Message:
 
     @property
     def streams(self) -> Streams:
-        """All its tensors."""
         return [*self.gradients, *(self.activation or ())]
 
 
@@ -42,8 +41,6 @@ class StageMemory:
         """Begin with parameters alone.
 
         Args:
-            program: the stage's.
-            costs: every node's.
             share: of bytes in which tensors wait and travel.
             live: the tensors of the stage's device, where other stages may have theirs.
         """
@@ -137,7 +134,6 @@ class StageMemory:
         return sent
 
     def update(self) -> None:
-        """Do the optimizer's step."""
         self._versions.before_step()
         self.live.add("optimizer", self._optimizer)
         self._optimizer = 0
@@ -145,12 +141,12 @@ class StageMemory:
         self._segments.forget_gradients()
 
     def _summed(self, gradients: list[Streams]) -> Streams:
-        if len(gradients) < 2:  # noqa: PLR2004  one is no sum
+        if len(gradients) < 2:  # noqa: PLR2004  one needs no addition
             streams = gradients[0] if gradients else []
             self.live.hold(streams)
             return streams
         sizes = [stream.size for stream in gradients[0]]
-        # A sum of three has that of two beside it.
+        # A sum of three needs the sum of two at the same time.
         self.live.update_peak(sum(sizes) + (max(sizes, default=0) if len(gradients) > 2 else 0))  # noqa: PLR2004
         return self.live.allocate(sizes)
 

@@ -61,7 +61,6 @@ class Intervals:
 
     @property
     def count(self) -> int:
-        """Number of items."""
         return len(self.order)
 
     def work(self, device: int) -> Array:
@@ -168,12 +167,10 @@ class CutCosts:
 
     @property
     def tick_seconds(self) -> float:
-        """The slowest device's."""
         return max(self.device_seconds)
 
     @property
     def peak_bytes(self) -> int:
-        """The fullest device's."""
         return max(self.device_bytes)
 
     @property

@@ -62,10 +62,8 @@ def best_cut(
     """Return the contiguous cut with the least value of `criterion` within `limits`, None if there is none.
 
     Args:
-        table: the order's costs.
         criterion: "seconds" and "bytes" are the largest of a device; "channels" is the sum of the bytes that cross between
             devices, among equals the fullest device's bytes, and then the most even work.
-        limits: of each device.
         with_bytes: False ignores bytes altogether.
     """
     starts = windows(table, limits)

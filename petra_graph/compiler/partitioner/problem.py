@@ -12,7 +12,7 @@ give the devices of one.
         the sum over its stages, the largest working set of its items (it does one operation at a time), and the
         capacity of its channels from other devices
     tick of a device
-        its work, or the time of its messages where that is longer: transfers run beside computation. Messages from earlier
+        its work, or the time of its messages where that is longer: transfers overlap computation. Messages from earlier
         devices, to earlier ones, from later ones and to later ones do not wait for one another
 """
 
@@ -73,7 +73,7 @@ class DeviceBudget:
     stage_seconds: float = 0.0
     """Of each stage, whatever its items."""
     memory_bytes: int | None = None
-    """None is no limit."""
+    """None: unlimited."""
 
 
 @frozen(kw_only=True)
@@ -124,12 +124,10 @@ class PartitionProblem:
 
     @property
     def stage_count(self) -> int:
-        """Number of stages to make."""
         return len(self.devices) if self.stages is None else self.stages
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Each item's position in the listed order."""
         return {item.name: index for index, item in enumerate(self.items)}
 
     @cached_property
@@ -171,7 +169,6 @@ class PartitionProblem:
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """Each device's bytes, infinite where there is no limit."""
         return tuple(inf if device.memory_bytes is None else float(device.memory_bytes) for device in self.devices)
 
 
@@ -187,7 +184,7 @@ def _problems(problem: PartitionProblem) -> Iterator[Problem]:
     for edge in problem.edges:
         unknown = [name for name in (edge.producer, edge.consumer) if name not in seen]
         if unknown:
-            yield Problem(message=f"an edge names {shown(unknown[0])}, which is no item", hint="list it as an item")
+            yield Problem(message=f"an edge names {shown(unknown[0])}, which is not an item", hint="list it as an item")
         elif problem.index[edge.producer] >= problem.index[edge.consumer]:
             message = f"{shown(edge.consumer)} reads {shown(edge.producer)}, which is not listed before it"
             yield Problem(message=message, hint="list the items in topological order")

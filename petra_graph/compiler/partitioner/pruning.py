@@ -42,7 +42,6 @@ class Limits:
         return evolve(self, bytes=tuple(min(limit, value) for limit in self.bytes))
 
     def fewest_after(self, device: int) -> int:
-        """Return the least number of stages after a device."""
         return sum(share.start for share in self.shares[device + 1 :])
 
 

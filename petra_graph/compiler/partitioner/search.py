@@ -32,7 +32,7 @@ from petra_graph.compiler.partitioner.topological_orders import has_one_order, o
 
 _GUESSES = (1.0, 1.003, 1.01, 1.05, 1.2, 1.6, 2.5, 6.0, inf)
 _SMALL = 64
-"""Up to so many items, guessing costs more than it saves."""
+"""Up to this number of items, guessing costs more than it saves."""
 _MOST_STEPS = 3e5
 """Steps of a dynamic program over numbers of stages a device, each over many items; some ten seconds at most."""
 

@@ -25,8 +25,6 @@ def split(
     """Return where each stage of [first, last) begins, None if buffers and versions exceed `room` in every cut.
 
     Args:
-        table: the order's costs.
-        device: the device's position.
         first: position of the device's first item.
         last: position behind its last.
         parts: number of stages.

@@ -16,7 +16,7 @@ from petra_graph.compiler.partitioner.problem import PartitionProblem
 
 Order = tuple[int, ...]
 _RANDOM_ITEMS = 400
-"""Up to so many items, random orders are tried too; they then cost less than a second."""
+"""Up to this number of items, random orders are tried too; they then cost less than a second."""
 _RANDOM_ORDERS = 6
 
 

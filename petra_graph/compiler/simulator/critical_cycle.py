@@ -101,7 +101,6 @@ def slowest_cycle(graph: PrecedenceGraph, at_least: float) -> CriticalCycle:
     """Return the cycle that sets the period.
 
     Args:
-        graph: the precedences.
         at_least: a lower bound of the period in seconds; the closer, the faster.
 
     Returns:

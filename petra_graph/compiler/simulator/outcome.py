@@ -34,7 +34,6 @@ class Event(NamedTuple):
 
     @property
     def action(self) -> Action:
-        """The operation as the stage's order writes it."""
         return Action(self.verb, self.micro_batch)
 
 
@@ -53,7 +52,6 @@ class Timeline:
         return max((event.end for event in self.events), default=0.0)
 
     def of(self, stage: int, verb: Verb) -> Iterator[Event]:
-        """Yield a stage's operations of one kind, in their order."""
         return (event for event in self.events if event.stage == stage and event.verb == verb)
 
     @property
@@ -76,9 +74,9 @@ class Wait:
     on: int
     """The stage that has to act first."""
     channel: ChannelKey | None
-    """The channel that lacks a message or room; None where the operation waits for its own stage or device."""
+    """The channel without a message or room; None where the operation waits for its own stage or device."""
     capacity: int | None = None
-    """The channel's, where it lacks room."""
+    """The channel's, where it has no room."""
 
     def __str__(self) -> str:
         waiting = f"stage {self.stage} waits to {_PHRASES[self.action.verb]} {self.action.micro_batch}"
@@ -99,7 +97,7 @@ _PHRASES = {
 
 
 class Deadlock(SpecError):
-    """No stage can go on; `waits` is the cycle of those that wait for one another."""
+    """Every stage waits; `waits` is the cycle of those that wait for one another."""
 
     def __init__(self, waits: Sequence[Wait]) -> None:
         self.waits = tuple(waits)

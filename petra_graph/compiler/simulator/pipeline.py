@@ -12,7 +12,7 @@ it sends on has a free place, since its outputs are written there; a place is fr
 has ended. A runtime that computes first and waits for a place at the end is never slower, and it does not deadlock where
 this model does not, so a capacity that suffices here suffices there.
 
-Decision: transfers run beside computation, one after another on each directed pair of devices; each occupies the link
+Decision: transfers overlap computation, one after another on each directed pair of devices; each occupies the link
 for bytes / bandwidth and arrives a latency later.
 """
 
@@ -44,7 +44,7 @@ class StageSeconds:
     update: float = field(default=0.0, validator=ge(0))
     """One optimizer step, with an all-reduce that no computation hides."""
     exchange: float = field(default=0.0, validator=ge(0))
-    """Of `update`: waiting for the all-reduce, which is no work."""
+    """Of `update`: waiting for the all-reduce, which does not count as work."""
 
     def per_micro_batch(self, accumulation: int) -> float:
         """Return the work of a micro-batch, with its share of an update."""
@@ -85,7 +85,7 @@ class ChannelTiming:
     """Time in which no other message enters the link."""
     latency_seconds: float
     capacity: int | None = None
-    """None is no bound."""
+    """None: unbounded."""
 
     @property
     def seconds(self) -> float:
@@ -107,7 +107,6 @@ class Pipeline:
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches in one update."""
         return self.stages[0].accumulation
 
     @property
@@ -117,12 +116,10 @@ class Pipeline:
 
     @property
     def head(self) -> TimedStage:
-        """The stage with the loss."""
         return self.stages[-1]
 
     @cached_property
     def graph(self) -> nx.DiGraph:
-        """The stage graph: indices and edges."""
         graph = nx.DiGraph()
         graph.add_nodes_from(stage.index for stage in self.stages)
         graph.add_edges_from((channel.sender, channel.receiver) for channel in self.forward_channels.values())
@@ -130,7 +127,6 @@ class Pipeline:
 
     @property
     def forward_channels(self) -> Mapping[Edge, ChannelTiming]:
-        """The forward channel of each edge."""
         return {key.edge: channel for key, channel in self.channels.items() if key.direction == "forward"}
 
     @cached_property
@@ -170,10 +166,9 @@ def pipeline(
     links: Mapping[tuple[str, str], Link],
     overlap: bool,
 ) -> Pipeline:
-    """Return the time model's view of compiled programs, whose channels have no bound.
+    """Return the time model's view of compiled programs, with unbounded channels.
 
     Args:
-        programs: the stages, in topological order.
         seconds: each stage's durations on its device.
         channel_bytes: sizes of messages, by edge.
         links: by names of sending and receiving device.

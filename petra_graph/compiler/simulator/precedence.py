@@ -106,7 +106,6 @@ class _Builder:
         """Channels whose transfers may wait for the link."""
 
     def build(self) -> PrecedenceGraph:
-        """Return the graph."""
         edges = [edge for stage in self._stages for edge in self._stage_edges(stage)]
         edges += [edge for key, timing in self._channels.items() for edge in self._message_edges(key, timing)]
         edges += [edge for keys in self._links.values() for edge in self._link_edges(keys)]

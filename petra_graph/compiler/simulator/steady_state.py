@@ -77,7 +77,7 @@ def tick(pipeline: Pipeline) -> Tick:
 
 
 def _never_idle(pipeline: Pipeline) -> bool:
-    """Whether one device does everything, one operation at a time: some stage can always go on, as depths descend."""
+    """Whether one device does everything, one operation at a time: some stage always has its messages, as depths descend."""
     depth = {stage.index: stage.depth for stage in pipeline.stages}
     return len(pipeline.hosted) == 1 and not pipeline.overlap and not growing_edges(pipeline.graph, depth)
 
@@ -121,7 +121,6 @@ def _simulated_period(pipeline: Pipeline, at_least: float) -> tuple[float, bool]
     """Simulate ever longer until all stages are periodic.
 
     Args:
-        pipeline: the stages.
         at_least: seconds of a micro-batch that no steady state can go below.
 
     Returns:

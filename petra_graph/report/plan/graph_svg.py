@@ -24,10 +24,10 @@ from attrs import frozen
 from markupsafe import Markup
 
 from petra_graph.program.plan_document import Document
-from petra_graph.report.plan.document import device_colours
-from petra_graph.report.plan.labels import runs, shapes_label
-from petra_graph.report.plan.svg import fitted, svg, tag, title, words
-from petra_graph.report.plan.units import count, flops, memory
+from petra_graph.report.drawing.svg_markup import fitted, svg, tag, title, words
+from petra_graph.report.plan.plan_contents import device_colours
+from petra_graph.report.plan.short_labels import runs, shapes_label
+from petra_graph.units import count, flops, memory
 
 COLUMNS = 8
 BOX_WIDTH, BOX_HEIGHT = 98, 40

@@ -1,7 +1,7 @@
 """How long something has lasted while this process was awake.
 
-A job may be suspended for any time: by Ctrl-Z, by a batch system, by the lid of a laptop. All clocks go on meanwhile, so a limit
-on a clock alone would find everything late that was on its way, in whichever process wakes first. So whoever waits
+A job may be suspended for any time: by Ctrl-Z, by a batch system, by the lid of a laptop. All clocks run on meanwhile, so a limit
+on a clock alone would find everything late that was on its way, in the process that wakes first. So whoever waits
 looks often: where a look comes late, this process was not running, and that time does not count.
 """
 

@@ -54,9 +54,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
     """Run `petra-graph` with these arguments in several processes.
 
     Args:
-        arguments: of the command line.
-        processes: how many.
-        more: signals beside the usual ones that ask the run to stop.
+        more: signals that ask the run to stop, in addition to the usual ones.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -101,7 +99,7 @@ def launch(arguments: Sequence[str], processes: int, more: Sequence[int] = ()) -
 
 
 def _end() -> NoReturn:
-    """End at once, but for the time in which the processes learn that they were asked to stop."""
+    """End at once, after the time in which the processes learn that they were asked to stop."""
     time.sleep(_HEARTBEATS_SECONDS)
     os._exit(Interrupted.exit_code)
 

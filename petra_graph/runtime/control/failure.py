@@ -28,7 +28,7 @@ class OperationStatus:
     micro_batches: range
     """Of the epoch."""
     filled: int = 0
-    """The forward before which the pipeline filled anew."""
+    """The forward before which the pipeline filled again."""
     since: float
     """On this process's monotonic clock, in seconds."""
     channel: str | None = None
@@ -38,7 +38,6 @@ class OperationStatus:
 
     @property
     def stage(self) -> str:
-        """Name the stage."""
         return f"stage {self.program.index} ({', '.join(self.program.nodes)})"
 
     def __str__(self) -> str:
@@ -48,7 +47,6 @@ class OperationStatus:
         return text if self.channel is None else f"{text}, waiting on {self.channel}"
 
     def record(self) -> dict[str, Any]:
-        """Return the status as a failure's JSON holds it."""
         return {
             "stage": self.program.index,
             "nodes": list(self.program.nodes),
@@ -59,7 +57,7 @@ class OperationStatus:
         }
 
     def schedule(self) -> str:
-        """Write the stage's operations around this one, which stands in brackets."""
+        """Write the stage's operations around this one, which is in brackets."""
         if self.operation == "evaluation":
             return f"evaluation of {len(self.micro_batches)} batches"
         program = self.program
@@ -96,7 +94,6 @@ class StartStatus:
         return f"{self.step}, at {at}," if at else self.step
 
     def record(self) -> dict[str, Any]:
-        """Return the status as a failure's JSON holds it."""
         return {
             "stage": None,
             "nodes": [],
@@ -109,7 +106,7 @@ class StartStatus:
 
 @frozen(kw_only=True)
 class Failure:
-    """The first failure of a run, on whichever process."""
+    """The first failure of a run, on any process."""
 
     rank: int
     """The process that failed."""
@@ -125,12 +122,10 @@ class Failure:
     """A micro-batch: every process publishes whether all messages of its stages for it were finite."""
 
     def json(self) -> dict[str, Any]:
-        """Return the failure as JSON."""
         return attrs.asdict(self)
 
     @classmethod
     def of(cls, published: dict[str, Any]) -> Failure:
-        """Read a failure from JSON."""
         problems = tuple((message, hint) for message, hint in published["problems"])
         return cls(**{**published, "problems": problems})
 

@@ -24,7 +24,6 @@ def gpu_of(rank: int, visible: Sequence[Sequence[str]], hosts: Sequence[str]) ->
     """Return the index of a process's GPU among those that it sees.
 
     Args:
-        rank: of the process.
         visible: the identifiers that each process sees, in the order of ranks.
         hosts: the machine of each process, for the message.
 

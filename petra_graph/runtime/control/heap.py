@@ -21,7 +21,7 @@ _CHOSEN_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TU
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep freed memory; return whether it does.
+    """Keep freed memory in this process; return whether it does.
 
     Nothing changes where a user has set the allocator's own variables, or where it is not glibc's.
     """

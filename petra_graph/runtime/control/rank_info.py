@@ -90,7 +90,7 @@ def launch_name(run: str, error_file: str = "") -> str:
     """Name what a launcher and its attempts have in the store.
 
     Args:
-        run: as the launcher calls it; torchrun calls all runs alike, unless it is given a name.
-        error_file: torchrun's, in a folder that each of its launches creates anew.
+        run: as the launcher calls it; torchrun gives all runs the same name, unless it is told one.
+        error_file: torchrun's, in a folder that each of its launches creates.
     """
     return f"petra-graph/{run}/launch {error_file.rpartition('/attempt_')[0]}"

@@ -54,12 +54,11 @@ class RunStore:
         return RunStore(self._store, run, self._secret)
 
     def set(self, name: str, value: Any) -> None:
-        """Set a value."""
         with _answering():
             self._torch_store.set(name, self._signed(name, value))
 
     def set_default(self, name: str, value: Any) -> Any:
-        """Set a value unless one is there; return the one that holds."""
+        """Set a value unless it is set; return the one that holds."""
         with _answering():
             content = self._torch_store.compare_set(name, "", self._signed(name, value))
         holds = self._opened(name, content)

@@ -23,7 +23,7 @@ class Waker:
         self.attach(self._read_end, lambda: os.read(self._read_end, 4096))
 
     def attach(self, descriptor: int, drain: Callable[[], object]) -> None:
-        """Wake up when `descriptor` is readable; `drain` then reads all that is there."""
+        """Wake up when `descriptor` is readable; `drain` then reads all of it."""
         self._poll.register(descriptor, select.POLLIN)
         self._drains[descriptor] = drain
 

@@ -63,7 +63,7 @@ class Watchdog:
         self.start: StartStatus | None = None
         """A step before the stages are at work; set by the preparation."""
         self.stop_signal: str | None = None
-        """The signal by which the user asked to stop, whichever process received it."""
+        """The signal by which the user asked to stop, from any process that received it."""
         self.stop_at: int | None = None
         """Forwards after which every stage stops."""
         self.announced_cuts: set[int] = set()
@@ -96,7 +96,7 @@ class Watchdog:
     # --- called by the other thread -----------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Return if the run goes on.
+        """Return unless the run has failed.
 
         Raises:
             Failed: the run has failed.
@@ -105,7 +105,6 @@ class Watchdog:
             raise Failed(self.failure)
 
     def sleep(self) -> None:
-        """Sleep until a message, room, a request or a failure has come."""
         self.waker.wait()
 
     def ask(self, signal_name: str) -> None:
@@ -119,7 +118,7 @@ class Watchdog:
         self._world.store.set("stop", [forwards, self.stop_signal])
 
     def announce_cut(self, at: int) -> None:
-        """Let every process know of a cut; only the process that hosts the first stage calls this."""
+        """Tell every process of a cut; only the process that hosts the first stage calls this."""
         self._own_cut = at
         self._world.store.set("cut", at)
 
@@ -134,7 +133,6 @@ class Watchdog:
         return self._publish(self._world.store.set_default, failure)
 
     def retire(self) -> None:
-        """Stop watching soon."""
         self._closing.set()
 
     def close(self) -> None:

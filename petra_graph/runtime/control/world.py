@@ -32,7 +32,7 @@ HERE = ("127.0.0.1", "localhost")
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 """The network interface of these addresses, on which gloo listens then."""
 NEVER = timedelta(days=365)
-"""Waits on channels have no limit of their own: the watchdog decides."""
+"""Waits on channels are not limited by themselves: the watchdog decides."""
 
 _STORE_ANSWERS = timedelta(days=20)
 """Within which the store answers; torch counts the time in which this process is suspended, and cannot count a month."""
@@ -71,17 +71,14 @@ class World:
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
         return self.rank_info.rank
 
     @property
     def size(self) -> int:
-        """The number of processes."""
         return self.rank_info.size
 
     @property
     def own(self) -> ProcessInfo:
-        """This process as others know it."""
         return self.neighbours[self.rank]
 
     def another_connection(self) -> RunStore:

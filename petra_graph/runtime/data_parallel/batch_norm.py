@@ -33,9 +33,7 @@ class Exchange(Protocol):
     """Gathers values of one stage from all replicas."""
 
     @property
-    def size(self) -> int:
-        """The number of replicas."""
-        ...
+    def size(self) -> int: ...
 
     def __call__(self, own: Tensor) -> Tensor:
         """Publish [n] values; return those of all replicas, [replicas, n], in their order."""

@@ -76,7 +76,6 @@ class Replicas:
                 synchronise(executor.modules.values(), exchange)
 
     def begin(self, micro_batches: range) -> None:
-        """Prepare for an epoch."""
         for stage in self._stages.values():
             stage.micro_batches = micro_batches
 
@@ -113,7 +112,6 @@ class _StatisticsExchange:
 
     @property
     def size(self) -> int:
-        """The number of replicas."""
         return len(self.peers)
 
     def __call__(self, own: Tensor) -> Tensor:

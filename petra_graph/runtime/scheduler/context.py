@@ -30,7 +30,7 @@ class Supervisor(Protocol):
     """Those of which every process knows; the process that hosts the first stage learns it."""
 
     def announce_cut(self, at: int) -> None:
-        """Let every process know of a cut; only the process that hosts the first stage calls this."""
+        """Tell every process of a cut; only the process that hosts the first stage calls this."""
         ...
 
     def check(self) -> None:
@@ -47,7 +47,7 @@ class Supervisor(Protocol):
 
 
 class CutObserver(Protocol):
-    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline goes on."""
+    """Takes the state of every stage at some cuts (`program.cut`), while the pipeline keeps running."""
 
     def may_pass(self, micro_batch: int) -> bool:
         """Whether the first stage may do this forward: all processes know of every cut up to there."""
@@ -85,12 +85,11 @@ class SingleProcess:
         """Return: nothing has failed elsewhere."""
 
     def stop_after(self, forwards: int) -> None:
-        """Stop all stages there."""
         self.stop_at = forwards
 
     def sleep(self) -> None:
         """Raise, since nothing can come from elsewhere."""
-        message = f"no stage can go on; this is a bug in the schedule ({self.status})"
+        message = f"every stage waits; this is a bug in the schedule ({self.status})"
         raise RuntimeError(message)
 
 

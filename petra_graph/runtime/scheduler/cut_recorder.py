@@ -1,4 +1,4 @@
-"""A stage's state at a cut with the messages that are in flight there, while the pipeline goes on; and back (`program.cut`)."""
+"""A stage's state at a cut with the messages that are in flight there, while the pipeline keeps running; and back (`program.cut`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class CutRecorder:
         """Begin.
 
         Args:
-            programs: of all stages.
             complete: called with the forward behind a cut and the copy of a stage, when its messages are in it.
         """
         self._programs, self._complete = programs, complete
@@ -45,8 +44,6 @@ class CutRecorder:
         """Copy the state of a stage at a cut.
 
         Args:
-            executor: of the stage.
-            cut: where it stands.
             facts: more that belongs to it, as JSON.
 
         Raises:
@@ -84,12 +81,9 @@ class CutRecorder:
 def restore_at_cut(
     saved: SavedTensors, executor: StageExecutor, scheduler: Scheduler, *, other_options: bool = False
 ) -> None:
-    """Let a stage hold what it held at a cut, and let the messages in flight there be received first.
+    """Put a stage back to what it held at a cut, and queue the messages in flight there to be received first.
 
     Args:
-        saved: the stage's copy.
-        executor: of the stage.
-        scheduler: of its process.
         other_options: as in `restore`.
     """
     restore(executor, saved, other_options=other_options)

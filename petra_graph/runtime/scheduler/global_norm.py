@@ -15,7 +15,6 @@ def norm_of_all(cursors: Sequence[StageCursor], stages: int, *, alone: bool) -> 
     """Return the norm of the window's mean gradient over all stages, a scalar in float64; squares are summed in their order.
 
     Args:
-        cursors: the stages of this process.
         stages: how many there are in all processes.
         alone: this process hosts them all; then nothing is read from a device.
     """

@@ -58,9 +58,7 @@ class Batches(Protocol):
         """Samples of each batch."""
         ...
 
-    def __iter__(self) -> Iterator[MicroBatch]:
-        """Load one batch after another."""
-        ...
+    def __iter__(self) -> Iterator[MicroBatch]: ...
 
 
 class Scheduler:
@@ -115,8 +113,8 @@ class Scheduler:
             micro_batches: their numbers, counted from the run's start.
             observe: called in the process that hosts the head, with the head's result of each micro-batch, before its
                 backward; what it raises ends the training between two operations.
-            at: go on from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
-            filled: the pipeline fills anew before this forward, or did so before the cut.
+            at: continue from the cut before this forward, with the messages in flight of `put_back`; None: from the start.
+            filled: the pipeline fills again before this forward, or did so before the cut.
 
         Raises:
             Interrupted: a request to stop came; all stages have stopped before the same forward.
@@ -155,7 +153,7 @@ class Scheduler:
         self._status.ends()
 
     def _drained(self, cursor: StageCursor, last: Action) -> None:
-        """Read what waits to be read, and let all replicas have the same running statistics."""
+        """Read what waits to be read, and give all replicas the same running statistics."""
         for executor in self.executors:
             executor.drained()
         if (replicas := self._context.replicas) is not None:
@@ -216,7 +214,7 @@ class Scheduler:
                 executor.set_training(True)
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
-        """Let a message that was in flight at the cut be received first."""
+        """Queue a message that was in flight at the cut, to be received first."""
         self._operations.put_back(key, message)
 
     def take_in_flight(self, cut: Cut, cuts: CutObserver) -> None:
@@ -242,7 +240,7 @@ class Scheduler:
         perform: Callable[[StageCursor, Action], None],
         order: ExecutionOrder | None,
     ) -> Iterator[None]:
-        """Let every stage do all its operations; yield after each pass in which some stage did one."""
+        """Do all operations of every stage; yield after each pass in which some stage did one."""
         own = {cursor.index: cursor for cursor in cursors}
         while True:
             self._supervisor.check()
@@ -264,7 +262,7 @@ class Scheduler:
                 if order is not None:
                     order.advance()
                 if self._status.evaluates:
-                    break  # The batch goes on to the head before the next one begins.
+                    break  # The batch reaches the head before the next one begins.
             if progressed:
                 yield
             elif not self._wait(cursors, cursors if order is None else list(_first_of(order, own))):

@@ -27,11 +27,9 @@ class StageCursor:
 
     @property
     def index(self) -> int:
-        """The stage's index, from 1."""
         return self.executor.program.index
 
     def advance(self) -> None:
-        """Go on to the operation after this one."""
         self.next = next(self.actions, None)
 
 
@@ -78,7 +76,6 @@ class ExecutionOrder:
         return self._first
 
     def advance(self) -> None:
-        """Go on to the operation after this one."""
         self._first = next(self._actions, None)
 
 
@@ -98,7 +95,7 @@ def with_error_context(executor: StageExecutor, operation: str) -> Iterator[None
         yield
     except (PetraGraphError, Interrupted, Failed, StoreGone, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # A block that calls sys.exit() fails, too, and does not end the program.
+    except BaseException as error:  # A block that calls sys.exit() fails as well, and does not end the program.
         program = executor.program
         nodes = ", ".join(program.nodes)
         message = f"stage {program.index} ({nodes}) failed in the {operation}: {type(error).__name__}: {error}"

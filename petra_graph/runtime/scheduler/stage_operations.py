@@ -138,15 +138,13 @@ class StageOperations:
             self._send(ChannelKey(edge, "backward"), (*message.gradients, *(message.activation or ()), weight), leased)
 
     def backward_keys(self, stage: int) -> list[ChannelKey]:
-        """Return the channels on which a stage receives backward messages."""
         return list(self._ends[stage, "backward"].receivers)
 
     def put_back(self, key: ChannelKey, message: EncodedTensors) -> None:
-        """Let a message be the next one on a channel, behind those that were put back before it."""
+        """Make a message the next one on a channel, behind those that were put back before it."""
         self._put_back.setdefault(key, deque()).append(message)
 
     def ready(self, key: ChannelKey) -> bool:
-        """Whether `receive` would return at once."""
         return bool(self._put_back.get(key)) or self._channels.receivers[key].ready()
 
     def receive(self, key: ChannelKey) -> EncodedTensors:
@@ -211,7 +209,6 @@ def keeps_nothing(program: StageProgram) -> bool:
 
 
 def reads_samples(program: StageProgram) -> bool:
-    """Whether a stage reads the samples of the data set."""
     return any(edge.producer == INPUT for edge in program.receives)
 
 

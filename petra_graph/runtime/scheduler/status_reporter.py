@@ -26,7 +26,7 @@ class StatusReporter:
     micro_batches: range = range(0)
     """Between two drains, or an evaluation's batches."""
     filled: int = 0
-    """The forward before which the pipeline filled anew."""
+    """The forward before which the pipeline filled again."""
     evaluates: bool = False
 
     def begin(self, micro_batches: range, filled: int = 0, *, evaluates: bool = False) -> None:
@@ -43,10 +43,7 @@ class StatusReporter:
         """Report that a stage waits, and since when.
 
         Args:
-            cursor: the stage.
-            action: its next operation.
-            awaited: what it waits for.
-            ranks: the processes that could let it go on.
+            ranks: the processes that could end its wait.
         """
         status, before = self._status(cursor, action), self.supervisor.status
         if before is not None and before.channel == awaited and before.micro_batch == status.micro_batch:

@@ -41,9 +41,7 @@ class Sender(Protocol):
         """Whether a message can be sent."""
         ...
 
-    def send(self, message: EncodedTensors) -> None:
-        """Send a message."""
-        ...
+    def send(self, message: EncodedTensors) -> None: ...
 
 
 class Receiver(Protocol):
@@ -53,7 +51,7 @@ class Receiver(Protocol):
     """Messages lie in slots, of which there are few; a slot is taken for as long as a tensor over it lives."""
 
     def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with so many samples each."""
+        """Expect messages of this layout with these numbers of samples."""
         ...
 
     def ready(self) -> bool:
@@ -90,7 +88,7 @@ class ProcessChannels:
             sender.begin(self.channels[key].training)
 
     def begin_evaluation(self, samples: Sequence[int]) -> None:
-        """Prepare for batches of so many samples each; backward channels carry nothing."""
+        """Prepare for batches of these sizes; backward channels carry nothing."""
         for key, receiver in self.receivers.items():
             if (layout := self.channels[key].evaluation) is not None:
                 receiver.begin(layout, samples)
@@ -99,7 +97,6 @@ class ProcessChannels:
                 sender.begin(layout)
 
     def ends(self, channel: Channel) -> tuple[int, int]:
-        """Return the ranks that send and receive on a channel."""
         return self.ranks[channel.sender - 1], self.ranks[channel.receiver - 1]
 
     def peer(self, key: ChannelKey, own: int) -> int:
@@ -128,12 +125,8 @@ def open_channels(
     """Open this process's ends; all processes do so at the same time.
 
     Args:
-        programs: of all stages.
-        ranks: the process of each stage.
-        world: all processes.
         waker: wakes this process where a message or room has come.
         peer_lost: called, from any thread, where the other end of a channel does not answer.
-        transport: `run.transport`.
 
     Raises:
         RunFailed: there is no memory for the slots, or another process has not come.

@@ -18,7 +18,6 @@ def gathered(world: World, name: str, own: Mapping[str, Tensor], ranks: Sequence
     """Return the tensors of a pipeline in the last stage's process, this process's own elsewhere.
 
     Args:
-        world: all processes.
         name: of what is gathered, once in a run.
         own: tensors of this process's stages by name, on the CPU and densely laid out.
         ranks: the process of each stage, in order; a process that hosts none of them keeps its own tensors.

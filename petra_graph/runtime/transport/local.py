@@ -23,19 +23,15 @@ class LocalChannel:
         """Accept messages of any layout."""
 
     def has_room(self) -> bool:
-        """Whether a message can be sent."""
         return True
 
     def send(self, message: EncodedTensors) -> None:
-        """Append a message."""
         self._queue.append(message)
 
     def ready(self) -> bool:
-        """Whether `receive` would return at once."""
         return bool(self._queue)
 
     def receive(self) -> EncodedTensors:
-        """Take the oldest message."""
         return self._queue.popleft()
 
 

@@ -60,12 +60,10 @@ class ProcessGroupReceiver:
         Thread(target=self._serve, name=f"channel {peer.tag} from rank {peer.rank}", daemon=True).start()
 
     def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with so many samples each."""
         for size in samples:
             self._expected.put((layout, size))
 
     def ready(self) -> bool:
-        """Whether `receive` would return at once."""
         return bool(self._arrived)
 
     def receive(self) -> EncodedTensors:
@@ -107,11 +105,9 @@ class ProcessGroupSender:
         Thread(target=self._serve, name=f"channel {peer.tag} to rank {peer.rank}", daemon=True).start()
 
     def begin(self, layout: MessageLayout) -> None:
-        """Send messages of this layout from now on."""
         self._layout = layout
 
     def has_room(self) -> bool:
-        """Whether a message can be sent."""
         return bool(self._free)
 
     def send(self, message: EncodedTensors) -> None:

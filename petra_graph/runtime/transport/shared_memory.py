@@ -74,11 +74,9 @@ class SharedMemoryReceiver:
         }
 
     def begin(self, layout: MessageLayout, samples: Iterable[int]) -> None:
-        """Expect messages of this layout with so many samples each."""
         self._layout, self._sizes = layout, iter(samples)
 
     def ready(self) -> bool:
-        """Whether `receive` would return at once."""
         if not self._numbers:
             self._drain()
         return bool(self._numbers)
@@ -114,11 +112,9 @@ class SharedMemorySender:
         waker.attach(self._freed, self._drain)
 
     def begin(self, layout: MessageLayout) -> None:
-        """Send messages of this layout from now on."""
         self._layout = layout
 
     def has_room(self) -> bool:
-        """Whether a message can be sent."""
         if not self._free:
             self._drain()
         return bool(self._free)

@@ -45,5 +45,5 @@ class Slots:
 
 
 def total_bytes(count: int, slot_bytes: int) -> int:
-    """Return the bytes of so many slots, at least one."""
+    """Return the bytes of `count` slots, at least one."""
     return max(1, count * slot_bytes)

@@ -15,7 +15,7 @@ from torchvision import models
 
 import petra_graph
 from petra_graph.cli.main import main
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = """
@@ -84,7 +84,7 @@ def test_backprop_is_plain_autograd_from_a_file_of_torchvisions() -> None:
     found = weights_of(petra_graph.train("digits.toml", {"init.weights": "pretrained.pth"}))
 
     prepared = prepare("digits.toml", ())
-    data = prepared.data.train
+    data = prepared.opened.data.train
     images, targets = data.fetch(np.arange(len(data)), seed=0, epoch=0)
     x = seen(images)
     network.double().train()

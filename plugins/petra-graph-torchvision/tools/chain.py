@@ -14,7 +14,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Streams
 from petra_graph.executor.numerics import Normalisation
 from petra_graph.measure.shapes import build_block
-from petra_graph.training.prepare import Prepared
+from petra_graph.training.prepared_run import Prepared
 
 
 @frozen
@@ -52,9 +52,9 @@ class Chain:
         for block in self.blocks.values():
             block.eval()
         dtype = next(next(iter(self.blocks.values())).parameters()).dtype
-        count, right = len(ready.data.test), 0
+        count, right = len(ready.opened.data.test), 0
         for start in range(0, count, batch):
-            images, targets = ready.data.test.fetch(np.arange(start, min(count, start + batch)), seed=0, epoch=0)
+            images, targets = ready.opened.data.test.fetch(np.arange(start, min(count, start + batch)), seed=0, epoch=0)
             right += int((self(seen(images, ready, dtype)).argmax(1) == targets).sum())
         return right / count
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Reversible, Streams, frozen_statistics
 from petra_graph.record.run_directory import environment
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepared_run import Prepared, prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "resnet50_dr2net_fashion_mnist.toml"
@@ -75,7 +75,7 @@ def main(run: Path, root: str, images: int, output: Path) -> None:
 
 def errors(plain: Prepared, ready: Prepared, images: int, dtype: torch.dtype) -> dict[str, float]:
     """Return the relative errors of outputs, of the worst chain's input, and of the gradient of all parameters."""
-    samples, targets = ready.data.test.fetch(np.arange(images), seed=0, epoch=0)
+    samples, targets = ready.opened.data.test.fetch(np.arange(images), seed=0, epoch=0)
     x = seen(samples, ready, dtype)
     original, converted = Chain.of(plain, dtype), Chain.of(ready, dtype)
     for chain in (original, converted):

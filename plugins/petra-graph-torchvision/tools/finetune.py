@@ -22,7 +22,7 @@ from chain import Chain
 import petra_graph
 from petra_graph.catalog.datasets.fashion_mnist import read_idx
 from petra_graph.record.run_directory import environment
-from petra_graph.training.prepare import prepare
+from petra_graph.training.prepared_run import prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "resnet50_dr2net_fashion_mnist.toml"

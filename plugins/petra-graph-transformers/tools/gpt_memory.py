@@ -19,7 +19,7 @@ import torch
 
 import petra_graph
 from petra_graph.record.run_directory import environment
-from petra_graph.training.prepare import Prepared, prepare
+from petra_graph.training.prepared_run import Prepared, prepare
 
 HERE = Path(__file__).parent.parent
 SPEC = HERE / "specs" / "gpt_tinyshakespeare.toml"

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from petra_graph.cli.main import main
 from petra_graph.kinds.listener import Listener
-from petra_graph.training.run import run
+from petra_graph.training.training_run import run
 from tests.support.loggers import named
 from tests.support.runs import SPEC, events, only_run
 from tests.support.stopping import StopAt

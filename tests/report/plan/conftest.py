@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.report.plan.html import html
+from petra_graph.report.plan.plan_page import plan_page
 from tests.support import plan_documents as documents
 
 
@@ -15,4 +15,4 @@ def two_hundred():
 
 @pytest.fixture(scope="session")
 def large_page(two_hundred):
-    return html(two_hundred)
+    return plan_page(two_hundred)

@@ -9,7 +9,7 @@ from attrs import evolve
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training.meters import Meters
+from petra_graph.training.loop.meters import Meters
 from tests.support.pipelines import (
     BRANCHES,
     CHAIN,
@@ -213,7 +213,7 @@ def test_an_order_that_cannot_be_is_an_error_and_no_hang():
     last.program = evolve(last.program, depth=2)
     with pytest.raises(
         RuntimeError,
-        match=r"no stage can go on; this is a bug in the schedule \(stage 5 \(head\), forward of micro-batch 1, ",
+        match=r"every stage waits; this is a bug in the schedule \(stage 5 \(head\), forward of micro-batch 1, ",
     ):
         built.train(batches((8,), 4))
 

@@ -1,0 +1,235 @@
+"""A run's directory as a value that a notebook shows, and what can be done with its network."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from petra_graph.errors import SpecError, kind_of, suggestion
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from petra_graph.inference.evaluate import Evaluation
+    from petra_graph.inference.export import Exported, Format
+    from petra_graph.inference.network import Network
+    from petra_graph.inference.predict import Prediction
+    from petra_graph.report.notebook_views import NotebookFigure
+
+Changes = Mapping[str, Any]
+"""Values of a spec by key: {"run.epochs": 3}. A class may stand for the name of a plugin."""
+
+
+class Run:
+    """A run's directory, whatever became of the run."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """How the run ended: its status, its latest means, its throughput; empty while it goes on."""
+        from petra_graph.record.recorded_run import read_json
+
+        return read_json(self.directory / "summary.json", dict) or {}
+
+    @property
+    def status(self) -> str:
+        """How the run ended: "done", "interrupted" or "failed"; "under way" without a summary."""
+        return str(self.summary.get("status", "under way"))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all metrics that were recorded."""
+        from petra_graph.record.metrics import read_events
+
+        return sorted({event["name"] for event in read_events(self.directory)})
+
+    def metrics(self, name: str) -> list[tuple[int, float]]:
+        """Return what was recorded of a metric, as "test/loss": its steps, counted in micro-batches, with its values."""
+        from petra_graph.record.metrics import read_events
+
+        return [(event["step"], event["value"]) for event in read_events(self.directory) if event["name"] == name]
+
+    def load(self, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
+        """Return the network as an ordinary module, as `petra_graph.load`."""
+        return load(self, weights=weights)
+
+    def evaluate(self, changes: Changes | None = None, **options: Any) -> Evaluation:
+        """Evaluate the network, as `petra_graph.evaluate`."""
+        return evaluate(self, changes, **options)
+
+    def predict(
+        self, samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor, **options: Any
+    ) -> list[Prediction]:
+        """Ask the network about samples, as `petra_graph.predict`."""
+        return predict(self, samples, **options)
+
+    def export(self, form: Format, file: str | Path | None = None, **options: Any) -> Exported:
+        """Write the network for other programs, as `petra_graph.export`."""
+        return export(self, form, file, **options)
+
+    def plot(self) -> NotebookFigure:
+        """Return a figure, as SVG: loss and share of correct samples over training."""
+        from petra_graph.report.notebook_views import run_figure
+
+        return run_figure(self.directory)
+
+    def __repr__(self) -> str:
+        from petra_graph.report.progress import summary_lines
+
+        summary = self.summary
+        return "\n".join(summary_lines(summary)) if summary else f"a run under way in {self.directory}"
+
+    def _repr_html_(self) -> str:
+        from petra_graph.report.notebook_views import run_table
+
+        return run_table(self.summary) if self.summary else f"<p>{html.escape(repr(self))}</p>"
+
+
+def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | None = None) -> Network:
+    """Return a run's network as an ordinary `torch.nn.Module`, in evaluation mode on the CPU.
+
+    It maps samples [n, *shape], as the data set has them, to the head's outputs; images in uint8 are normalised inside.
+
+    Args:
+        run: or its directory, or "latest".
+        weights: a checkpoint's, "latest", "best" or the forward behind it, or a file's; or themselves, by their names in
+            `weights.safetensors`, also while the run goes on; None: those at the run's end.
+
+    Raises:
+        SpecError: there is no such run, or it has no such weights.
+        PluginError: a block of the run is not here.
+    """
+    from petra_graph.inference.saved_run import SavedRun
+
+    return SavedRun.open(directory_of(run)).load(weights)[0]
+
+
+def evaluate(
+    run: Run | str | Path,
+    changes: Changes | None = None,
+    *,
+    weights: str | None = None,
+    split: Literal["test", "train"] = "test",
+    device: str = "cpu",
+) -> Evaluation:
+    """Evaluate a run's network on its data, or on other data that `changes` name.
+
+    Args:
+        run: or its directory, or "latest".
+        changes: values to set, as in {"data.options.root": "other/images"}.
+        weights: as for `load`.
+        split: of the data.
+        device: where to compute.
+
+    Raises:
+        SpecError: there is no such run, data or device.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    from petra_graph.inference.evaluate import evaluate as evaluated
+    from petra_graph.inference.saved_run import SavedRun
+    from petra_graph.spec.overrides import assignments
+
+    _choice("split", split, ("test", "train"))
+    with threads_as_before():
+        opened = SavedRun.open(directory_of(run), assignments(changes))
+        return evaluated(opened, which=weights, split=split, device=device)
+
+
+def predict(
+    run: Run | str | Path,
+    samples: str | Path | Sequence[str | Path] | np.ndarray | torch.Tensor,
+    *,
+    top: int = 3,
+    weights: str | None = None,
+    device: str = "cpu",
+) -> list[Prediction]:
+    """Ask a run's network about samples; where each has a class at several positions, a prediction is of one position.
+
+    Args:
+        run: or its directory, or "latest".
+        samples: a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
+        top: how many classes of each.
+        weights: as for `load`.
+        device: where to compute.
+
+    Raises:
+        SpecError: there is no such run or device, or files or arrays are no samples; all of them.
+    """
+    from petra_graph.inference.predict import predict as predicted
+    from petra_graph.inference.samples import read_samples, samples_of
+    from petra_graph.inference.saved_run import SavedRun
+
+    opened = SavedRun.open(directory_of(run))
+    if isinstance(samples, str | Path):
+        samples = [samples]
+    if isinstance(samples, Sequence):
+        found = read_samples([str(file) for file in samples], opened.checked.data, opened.facts)
+    else:
+        found = [samples_of(samples, opened.facts)]
+    return predicted(opened, opened.load(weights)[0], found, top=top, device=device)
+
+
+def export(
+    run: Run | str | Path, form: Format, file: str | Path | None = None, *, weights: str | None = None
+) -> Exported:
+    """Write a run's network for other programs, and compare what was written with the network.
+
+    Args:
+        run: or its directory, or "latest".
+        form: "safetensors", "torch-export" or "onnx".
+        file: to write; None: `network` in the run's directory, with the form's suffix.
+        weights: as for `load`.
+
+    Raises:
+        SpecError: there is no such run, or a package is not installed.
+        RunFailed: the network cannot be written so, or what was written has other outputs.
+    """
+    from petra_graph.inference.export import SUFFIXES
+    from petra_graph.inference.export import export as exported
+    from petra_graph.inference.saved_run import SavedRun
+
+    _choice("form", form, list(SUFFIXES))
+    opened = SavedRun.open(directory_of(run))
+    target = Path(file) if file is not None else opened.directory / f"network{SUFFIXES[form]}"
+    return exported(opened, opened.load(weights)[0], form, target)
+
+
+def directory_of(run: Run | str | Path) -> str | Path:
+    """Return a run's directory, or "latest".
+
+    Raises:
+        TypeError: it is no run.
+    """
+    if isinstance(run, Run):
+        return run.directory
+    if isinstance(run, str | Path):
+        return run
+    raise TypeError(f'a run, its directory or "latest" is wanted (got {kind_of(run)})')
+
+
+def _choice(what: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuse a word that is not allowed.
+
+    Raises:
+        SpecError: with those that are.
+    """
+    if value not in allowed:
+        raise SpecError(f"{what} cannot be {value!r}", suggestion(str(value), allowed))
+
+
+@contextmanager
+def threads_as_before() -> Iterator[None]:
+    """Let the process have its number of threads again, which the bits of a run depend on."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

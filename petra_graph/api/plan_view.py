@@ -1,0 +1,47 @@
+"""A plan as a value that a notebook shows."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from petra_graph.program.plan_document import Document
+    from petra_graph.report.notebook_views import NotebookFigure
+
+
+class PlanView:
+    """A plan, which a notebook shows as the page of `petra-graph plan --format html`."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        """The plan as `petra-graph plan --json` prints it."""
+
+    def text(self, width: int = 120) -> str:
+        """Return the plan as a terminal shows it."""
+        from petra_graph.report.plan.plan_on_terminal import plan_text
+
+        return plan_text(self.document, width=width, colour=False)
+
+    def html(self) -> str:
+        """Return the plan as one page that needs no other file."""
+        from petra_graph.report.plan.plan_page import plan_page
+
+        return plan_page(self.document)
+
+    def plot(self) -> NotebookFigure:
+        """Return a figure, as SVG: memory and busy time of every stage."""
+        from petra_graph.report.notebook_views import plan_figure
+
+        return plan_figure(self.document)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return _frame(self.html())
+
+
+def _frame(page: str) -> str:
+    """Return a page in a frame of its own, so that its style stays there."""
+    return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 40em; border: 0" title="plan"></iframe>'

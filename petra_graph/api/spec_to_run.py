@@ -1,0 +1,188 @@
+"""Everything from a specification to a plan or a run, as functions; `import petra_graph` has these names.
+
+Decision: the functions take the way of the command line, from the same modules, so a run through either has the same
+bits. They put back what they set in the process: torch's number of threads, and handlers of signals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from petra_graph.api.finished_run import Changes, Run, directory_of, threads_as_before
+from petra_graph.api.plan_view import PlanView
+from petra_graph.errors import kind_of
+
+if TYPE_CHECKING:
+    from petra_graph.kinds.listener import Listener
+    from petra_graph.spec.model import Spec
+
+
+def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
+    """Return a TOML file's specification, with all that it extends, checked.
+
+    Args:
+        path: of the file.
+        changes: values to set.
+
+    Raises:
+        SpecError: it is wrong; all problems, with file, line and what to do.
+        PluginError: only plugins are at fault.
+    """
+    from petra_graph.planning.check import check_spec
+    from petra_graph.spec.overrides import assignments
+
+    return check_spec(_specification(path), assignments(changes)).spec
+
+
+def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
+    """Return a specification made in code, with the keys and values of a TOML file.
+
+    A class or function may stand for the name of a plugin of any kind. It is found again by its module and its name, so it must
+    be at the top level of a module or of a notebook.
+
+    Args:
+        nodes: the network, node by node: the tables `[[graph.node]]`. Without them, `architecture` names one.
+        tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
+
+    Raises:
+        SpecError: keys or values are wrong; all problems. Plugins are checked when the specification is planned or run.
+    """
+    from petra_graph.errors import SpecError
+    from petra_graph.spec.load import load_values
+
+    if nodes is not None:
+        tables = {**tables, "graph": {**tables.get("graph", {}), "node": _tables(nodes)}}
+    loaded = load_values(tables)
+    if loaded.spec is None:
+        raise SpecError(loaded.problems)
+    return loaded.spec
+
+
+def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bool = False) -> PlanView:
+    """Plan a specification: stages, devices, memory, staleness, traffic and speed, before anything runs.
+
+    Args:
+        spec: or the name of its file.
+        changes: values to set.
+        overlap: devices run forwards and backwards at once.
+
+    Raises:
+        SpecError, PluginError: as `load_spec`.
+        NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
+    """
+    from petra_graph.planning.plan import Planner
+    from petra_graph.spec.overrides import assignments
+
+    planner = Planner(_specification(spec), assignments(changes), overlap=overlap)
+    return PlanView(planner.plan().document(with_timeline=True))
+
+
+def train(
+    spec: Spec | str | Path | None = None,
+    changes: Changes | None = None,
+    *,
+    resume: Run | str | Path | None = None,
+    processes: int = 1,
+    listener: Listener | None = None,
+) -> Run:
+    """Train a specification, as `petra-graph run` does, to the bit.
+
+    An interruption (Ctrl-C, or a notebook's stop button) ends the run between two micro-batches, with a checkpoint: the
+    status in its summary is "interrupted", and `resume` goes on with it.
+
+    Args:
+        spec: or the name of its file; None with `resume`.
+        changes: values to set.
+        resume: a run to go on with, or its directory, or "latest".
+        processes: how many share the stages; more than one are started anew, and import the specification's classes.
+        listener: observes the training, in place of the progress on stderr; of this process alone.
+
+    Raises:
+        SpecError, PluginError, NoFeasiblePlan: before anything is written.
+        RunFailed: afterwards; the run directory has the details.
+    """
+    from petra_graph.report.progress import progress
+    from petra_graph.spec.overrides import assignments
+    from petra_graph.training.checkpoints.resumption import directory_of as resumed
+    from petra_graph.training.training_run import run
+
+    if (spec is None) == (resume is None):
+        raise TypeError("give a specification, or `resume`: a run that goes on has the specification that it had")
+    if not isinstance(processes, int) or processes < 1:
+        raise TypeError(f"processes are a number from 1 on (got {processes!r})")
+    if resume is None:
+        chosen, directory = _specification(spec), None
+        overrides = assignments(changes)
+    else:
+        overrides = assignments(changes)
+        directory = resumed(str(directory_of(resume)), overrides)
+        chosen = str(directory / "resolved.toml")
+    if processes > 1:
+        return Run(_on_processes(chosen, overrides, processes, directory))
+    with threads_as_before():
+        result = run(chosen, overrides, listener or progress(), directory)
+    assert result.summary is not None, "this process records"
+    return Run(result.summary["directory"])
+
+
+def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, directory: Path | None) -> Path:
+    import os
+    import tempfile
+
+    from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
+    from petra_graph.spec.load import dump
+    from petra_graph.training.processes.launched_processes import run_on_processes
+
+    with tempfile.TemporaryDirectory() as folder:
+        if not isinstance(chosen, str):
+            if '"__main__:' in (text := dump(chosen)):
+                raise SpecError(
+                    "a class of this notebook or script cannot be found by other processes",
+                    "put it into a module, or train in one process",
+                )
+            path = Path(folder) / f"{chosen.name}.toml"
+            path.write_text(text, encoding="utf-8")
+            chosen = str(path)
+        try:
+            found = run_on_processes(chosen, overrides, processes, [], dict(os.environ), resume=directory)
+        except Interrupted as request:
+            found = request.directory
+        except FailedOnAnotherProcess:
+            raise RunFailed("the run has failed; one of its processes has said why, above") from None
+    if found is None:
+        raise RunFailed("the processes have left no run directory")
+    return found
+
+
+def _specification(given: Spec | str | Path | None) -> Spec | str:
+    """Return a specification, or its file's name.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    from petra_graph.spec.model import Spec
+
+    if isinstance(given, str | Path):
+        return str(given)
+    if isinstance(given, Spec):
+        return given
+    raise TypeError(
+        f"a specification or the name of its file is wanted (got {kind_of(given)}); of classes of your own, "
+        'pg.make_spec(nodes=[{"name": "stem", "block": Stem}, ...], data={"name": Rows, "batch": 32}) makes one; '
+        "for modules in a training loop of your own there is pg.reversible"
+    )
+
+
+def _tables(nodes: object) -> list[object]:
+    """Return the nodes of a network as a list.
+
+    Raises:
+        TypeError: they are no list.
+    """
+    if isinstance(nodes, Sequence) and not isinstance(nodes, str):
+        return list(nodes)
+    raise TypeError(
+        f'nodes are a list of tables, as in [{{"name": "stem", "block": Stem}}, ...] (got {kind_of(nodes)})'
+    )

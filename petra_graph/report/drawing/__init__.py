@@ -1,0 +1,1 @@
+"""SVG drawings, whatever they show: markup, axes, lines, rows of bars."""

@@ -1,0 +1,156 @@
+"""A run's stages and processes as tables: what was planned of each, beside what it measured.
+
+Like stands beside like. A stage's seconds are the host's, for one operation, and count what the process did for it: reading
+samples and sending messages as well as computing. A process's peak counts Python, torch's libraries and the data set; what it
+grew by from just before its stages were built is nearest to the plan's bytes of these stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph import units
+from petra_graph.program.plan_document import Document
+from petra_graph.report.drawing.line_chart import Chart, Line
+from petra_graph.report.plan.short_labels import nodes_label, ranges_label
+from petra_graph.report.text_tables import Column, name_column, number_column, text_column
+
+_VERBS = ("forward", "backward", "update")
+_NODES_WIDTH = 40
+_DECADES = 10.0
+"""Stages whose throughput differs by so much are drawn on a logarithmic axis."""
+
+
+@frozen(kw_only=True)
+class StageSeconds:
+    """What the processes that host a stage measured of it; replicas together."""
+
+    operations: Mapping[str, int]
+    seconds: Mapping[str, float]
+    training_seconds: float
+    """Of these processes together."""
+
+    @classmethod
+    def of(cls, index: int, processes: Sequence[Mapping[str, Any]]) -> StageSeconds:
+        """Gather a stage's operations in the processes' figures."""
+        hosts = [(process, stage) for process in processes for stage in process["stages"] if stage["stage"] == index]
+        verbs = [verb for verb in _VERBS if any(verb in stage for _, stage in hosts)]
+        return cls(
+            operations={verb: sum(stage.get(verb, {}).get("operations", 0) for _, stage in hosts) for verb in verbs},
+            seconds={verb: sum(stage.get(verb, {}).get("seconds", 0.0) for _, stage in hosts) for verb in verbs},
+            training_seconds=sum(process["training_seconds"] for process, _ in hosts),
+        )
+
+    def each(self, verb: str) -> float | None:
+        """Return the mean seconds of an operation; None where none was measured."""
+        return self.seconds[verb] / self.operations[verb] if self.operations.get(verb) else None
+
+    @property
+    def busy(self) -> float | None:
+        """The share of the training that the stage's operations took."""
+        taken = sum(self.seconds.values())
+        return taken / self.training_seconds if taken and self.training_seconds else None
+
+    def rate(self, micro_batch: int) -> float | None:
+        """Return the samples that the stage trains on in a second of its own operations."""
+        taken = sum(self.seconds.values())
+        return micro_batch * self.operations["forward"] / taken if taken and self.operations.get("forward") else None
+
+
+def processes_of(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the processes' figures in a summary; none where the run did not come to its end."""
+    found: Sequence[Mapping[str, Any]] = (summary.get("measured") or {}).get("processes", ())
+    return found
+
+
+def stage_tables(plan: Document, summary: Mapping[str, Any]) -> Iterator[tuple[str, list[Column]]]:
+    """Yield the stages as planned, and their operations' seconds as planned and measured: a title and columns each."""
+    stages, processes = plan["stages"], processes_of(summary)
+    index = text_column("stage", [stage["index"] for stage in stages])
+    totals = [stage["bytes"]["total"] for stage in stages]
+    yield (
+        "as planned",
+        [
+            index,
+            name_column("nodes", (nodes_label(stage["nodes"]) for stage in stages), _NODES_WIDTH),
+            name_column("device", (stage["device"] for stage in stages), _NODES_WIDTH),
+            text_column("depth", [stage["depth"] for stage in stages]),
+            text_column("staleness\nupdates", [stage["staleness"] for stage in stages], write=units.number),
+            number_column("parameters", units.COUNT_WORDS, [stage["parameters"] for stage in stages]),
+            number_column("memory", units.BINARY, totals),
+        ],
+    )
+    found = [StageSeconds.of(stage["index"], processes) for stage in stages]
+    if any(each.seconds for each in found):
+        yield "planned and measured", [index, *_seconds(stages, found), *_rates(plan, found)]
+
+
+def _seconds(stages: Sequence[Document], found: Sequence[StageSeconds]) -> Iterator[Column]:
+    planned = {verb: [stage["seconds"][verb] for stage in stages] for verb in ("forward", "backward")}
+    measured = {verb: [each.each(verb) for each in found] for verb in _VERBS}
+    every = [value for values in (*planned.values(), *measured.values()) for value in values if value is not None]
+    unit = units.SECONDS.column(every)
+    for verb in _VERBS:
+        if verb in planned:
+            yield number_column(f"{verb}\nplanned", units.SECONDS, planned[verb], unit=unit)
+        yield number_column(f"{verb}\nmeasured", units.SECONDS, measured[verb], unit=unit)
+
+
+def _rates(plan: Document, found: Sequence[StageSeconds]) -> Iterator[Column]:
+    yield text_column("busy\nmeasured", [each.busy for each in found], write=units.percent)
+    yield text_column(
+        "samples in a\nbusy second", [each.rate(plan["micro_batch"]) for each in found], write=units.PLAIN.text
+    )
+
+
+def stage_charts(plan: Document, summary: Mapping[str, Any]) -> list[Chart]:
+    """Return the stages' staleness and their throughput, stage by stage."""
+    stages, processes = plan["stages"], processes_of(summary)
+    lines = [Line(name="", points=[(stage["index"], stage["staleness"]) for stage in stages])]
+    note = "updates, in the mean"
+    stale = Chart(title="staleness by stage", lines=lines, x_name="stage", from_zero=True, note=note)
+    rates = [(stage["index"], StageSeconds.of(stage["index"], processes).rate(plan["micro_batch"])) for stage in stages]
+    taken = [(stage["index"], sum(stage["seconds"].values())) for stage in stages]
+    lines = [
+        Line(name="measured", points=[(index, rate) for index, rate in rates if rate is not None]),
+        Line(name="planned", points=[(index, plan["micro_batch"] / each) for index, each in taken if each], style=1),
+    ]
+    throughput = Chart(
+        title="throughput by stage",
+        lines=[line for line in lines if line.points],
+        x_name="stage",
+        from_zero=True,
+        logarithmic_from=_DECADES,
+        note="samples in a busy second",
+    )
+    return [stale, *([throughput] if throughput.lines else [])]
+
+
+def process_columns(plan: Document | None, summary: Mapping[str, Any]) -> list[Column] | None:
+    """Return each process's memory as planned and measured; None where nothing was measured."""
+    processes = processes_of(summary)
+    if not processes:
+        return None
+    hosted = [[stage["stage"] for stage in process["stages"]] for process in processes]
+    sizes = {stage["index"]: stage["bytes"]["total"] for stage in plan["stages"]} if plan else {}
+    planned = [sum(sizes[index] for index in own if index in sizes) or None for own in hosted]
+    peaks = [process["peak_bytes"] for process in processes]
+    before = [process["peak_bytes_before"] for process in processes]
+    grown = [peak - start for peak, start in zip(peaks, before, strict=True)]
+    devices = [process["cuda_peak_bytes"] for process in processes]
+    columns = [
+        text_column("process", [process["rank"] for process in processes]),
+        name_column("stages", map(ranges_label, hosted), _NODES_WIDTH),
+        _bytes("planned\nfor its stages", planned),
+    ]
+    if any(devices):
+        columns.append(_bytes("CUDA peak\nmeasured", [sum(of_process.values()) or None for of_process in devices]))
+    grown_head = "growth since before\nits stages were built"
+    return [*columns, _bytes(grown_head, grown), _bytes("peak of the\nwhole process", peaks)]
+
+
+def _bytes(head: str, values: Sequence[int | None]) -> Column:
+    return text_column(head, values, write=units.memory)

@@ -1,0 +1,117 @@
+"""The runs in a folder as rows: how each stands, how far it came, its best metric, its age."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from petra_graph.errors import PetraGraphError
+from petra_graph.record.checkpoint import numbers
+from petra_graph.record.recorded_run import RecordedRun, read_run
+from petra_graph.record.run_directory import is_locked
+from petra_graph.record.run_folders import began, run_directories
+from petra_graph.report.metric_text import metric_text
+from petra_graph.report.run.run_groups import differing, in_words
+from petra_graph.units import age, plural
+
+Order = Literal["age", "metric"]
+HEADS = ("run", "status", "epochs", "best", "age", "")
+_NOT_SHOWN = ("run.directory",)
+
+
+def run_records(folder: Path, order: Order = "age", now: datetime | None = None) -> list[dict[str, Any]]:
+    """Return the runs in a folder as JSON.
+
+    Args:
+        folder: whose directories are runs.
+        order: "age": the youngest first; "metric": the best first, runs without a metric last.
+        now: from which ages are counted; None: the present.
+
+    Raises:
+        SpecError: there is no such folder.
+    """
+    now = now or datetime.now(UTC)
+    found = {directory: _read(directory) for directory in run_directories(folder)}
+    records = [_record(directory, run, now) for directory, run in found.items()]
+    _add_differences(records, [run for run in found.values() if isinstance(run, RecordedRun)])
+    records.sort(key=lambda record: (record["age_seconds"], record["run"]))
+    if order == "metric":
+        records.sort(key=_rank)
+    return records
+
+
+def rows(records: Iterable[dict[str, Any]]) -> list[Sequence[str]]:
+    """Return the records as a table's rows, the heads first."""
+    return [HEADS, *(_row(record) for record in records)]
+
+
+def _read(directory: Path) -> RecordedRun | Exception:
+    try:
+        return read_run(directory)
+    except (PetraGraphError, OSError) as error:
+        return error
+
+
+def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedRun]) -> None:
+    """Add to each record the keys in which it and the other runs of its name differ, with its values."""
+    by_name: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        by_name.setdefault(run.name, []).append(run)
+    own: dict[str, dict[str, str]] = {}
+    for alike in by_name.values():
+        rows = differing([run.resolved for run in alike], _NOT_SHOWN)
+        for place, run in enumerate(alike):
+            own[run.directory.name] = {key: values[place] for key, values in rows.items()}
+    for record in records:
+        record["differs"] = own.get(record["run"], {})
+
+
+def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
+    start = began(directory)
+    record: dict[str, Any] = {"run": directory.name, "directory": str(directory), "name": None, "status": "damaged"}
+    record |= {"epochs": None, "planned_epochs": None, "best": None, "problem": None}
+    record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
+    record |= {"checkpoints": numbers(directory)}
+    if isinstance(run, Exception):
+        if is_locked(directory):  # between its first files
+            return record | {"status": "running"}
+        return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
+    errors = run.summary.get("error") if run.status == "failed" else None
+    record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
+    return record | {"best": run.best and attrs.asdict(run.best), "problem": errors[0] if errors else None}
+
+
+def _row(record: dict[str, Any]) -> Sequence[str]:
+    best, epochs = record["best"], record["epochs"]
+    return (
+        record["run"],
+        record["status"],
+        "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
+        "-" if best is None else metric_text(best["metric"], best["value"]).removeprefix("test/"),
+        age(record["age_seconds"]),
+        "; ".join(
+            filter(None, [_differs(record["differs"]), _saved(record), (record["problem"] or "").partition("\n")[0]])
+        ),
+    )
+
+
+def _differs(values: Mapping[str, str]) -> str:
+    words = in_words({key: [value] for key, value in values.items() if not key.startswith("graph.")})
+    others = any(key.startswith("graph.") for key in values)
+    return ", ".join([*words, *["another network"] * others])
+
+
+def _saved(record: Mapping[str, Any]) -> str:
+    return plural(len(record["checkpoints"]), "checkpoint") if record["checkpoints"] else ""
+
+
+def _rank(record: dict[str, Any]) -> tuple[str, float]:
+    """Return what runs are sorted by: those of one metric together, the best first."""
+    best = record["best"]
+    if best is None:
+        return "\U0010ffff", 0.0
+    return best["metric"], best["value"] if best["smallest"] else -best["value"]

@@ -1,0 +1,184 @@
+"""The page of one run: its state, curves, stages, memory, timeline, gradients' fidelity, environment."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from petra_graph.program.json_shape import Each, Later
+from petra_graph.program.plan_document import Document, read_document
+from petra_graph.record.recorded_run import RecordedRun, read_json
+from petra_graph.record.run_directory import TIMELINE
+from petra_graph.report.drawing.named_rows import beside
+from petra_graph.report.metric_text import final_metrics, is_share, value_text
+from petra_graph.report.page_templates import Figure, rendered
+from petra_graph.report.plan.plan_contents import parts_held
+from petra_graph.report.plan.plan_tables import title_lines
+from petra_graph.report.plan.stage_rows import full_timeline, stage_bars
+from petra_graph.report.run.planned_and_measured import process_columns, processes_of, stage_charts, stage_tables
+from petra_graph.report.run.run_curves import STEPS, by_epoch, probe_charts, run_charts
+from petra_graph.report.text_tables import Column, pair_columns, text_column
+from petra_graph.units import NOTHING, PLAIN, duration, memory, one_line, percent, plural
+
+_LONGEST_TRACE = 6_000
+"""Characters of a traceback's end that are shown."""
+
+
+def run_page(run: RecordedRun) -> str:
+    """Write a run as a page.
+
+    Raises:
+        SpecError: a file of the run is damaged.
+    """
+    plan = plan_of(run.directory)
+    network, training = title_lines(plan) if plan else ("", "")
+    name = one_line(run.name)
+    return rendered(
+        "run/run_page.html",
+        name=name,
+        directory=str(run.directory),
+        network=network.removeprefix(f"{name}: "),
+        training=training,
+        state=list(_state(run)),
+        failure=_failure(run),
+        figures=list(_figures(run)),
+        warnings=plan["warnings"] if plan else (),
+        not_planned=list((run.summary.get("predicted") or {}).get("not planned", ())),
+        charts=run_charts(run),
+        epochs=_epochs(run),
+        stage_charts=stage_charts(plan, run.summary) if plan else [],
+        stage_tables=list(stage_tables(plan, run.summary)) if plan else [],
+        memory=_memory(plan),
+        processes=process_columns(plan, run.summary),
+        on_cuda=any(process["cuda_peak_bytes"] for process in processes_of(run.summary)),
+        measured_from=(run.summary.get("measured") or {}).get("from_micro_batch"),
+        timeline=full_timeline(plan) if plan and plan["timeline"] else None,
+        probe_charts=probe_charts(run),
+        environment=_environment(run.directory),
+        history=_history(run),
+        resolved=(run.directory / "resolved.toml").read_text(encoding="utf-8"),
+    )
+
+
+def plan_of(directory: Path) -> Document | None:
+    """Return the plan of a run, with the ticks of its timeline that were kept; None where it was not planned.
+
+    Raises:
+        SpecError: it is damaged.
+    """
+    path = directory / "plan.json"
+    if not path.exists():
+        return None
+    document = read_document(path.read_text(encoding="utf-8", errors="replace"), str(path))
+    if blocks := read_json(directory / TIMELINE, list):
+        document = read_document(json.dumps(document | {"timeline": blocks}), str(directory / TIMELINE))
+    return document
+
+
+def _state(run: RecordedRun) -> Iterator[str]:
+    """Yield what a reader must know of a run that is not done."""
+    resume = f"petra-graph run --resume {shlex.quote(str(run.directory))}"
+    so_far = f"{run.epochs} of {plural(run.planned_epochs, 'epoch')} recorded"
+    said = {
+        "running": f"The run is under way: {so_far}. What a run measures of itself is written at its end.",
+        "killed": f"The run ended without a summary, as its process was killed or the machine stopped: {so_far}.",
+        "interrupted": f"The run was interrupted: {so_far}.",
+    }
+    if run.status in said:
+        yield said[run.status]
+    if run.status in {"killed", "interrupted", "failed"} and run.checkpoints:
+        yield f"It goes on from its latest checkpoint with: {resume}"
+
+
+def _failure(run: RecordedRun) -> Mapping[str, Any] | None:
+    if run.status != "failed":
+        return None
+    path, trace = run.directory / "failure.txt", ""
+    if path.is_file():
+        trace = path.read_text(encoding="utf-8", errors="replace")
+    return {"errors": run.summary.get("error", []), "trace": trace[-_LONGEST_TRACE:]}
+
+
+def _figures(run: RecordedRun) -> Iterator[Figure]:
+    summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
+    yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
+    if best is not None:
+        yield Figure(f"best {best.metric}", value_text(best.metric, best.value), f"epoch {best.epoch}")
+    for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
+        latest = run.metrics[metric][-1]
+        yield Figure(f"final {metric}", value_text(metric, latest.value), f"epoch {latest.epoch}")
+    if rate := run.rate:
+        predicted = summary.get("predicted") or {}
+        planned = predicted.get("samples_per_second")
+        note = f"the plan said {PLAIN.text(planned)}, from a {predicted.get('from')}" if planned else ""
+        yield Figure("samples a second", PLAIN.text(rate), note)
+    if spent := summary.get("seconds"):
+        note = "over all its starts" if summary.get("resumed_from") else f"of {duration(spent['total'])} in all"
+        yield Figure("training", duration(spent["training"]), note)
+    yield Figure("seed", str(run.seed), "1 process" if processes == 1 else f"{processes} processes")
+
+
+def _epochs(run: RecordedRun) -> list[Column]:
+    """Return the metrics epoch by epoch."""
+    shown = [name for name in run.metrics if name.startswith(("train/", "test/")) and name not in STEPS]
+    shown += [name for name in ("learning_rate", "samples_per_second") if name in run.metrics]
+    values = {name: by_epoch(run.metrics[name]) for name in shown}
+    epochs = sorted({epoch for of_epoch in values.values() for epoch in of_epoch})
+    columns = [text_column("epoch", epochs)]
+    for name in shown:
+        cells = [values[name].get(epoch) for epoch in epochs]
+        write = (lambda value: percent(value, 2)) if is_share(name) else (lambda value: f"{value:,.4g}")
+        head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
+        columns.append(text_column(head, cells, write=write))
+    return columns if epochs else []
+
+
+def _memory(plan: Document | None) -> Mapping[str, Any] | None:
+    if plan is None:
+        return None
+    counts = [stage["bytes"] for stage in plan["stages"]]
+    return {
+        "legend": [(part.name, part.colour, "") for part in parts_held(counts)],
+        "stages": beside(stage_bars(plan)),
+        "total": memory(plan["totals"]["bytes"]["total"]),
+    }
+
+
+def _environment(directory: Path) -> Mapping[str, Any]:
+    found = read_json(directory / "env.json", dict, {"packages": Later(Each(str)), "command": Later([str])}) or {}
+    own = found.keys() - {"command", "packages"}
+    pairs = [(key.replace("_", " "), _text(value)) for key, value in found.items() if key in own]
+    pairs += [(name, str(version)) for name, version in (found.get("packages") or {}).items()]
+    command = [str(word) for word in found.get("command") or ()]
+    return {"pairs": pair_columns("", pairs) if pairs else None, "command": shlex.join(command)}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = sorted(set(map(str, value.values())))
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _history(run: RecordedRun) -> list[Column]:
+    """Return how the run began, where it went on, and what it left."""
+    resumed, init = run.summary.get("resumed_from") or [], run.resolved.get("init", {})
+    went_on = "never" if run.summary else "not known before the run's end"
+    if resumed:
+        went_on = f"{plural(len(resumed), 'time')}: " + "; ".join(map(_before, resumed))
+    pairs = [
+        ("began", f"{run.began:%Y-%m-%d %H:%M:%S} UTC"),
+        ("weights at the start", str(init.get("weights") or f"random, from seed {run.seed}")),
+        ("resumed", went_on),
+        ("checkpoints", ", ".join(map(_before, sorted(run.checkpoints))) or "none"),
+    ]
+    counts = [(name, run.summary.get(name.replace("-", "_"))) for name in ("micro-batches", "updates")]
+    return pair_columns("", [*pairs, *((name, f"{many:,}" if many else NOTHING) for name, many in counts)])
+
+
+def _before(micro_batch: int) -> str:
+    return f"before micro-batch {micro_batch:,}"

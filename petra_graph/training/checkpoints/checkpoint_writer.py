@@ -1,0 +1,111 @@
+"""A thread that writes the copies of one checkpoint after another, so that the training goes on meanwhile.
+
+Decision: at most one checkpoint is being written. Where a stage comes to the next cut before, it waits, so that copies need no
+more than the memory of one checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from queue import Queue
+from threading import Condition, Thread
+from typing import Any
+
+from petra_graph.executor.stage_state import SavedTensors
+from petra_graph.record.checkpoint import StageFile
+
+Write = Callable[[int, SavedTensors], StageFile]
+Finish = Callable[[int, Sequence[StageFile], Mapping[str, Any] | None], None]
+
+
+class CheckpointWriter:
+    """Writes the copies of one checkpoint after another, in a thread of its own; every method raises what the thread met."""
+
+    def __init__(self, write: Write, finish: Finish, *, stages: int, waits: bool) -> None:
+        """Begin with nothing to write.
+
+        `finish` is called with a cut's files of this process, and with the training's position where the head is here; `waits`:
+        `put` returns only when the files of a checkpoint are written.
+        """
+        self._write_stage, self._finish, self._stages, self._waits = write, finish, stages, waits
+        self._queue: Queue[tuple[int, SavedTensors] | None] = Queue()
+        self._changed = Condition()
+        self._reached: dict[int, set[int]] = {}
+        """Stages that have come to a cut; the latest cuts."""
+        self._handed: dict[int, int] = {}
+        """Stages of each checkpoint under way whose copies are complete."""
+        self._files: dict[int, list[StageFile]] = {}
+        self._error: BaseException | None = None
+        self._thread: Thread | None = None
+
+    def admit(self, at: int, stage: int) -> bool:
+        """Wait until a stage may copy its state at a cut; return whether it has not done so before.
+
+        Where all stages have passed an earlier cut, its checkpoint is written first; nothing behind a cut is needed for that, so
+        no process can wait for ever.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None or not self._complete(but=at))
+            self.check()
+            stages = self._reached.setdefault(at, set())
+            for old in [old for old in self._reached if old < at and old not in self._handed]:
+                del self._reached[old]
+            if stage in stages:
+                return False
+            stages.add(stage)
+            return True
+
+    def put(self, at: int, saved: SavedTensors) -> None:
+        with self._changed:
+            self.check()
+            self._handed[at] = self._handed.get(at, 0) + 1
+            last = self._handed[at] == self._stages
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name="checkpoints", daemon=True)
+            self._thread.start()
+        self._queue.put((at, saved))
+        if self._waits and last:
+            with self._changed:
+                self._changed.wait_for(lambda: self._error is not None or self._written(at))
+                self.check()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Return when all is written."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+        self.check()
+
+    def _serve(self) -> None:
+        try:
+            positions: dict[int, Mapping[str, Any]] = {}
+            while (item := self._queue.get()) is not None:
+                at, saved = item
+                file = self._write_stage(at, saved)
+                if "position" in saved.facts:
+                    positions[at] = saved.facts["position"]
+                with self._changed:
+                    files = self._files.setdefault(at, [])
+                    files.append(file)
+                    self._changed.notify_all()
+                del item, saved
+                if len(files) == self._stages:
+                    self._finish(at, files, positions.pop(at, None))
+                    with self._changed:
+                        del self._files[at], self._handed[at]
+                        self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001  the training's thread raises it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _written(self, at: int) -> bool:
+        """Whether all files of a checkpoint are on the disk; it may even be complete, and forgotten."""
+        return at not in self._handed or len(self._files.get(at, ())) == self._stages
+
+    def _complete(self, but: int) -> list[int]:
+        return [at for at, handed in self._handed.items() if handed == self._stages and at != but]

@@ -1,0 +1,74 @@
+"""The forwards before which a run's checkpoints are cut, known to every process without a word between them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from attrs import frozen
+
+from petra_graph.fidelity.probe import spread
+from petra_graph.program.cut import aligned
+from petra_graph.spec.intervals import Interval, interval
+from petra_graph.spec.model import Flush
+from petra_graph.training.prepared_run import Prepared
+
+
+@frozen(kw_only=True)
+class CutPlan:
+    """A run's cuts, counted in forwards since its start."""
+
+    per_epoch: int
+    """Micro-batches."""
+    accumulation: int
+    flush: Flush
+    every: Interval | None
+    evaluations: int | None
+    """Epochs between evaluations after each of which there is a cut; None: there need be none."""
+    probed: tuple[int, ...]
+    """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
+    depth: int
+    """Of the first stage, which is the deepest."""
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> CutPlan:
+        spec, per_epoch = prepared.spec, len(prepared.opened.batches)
+        return cls(
+            per_epoch=per_epoch,
+            accumulation=spec.method.accumulation,
+            flush=prepared.programs[0].flush,
+            every=None if spec.checkpoint.every is None else interval(spec.checkpoint.every),
+            evaluations=None if spec.checkpoint.best is None else spec.run.evaluate_every,
+            probed=() if spec.probe is None else tuple(spread(range(per_epoch), spec.probe.per_epoch)),
+            depth=max(program.depth for program in prepared.programs),
+        )
+
+    def due(self, at: int) -> bool:
+        """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds fix none."""
+        return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
+
+    def allowed(self, at: int) -> int:
+        """Return the first forward from `at` on before which there may be a cut."""
+        if self.flush == "window":  # nothing is in flight there, probed or not
+            return aligned(at, self.per_epoch, self.accumulation, self.flush)
+        epoch, done = divmod(at, self.per_epoch)
+        while any(probed < done < probed + self.depth for probed in self.probed) and done < self.per_epoch:
+            done += 1
+        return epoch * self.per_epoch + done
+
+
+@lru_cache(maxsize=4)
+def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
+    """Return the cuts behind the first forward of an epoch, counted from 0, up to the first of the next one."""
+    start, found = epoch * plan.per_epoch, set[int]()
+    every = plan.every
+    if plan.evaluations is not None and (epoch + 1) % plan.evaluations == 0:
+        found.add(start + plan.per_epoch)
+    if every is not None and every.unit == "epochs" and (epoch + 1) % every.count == 0:
+        found.add(start + plan.per_epoch)
+    if every is not None and every.unit == "updates":
+        updates = -(-plan.per_epoch // plan.accumulation)
+        for done in range(1, updates + 1):
+            at = min(start + done * plan.accumulation, start + plan.per_epoch)
+            if (epoch * updates + done) % every.count == 0:
+                found.add(min(plan.allowed(at), start + plan.per_epoch))
+    return frozenset(found)

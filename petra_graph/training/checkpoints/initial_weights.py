@@ -1,0 +1,146 @@
+"""Weights that a run begins with, from a file, in place of random ones.
+
+A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
+A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
+that has a tensor of that name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import torch
+from attrs import frozen
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.measure.shapes import build_block
+from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
+from petra_graph.spec.model import InitSpec
+from petra_graph.units import listed
+
+_PATH = ("init", "weights")
+_LISTED = 5
+
+
+@frozen(kw_only=True)
+class InitialWeights:
+    """A file that has been compared with a network."""
+
+    file: Path
+    fitting: Mapping[str, str]
+    """By the network's name of a tensor, the file's."""
+    said: str
+    """What matches, for the user."""
+
+    @torch.no_grad()
+    def load(self, executors: Sequence[StageExecutor]) -> None:
+        """Let the nodes of this process have the weights; SpecError: the file cannot be read any more."""
+        with _opened(self.file) as opened:
+            for executor in executors:
+                for name, module in executor.modules.items():
+                    for key, value in module.state_dict(keep_vars=True).items():
+                        stored = self.fitting.get(f"{name}{SEPARATOR}{key}")
+                        if stored is not None:
+                            value.copy_(opened.read(stored))
+
+
+def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
+    """Compare the file that `init.weights` names, or that of a run's directory, with a network, without its weights.
+
+    Raises:
+        SpecError: there is no such file, or it cannot be read; or something does not match, and `init.strict` is set.
+    """
+    assert init.weights is not None
+    path = Path(init.weights).expanduser()
+    file = path / WEIGHTS if path.is_dir() else path
+    if not file.is_file():
+        raise SpecError(
+            Problem(message=f"there is no file {file}", hint="give a file or a run's directory", path=_PATH)
+        )
+    here = dict(_shapes(network))
+    with _opened(file) as opened:
+        fitting, left_out, faults = _match(init, here, opened.shapes)
+    if faults and init.strict:
+        hint = (
+            'name tensors in init.leave_out, as in ["head"] for a node, to begin with random values there, '
+            "or set init.strict = false to load what matches"
+        )
+        raise SpecError(Problem(message=f"{file} does not fit: {'; '.join(faults)}", hint=hint, path=_PATH))
+    said = [f"{len(fitting)} of {len(here)} tensors are from {file}"]
+    if left_out:
+        said.append(f"{listed(left_out, _LISTED)} left out")
+    return InitialWeights(file=file, fitting=fitting, said="; ".join([*said, *faults]))
+
+
+def _match(
+    init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]
+) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
+    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has its like.
+
+    Returns:
+        what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.
+    """
+    owners = Counter(map(_key, here))
+    names = {name: name if name in there else _key(name) for name in here}
+    several = [key for key in there if owners[key] > 1 and any(names[name] == key for name in here)]
+    own = {name: stored for name, stored in names.items() if stored in there and stored not in several}
+    left_out = [name for name in here if _named(init.leave_out, name)]
+    asked = here.keys() - set(left_out)
+    fitting = {name: stored for name, stored in own.items() if name in asked and there[stored] == here[name]}
+    missing = [name for name in here if name in asked and names[name] not in there]
+    other = [
+        f"{name} is {list(there[stored])} in the file, and {list(here[name])} here"
+        for name, stored in own.items()
+        if name in asked and name not in fitting
+    ]
+    known = {*own.values(), *several}
+    unknown = [key for key in there if key not in known and not _named(init.leave_out, key)]
+    faults = [
+        (several, "in the file {are} in several nodes of the network"),
+        (missing, "{are} not in the file"),
+        (other, ""),
+        (unknown, "of the file {are} not in the network"),
+    ]
+    said = [f"{listed(found, _LISTED)} {text.format(are=_are(found))}".strip() for found, text in faults if found]
+    return fitting, left_out, said
+
+
+def _key(name: str) -> str:
+    return name.partition(SEPARATOR)[2]
+
+
+def _named(patterns: Sequence[str], name: str) -> bool:
+    """Whether a pattern names a tensor: by its whole name, its node, or its name in the node."""
+    forms = (name, *name.split(SEPARATOR, 1))
+    return any(fnmatchcase(form, pattern) for form in forms for pattern in patterns)
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for name, node in network.graph.nodes.items():
+        inputs = network.shapes[name].inputs
+        try:
+            with torch.device("meta"):
+                block = build_block(node, inputs)
+        except SpecError:  # it reads values
+            block = build_block(node, inputs)
+        for key, value in block.state_dict().items():
+            yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[WeightFile]:
+    try:
+        with open_weights(file) as opened:
+            yield opened
+    except UnreadableWeights as error:
+        raise SpecError(Problem(message=str(error), path=_PATH)) from None

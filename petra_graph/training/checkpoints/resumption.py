@@ -1,0 +1,254 @@
+"""A run that goes on from its latest checkpoint that is whole.
+
+Where the method, the precision and the stages are those of the checkpoint, it goes on to the bit, on whatever number of
+processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
+anew: the micro-batches that were in flight are discarded, and counted in a message. The gradients of the open window stay where
+all stages stand in it, and the window ends where it would have ended. Where some stages had stepped and others had not, or
+`accumulation` is another one, no stage can go on with its window: the finished micro-batches in it are discarded and counted, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes, restore_window
+from petra_graph.program.cut import Cut
+from petra_graph.record import checkpoint
+from petra_graph.record.checkpoint import Damaged, Manifest, StageFile
+from petra_graph.record.metrics import Position
+from petra_graph.record.recorded_run import resolved_spec
+from petra_graph.record.run_folders import RUNS, run_to_resume
+from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.spec.overrides import parse_override
+from petra_graph.spec.schema import as_mapping, flat
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.training_position import TrainingPosition
+from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.processes.rank_agreement import LIBRARIES
+from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of, resolved
+
+_LISTED = 5
+_UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
+"""What facts and tensors raise that are not those of the stages here, although their digests are right."""
+
+
+def directory_of(resume: str, overrides: Iterable[str]) -> Path:
+    """Return the directory of the run to resume.
+
+    Args:
+        resume: a run's directory, or "latest": the latest below `run.directory`, as set or "runs".
+        overrides: `--set` assignments.
+
+    Raises:
+        SpecError: there is no such run, or it has no checkpoint.
+    """
+    given = [parse_override(text) for text in overrides]
+    parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
+    return run_to_resume(resume, Path((parents or [RUNS])[-1]).expanduser())
+
+
+def first_folders(directory: Path) -> tuple[str, ...]:
+    """Return the folders of a run's first specification, where modules of blocks may lie; () where no checkpoint tells."""
+    for at in checkpoint.numbers(directory):
+        with suppress(Damaged):
+            return tuple(checkpoint.read_manifest(directory, at).folders)
+    return ()
+
+
+@define(kw_only=True)
+class Resumption:
+    """A checkpoint that a run goes on from."""
+
+    directory: Path
+    """Of the run."""
+    manifest: Manifest
+    notes: list[str] = field(factory=list)
+    """What the user should know."""
+
+    @classmethod
+    def find(cls, directory: Path, at: int | None = None) -> Resumption:
+        """Return the latest checkpoint that is whole, or the one before forward `at`, which another process has verified."""
+        refused: list[str] = []
+        for number in checkpoint.repaired(directory) if at is None else [at]:
+            try:
+                manifest = checkpoint.read_manifest(directory, number)
+                if at is None:
+                    checkpoint.verify(directory, manifest)
+                    checkpoint.verify_events(directory, manifest)
+            except Damaged as damage:
+                refused.append(f"{checkpoint.folder_of(directory, number)} is not used: {damage}")
+                continue
+            return cls(directory=directory, manifest=manifest, notes=[*refused, *_other_versions(manifest)])
+        hint = "start the run anew, or resume another one"
+        raise SpecError([Problem(message=text, hint=hint) for text in refused or [f"{directory} has no checkpoint"]])
+
+    @property
+    def folders(self) -> Sequence[str]:
+        return self.manifest.folders
+
+    @property
+    def at(self) -> int:
+        """The forward behind the cut."""
+        return self.manifest.at
+
+    @property
+    def metrics(self) -> Position:
+        return Position(bytes=self.manifest.position["metrics_bytes"], step=self.at)
+
+    @property
+    def skips(self) -> int | None:
+        """The cut that need not be taken again: the checkpoint itself, unless an evaluation follows it."""
+        return None if self.manifest.position["evaluates"] else self.at
+
+    def check(self, prepared: Prepared) -> None:
+        """Refuse a network that is not the checkpoint's, or whose epochs have another length."""
+        then, now = self.manifest.pipeline, pipeline_of(prepared)
+        there, here = then["parameters"], now["parameters"]
+        hint = "resume with the specification of the run"
+        if there.keys() != here.keys():
+            differ = ", ".join(sorted(there.keys() ^ here.keys())[:_LISTED])
+            raise SpecError(f"the checkpoint before forward {self.at} is of another network: {differ} differ", hint)
+        others = [
+            f"the checkpoint before forward {self.at} is of another network: node {node} has {there[node]} parameters there, "
+            f"and {here[node]} here"
+            for node in here
+            if there[node] != here[node]
+        ]
+        if others:
+            raise SpecError([Problem(message=text, hint=hint) for text in others[:_LISTED]])
+        for what, before, own in (
+            ("micro-batches of", then["batch"], now["batch"]),
+            ("replicas:", then["replicas"], now["replicas"]),
+            ("the optimizer", self.manifest.optimizer["name"], optimizer_of(prepared)["name"]),
+        ):
+            if before != own:
+                raise SpecError(
+                    f"the checkpoint before forward {self.at} has {what} {before}, and the run has {own}", hint
+                )
+        position, epochs = self.manifest.position, prepared.spec.run.epochs
+        trained = position["epoch"] - 1 + position["evaluates"]
+        if trained > epochs:
+            raise SpecError(
+                f"the checkpoint before forward {self.at} has {trained} epochs behind it, and run.epochs is {epochs}",
+                hint="resume an earlier one: remove the later checkpoints",
+            )
+        length, own = position["micro_batches_per_epoch"], len(prepared.opened.batches)
+        if length != own:
+            raise SpecError(
+                f"an epoch had {length} micro-batches at the checkpoint before forward {self.at}, and has {own} now",
+                hint="resume with the batch, the replicas and the data of the run",
+            )
+
+    def refuse_other(self, prepared: Prepared) -> None:
+        """Refuse a specification that is not the run's, where one was given again."""
+        before = dict(flat(resolved_spec(self.directory)))
+        now = dict(flat(as_mapping(resolved(prepared))))
+        differ = [
+            f"{key} was {before.get(key, 'unset')}, and is {now.get(key, 'unset')}"
+            for key in dict.fromkeys([*before, *now])
+            if before.get(key, now.get(key)) != now.get(key, before.get(key))
+        ]
+        if differ:
+            hint = "resume with `petra-graph run --resume RUN`, and name what differs with --set"
+            raise SpecError(
+                [Problem(message=f"the run to resume is another one: {text}", hint=hint) for text in differ[:3]]
+            )
+
+    def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
+        """Let stages and channels of this process go on; return where the training does, and the meters of its epoch."""
+        exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
+        others = self.manifest.optimizer != _json(optimizer_of(prepared))
+        files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
+        meters = None
+        try:
+            if exact:
+                for executor in scheduler.executors:
+                    saved = self._read(files[executor.program.index])
+                    restore_at_cut(saved, executor, scheduler, other_options=others)
+                    meters = saved.facts.get("meters", meters)
+            else:
+                stays, note = self._open_window(prepared)
+                meters = self._restore_by_node(scheduler.executors, files, other_options=others, window=stays)
+                self.notes.append(note)
+            position = TrainingPosition(**self.manifest.position)
+            position.resumed_from = (*position.resumed_from, self.at)
+            if not exact:
+                position.since = self.at
+            so_far = Meters(prepared.loss)
+            if meters is not None:
+                so_far.merge(meters)
+        except _UNFIT as error:
+            message = f"the checkpoint before forward {self.at} cannot be used: {type(error).__name__}: {error}"
+            raise SpecError(message, "resume an earlier one: remove the later checkpoints") from error
+        return position, so_far
+
+    def _read(self, file: StageFile) -> SavedTensors:
+        tensors, facts = checkpoint.read_stage(self.directory, self.at, file)
+        return SavedTensors(tensors=tensors, facts=facts)
+
+    def _restore_by_node(
+        self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool, window: bool
+    ) -> Mapping[str, Any] | None:
+        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates."""
+        stage_of = {
+            node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
+        }
+        meters = None
+        for executor in executors:
+            merged = SavedTensors(facts={"optimizer": {}, "strides": {}, "encoded": {}})
+            groups: Sequence[Facts] = ()
+            updates, parts = 0, []
+            for index in sorted({stage_of[node] for node in executor.program.nodes}):
+                saved = self._read(files[index])
+                parts.append(saved)
+                merged.tensors |= saved.tensors
+                for fact in ("optimizer", "strides"):
+                    merged.facts[fact] |= saved.facts.get(fact, {})
+                if saved.facts["updates"] >= updates:
+                    updates, groups = saved.facts["updates"], saved.facts.get("groups", groups)
+                if executor.program.holds_head:
+                    meters = saved.facts.get("meters", meters)
+            restore_nodes(executor, merged)
+            restore_groups(executor, groups, other_options=other_options)
+            executor.updater.updates = updates
+            if window:
+                restore_window(executor, parts)
+        return meters
+
+    def _open_window(self, prepared: Prepared) -> tuple[bool, str]:
+        """Return whether the gradients of the window that is open at the cut stay, and what the user should know."""
+        pipeline, position, per_epoch = self.manifest.pipeline, self.manifest.position, len(prepared.opened.batches)
+        method, now = pipeline["method"], prepared.spec.method.accumulation
+        first = (position["epoch"] - 1) * per_epoch
+        cut = Cut(micro_batches=range(first, first + per_epoch), at=self.at, filled=position["since"])
+        forwards, drained = self.at - first, self.at == first + per_epoch
+        finished = [cut.backwards(stage["depth"], method["flush"]) for stage in pipeline["stages"]]
+        begun = [done if drained else done - done % method["accumulation"] for done in finished]
+        stays = all(map(int.__gt__, finished, begun)) and set(begun) == {forwards - forwards % now}
+        in_flight = forwards - min(finished)
+        lost = in_flight if stays else forwards - min(begun)
+        which = "in flight or waited for an update" if lost > in_flight else "in flight"
+        return stays, (
+            f"other stages, method or precision than at the checkpoint: {lost} micro-batches that were {which} are "
+            "discarded, and the pipeline fills anew; with those of the checkpoint the run would go on to the bit"
+        )
+
+
+def _json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _other_versions(manifest: Manifest) -> list[str]:
+    then, now = manifest.versions, {name: version(name) for name in LIBRARIES}
+    differ = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+    return [f"the checkpoint is of other versions, so the last bits may differ: {'; '.join(differ)}"] if differ else []

@@ -1,0 +1,1 @@
+"""What a run reads: the opened data set as micro-batches, loaded here or by other processes."""

@@ -1,0 +1,1 @@
+"""The training loop: epochs, means, callbacks, warnings, and losses that are not finite."""

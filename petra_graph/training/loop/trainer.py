@@ -1,0 +1,264 @@
+"""The training loop: each epoch trains, drains, evaluates and records."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
+from typing import Any
+
+from attrs import asdict, define, evolve, field
+from torch import Tensor
+
+from petra_graph.errors import Interrupted, RunFailed
+from petra_graph.executor.deferred_reads import MOST
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.fidelity.probe import Probe, spread
+from petra_graph.kinds.listener import EpochEnded, Listener
+from petra_graph.record.metrics import Metrics
+from petra_graph.record.weights import weights_of
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.training.data.micro_batches import require_finite_samples
+from petra_graph.training.loop.callbacks import Callbacks
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.not_finite import NotFinite
+from petra_graph.training.loop.peers import Peers, Progress
+from petra_graph.training.loop.run_warnings import RunWarnings
+from petra_graph.training.loop.training_position import TrainingPosition
+from petra_graph.training.prepared_run import Prepared
+
+
+@define(eq=False, kw_only=True)
+class Trainer:
+    """Trains the stages of one process; where the head is not there, nothing is observed."""
+
+    prepared: Prepared
+    scheduler: Scheduler
+    """Of this process's stages."""
+    metrics: Metrics | None
+    """None in a process that does not record."""
+    listener: Listener
+    peers: Peers
+    callbacks: Callbacks
+    position: TrainingPosition
+    """Where the training begins or goes on, and then where it is."""
+    meters: Meters
+    """Of the epoch under way."""
+    stopped_early: str | None = field(default=None, init=False)
+    """After which epoch, and why."""
+    probe: Probe | None = field(init=False)
+    warnings: RunWarnings = field(init=False)
+    _seconds_before: float = field(init=False)
+    """Of training, before this process went on with the run."""
+    _began: float | None = field(default=None, init=False)
+    """On this process's clock; None while nothing is trained."""
+
+    def __attrs_post_init__(self) -> None:
+        self._seconds_before = self.position.seconds
+        self.warnings = RunWarnings(self.peers, self.observers)
+        self.probe = None if self.prepared.spec.probe is None else Probe(self.executors, self._record_fidelity)
+        for executor in self.executors:
+            if (observed := executor.updater.first_steps) is not None:
+                observed.warn = self.warnings.say
+
+    @property
+    def executors(self) -> Sequence[StageExecutor]:
+        return self.scheduler.executors
+
+    @property
+    def observers(self) -> Sequence[Listener]:
+        """The callbacks, then the listener, of the process that records; none in another one."""
+        return () if self.metrics is None else (self.callbacks, self.listener)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the last stage in this process."""
+        return self.executors[-1].updater.updates
+
+    @property
+    def seconds_here(self) -> float:
+        """Of training, in this process."""
+        return self.position.seconds - self._seconds_before
+
+    @property
+    def progress(self) -> Progress:
+        position = self.position
+        tests = [report.test for report in position.epochs if report.test]
+        return Progress(
+            epochs=len(position.epochs),
+            micro_batches=position.micro_batches,
+            updates=self.updates,
+            train=position.train,
+            test=tests[-1] if tests else None,
+            seconds=position.seconds,
+        )
+
+    def position_at(self, at: int) -> dict[str, Any]:
+        """Return where the training is at the cut before forward `at`, as JSON; called where the head's stage comes there."""
+        elapsed = 0.0 if self._began is None else time.perf_counter() - self._began
+        found = evolve(
+            self.position,
+            micro_batches=at,
+            updates=self.updates,
+            seconds=self.position.seconds + elapsed,
+            metrics_bytes=0 if self.metrics is None else self.metrics.bytes,
+            callbacks=self.callbacks.states(),
+        )
+        return asdict(found)
+
+    def run(self) -> Interrupted | None:
+        """Train all epochs; return the interruption that ended them, if a request to stop has arrived."""
+        interrupted, loaders = None, self.prepared.opened.batches.loaders
+        try:
+            with nullcontext() if loaders is None else loaders.at_work():
+                at = self.position.goes_on_within
+                while self.position.epoch <= self.prepared.spec.run.epochs and not self._ends_early():
+                    self._run_epoch(at)
+                    self.position.epoch, at = self.position.epoch + 1, None
+        except Interrupted as request:
+            interrupted = request
+        except BaseException:
+            with suppress(RunFailed):  # the error that ended the run is the first cause
+                self.callbacks.stopped()
+            raise
+        finally:
+            self.listener.stopped()
+        self.callbacks.stopped()
+        return interrupted
+
+    def _ends_early(self) -> bool:
+        """Whether a callback ends the training before the next epoch, as the process that records knows."""
+        if not self.callbacks.may_stop:
+            return False
+        reason = self.peers.leaders(f"stops/{self.position.epoch}", self.callbacks.stops())
+        if reason:
+            self.stopped_early = f"after epoch {self.position.epoch - 1}: {reason}"
+        return bool(reason)
+
+    def _run_epoch(self, at: int | None) -> None:
+        """Train, evaluate and record an epoch; `at`: go on from the cut before this forward of it."""
+        position, epoch = self.position, self.position.epoch
+        if not position.evaluates:
+            if at is None:
+                position.epoch_began = position.seconds, position.micro_batches
+            position.train = self._train(epoch, at)
+        assert position.train is not None
+        position.evaluates = True
+        test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
+        if test is not None and self.callbacks.read_weights:
+            self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
+        position.evaluates = False
+        seconds, done = position.epoch_began
+        samples = (position.micro_batches - done) * self.prepared.opened.batches.whole
+        report = EpochEnded(
+            epoch=epoch,
+            train=position.train,
+            test=test,
+            samples_per_second=samples / (position.seconds - seconds),
+            learning_rate=self._learning_rate(),
+        )
+        position.epochs.append(report)
+        self.meters = Meters(self.prepared.loss)
+        values = {f"train/{name}": value for name, value in report.train.items()}
+        values |= {f"test/{name}": value for name, value in (report.test or {}).items()}
+        values |= {"samples_per_second": report.samples_per_second, "learning_rate": report.learning_rate}
+        self._record(epoch, position.micro_batches, values)
+        self.peers.publish(self.progress)
+        self.warnings.collect()
+        self.callbacks.epoch_ended(report)
+        self.listener.epoch_ended(report)
+
+    def _train(self, epoch: int, at: int | None) -> Mapping[str, float]:
+        position, meters, batches = self.position, self.meters, self.prepared.opened.epoch(epoch - 1)
+        first, every = (epoch - 1) * len(batches), self.prepared.spec.run.log_every
+        interval, means = self.executors[-1].read_interval, meters.means()
+
+        def observe(result: HeadResult) -> None:
+            nonlocal means
+            meters.add(result)
+            done = position.micro_batches + 1 - first
+            logged = done % every == 0
+            if logged or done % interval == 0 or done == len(batches):
+                loss = self.read_losses()
+                means = meters.means()
+            position.micro_batches += 1
+            if logged:
+                step = {"train/micro_batch_loss": loss, "train/learning_rate": self._learning_rate()}
+                self._record(epoch, position.micro_batches, step)
+            self.callbacks.trained(epoch, done, means)
+            self.listener.trained(epoch, done, means)
+
+        micro_batches = range(first, first + len(batches))
+        if at is not None:
+            batches = evolve(batches, first=at - first)
+        if self.probe is not None and self.prepared.spec.probe is not None:
+            chosen = spread(range(first, first + len(batches)), self.prepared.spec.probe.per_epoch)
+            self.probe.begin(micro_batches, chosen, at, position.since)
+        self._began = time.perf_counter()
+        try:
+            with closing(iter(batches)) as source:
+                self.scheduler.train(source, micro_batches, observe, at, position.since)
+        finally:
+            position.seconds += time.perf_counter() - self._began
+            self._began = None
+        self.peers.exchange_meters(epoch, meters)
+        meters.expect_targets("training data")
+        return meters.means()
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights of this process's stages, by their names in the file of weights."""
+        return weights_of(pair for one in self.executors for pair in one.modules.items())
+
+    def read_losses(self) -> float:
+        """Read the results that wait on the head's device; return the latest loss, NaN where none waits.
+
+        Raises:
+            NotFinite: a loss is not finite; of several, the first one is reported.
+            RunFailed: its samples or targets are not finite either.
+        """
+        loss = math.nan
+        for result, loss in self.meters.read():
+            if not math.isfinite(loss):
+                epoch = self.position.epoch
+                batches = self.prepared.opened.epoch(epoch - 1)
+                require_finite_samples(batches, [result.micro_batch - (epoch - 1) * len(batches)])
+                raise NotFinite(self.executors, result, epoch)
+        return loss
+
+    def _evaluation_due(self, epoch: int) -> bool:
+        """Whether an evaluation follows an epoch, counted from 1; the first replica evaluates alone."""
+        run = self.prepared.spec.run
+        return self.prepared.opened.batches.replica == 0 and (epoch % run.evaluate_every == 0 or epoch == run.epochs)
+
+    def _evaluate(self, epoch: int) -> Mapping[str, float]:
+        self.callbacks.evaluating(epoch)
+        self.listener.evaluating(epoch)
+        meters = Meters(self.prepared.loss)
+        for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
+            meters.add(result)
+            if number % MOST == 0:
+                meters.read()
+            if result.evaluated is not None:
+                self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
+        meters.expect_targets("test data")
+        means = meters.means()
+        if not math.isfinite(means.get("loss", 0.0)):
+            batches = self.prepared.opened.test
+            require_finite_samples(batches, range(len(batches)))
+            raise NotFinite(self.executors, means["loss"], epoch)
+        return means
+
+    def _learning_rate(self) -> float:
+        """Of the latest update."""
+        return self.prepared.training.rate(max(0, self.updates - 1))
+
+    def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:
+        """Record the result of a probe; all backwards of an epoch are done before the next epoch."""
+        self._record(len(self.position.epochs) + 1, micro_batch + 1, values)
+        self.warnings.probed(values, self.prepared.programs)
+
+    def _record(self, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        if self.metrics is not None:
+            self.metrics.record(epoch=epoch, step=step, values=values)

@@ -1,0 +1,256 @@
+"""The preparation of a run: specification checked, measured, placed and lowered, data set opened.
+
+A run refuses here all that it refuses at all: `run --dry-run` ends here, and `run` goes on from here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+from attrs import evolve, field, frozen
+
+from petra_graph.compiler.planner_inputs import policy_of
+from petra_graph.compiler.spec_checks import probe_problems, replica_problems
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import learning_rate
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.logger import load_logger, missing_package
+from petra_graph.kinds.lr_schedule import Horizon
+from petra_graph.kinds.optimizer import ParameterGroups
+from petra_graph.kinds.plugin import builder
+from petra_graph.measure.uncompiled import uncompiled
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.planning.devices import planned_devices, present_devices
+from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.place import place_on_present, place_on_processes
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.warnings import warnings_without_prediction
+from petra_graph.program.placement import Placement
+from petra_graph.program.schedule import Policy, schedule_text
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.load import Given
+from petra_graph.spec.model import Spec
+from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
+from petra_graph.training.data.opened_data import OpenedData, open_data
+from petra_graph.training.loop.callbacks import NamedCallback, build_callbacks
+from petra_graph.training.self_check import SelfCheck
+from petra_graph.training.stage_assembly import Training, executors
+from petra_graph.training.start_reporter import StartReporter
+
+
+@frozen(kw_only=True)
+class Prepared:
+    """A run that can start."""
+
+    checked: CheckedSpec
+    network: MeasuredNetwork
+    placement: Placement
+    """Of the stages, on devices as the planner counts them: a process is one."""
+    programs: tuple[StageProgram, ...]
+    """Of all stages, on devices that are present."""
+    opened: OpenedData
+    training: Training
+    callbacks: tuple[NamedCallback, ...]
+    """In the order in which they are called."""
+    initial: InitialWeights | None
+    """Those that the run begins with; None: they are random."""
+    added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
+    """What the plugins of added kinds have built, by the table that names them."""
+
+    @property
+    def spec(self) -> Spec:
+        return self.network.spec
+
+    @property
+    def facts(self) -> DataFacts:
+        return self.opened.data.facts
+
+    @property
+    def loss(self) -> str:
+        """The loss's plugin, as messages name it."""
+        return self.checked.loss.plugin.owned
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The process of each stage, counted within one replica."""
+        return tuple(stage.rank for stage in self.placement.stages)
+
+    @property
+    def global_clip(self) -> bool:
+        """Whether all stages are clipped by one norm."""
+        clip = self.spec.optimizer.clip
+        return clip is not None and clip.scope == "global"
+
+    @property
+    def on_cuda(self) -> bool:
+        return any(program.device.startswith("cuda") for program in self.programs)
+
+    @property
+    def policy(self) -> Policy:
+        """The order in which a process begins operations."""
+        return policy_of(self.spec, "cuda" if self.on_cuda else "cpu")
+
+    def executors(self, programs: Sequence[StageProgram] | None = None) -> tuple[StageExecutor, ...]:
+        """Build the executors of some stages, or of all: this allocates the network."""
+        chosen = self.programs if programs is None else programs
+        return executors(chosen, self.network, self.facts, self.training, replica=self.opened.batches.replica)
+
+
+def prepare(
+    given: Given,
+    overrides: Iterable[str] = (),
+    processes: int = 1,
+    resumed_in: Sequence[str] | None = None,
+    reporter: StartReporter | None = None,
+) -> Prepared:
+    """Prepare a run: plugins, graph, shapes, stages, devices, and the data set's files.
+
+    Args:
+        given: the specification.
+        overrides: values set on the command line.
+        processes: how many share the stages; all of them prepare the same.
+        resumed_in: the run goes on, and modules of blocks may also lie in these folders, those of its first specification.
+        reporter: says what takes long.
+
+    Raises:
+        SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    """
+    with closing(reporter or StartReporter()) as says:
+        with says.step("checking the specification and its plugins"):
+            checked = check_spec(given, overrides, import_local=True, folders=resumed_in or ())
+        return prepare_checked(checked, says, processes, begins=resumed_in is None)
+
+
+@uncompiled()
+def prepare_checked(
+    checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
+) -> Prepared:
+    """Prepare a run whose specification is checked, as `prepare`; where it begins, a file may have its first weights."""
+    spec = checked.spec
+    problems = ProblemCollector(loaded=checked.loaded)
+    problems.add(replica_problems(spec, processes))
+    for index, logger in enumerate(checked.loggers):
+        missing = missing_package(logger.plugin)
+        if missing is not None:
+            problems.add([evolve(missing, path=("logger", index, "name"))])
+        elif not logger.plugin.is_first_party:  # theirs are imported when they are opened
+            problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
+    with reporter.step("measuring the network's shapes"):
+        network = problems.attempt(measure, checked)
+    data_set = checked.data.plugin
+    with reporter.step(f"opening the {data_set}", ours=data_set.is_first_party):
+        opened = problems.attempt(open_data, checked)
+    if network is not None and opened is not None:
+        network = evolve(network, training_samples=len(opened.data.train))
+    with reporter.step("placing the stages"):
+        placed = _placed(network, spec, processes, problems)
+    if network is not None:
+        problems.add(head_problems(network, checked.facts if opened is None else opened.data.facts))
+    problems.add(probe_problems(spec, None if opened is None else opened.micro_batches, processes))
+    initial = None
+    if begins and network is not None and spec.init.weights is not None:
+        initial = problems.attempt(initial_weights, spec.init, network)
+    callbacks = problems.attempt(build_callbacks, checked.callbacks)
+    training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
+    added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
+    problems.raise_any()
+    assert network is not None
+    assert placed is not None
+    assert opened is not None
+    assert training is not None
+    assert callbacks is not None
+    if spec.run.self_check:
+        tried = SelfCheck(checked=checked, network=network, opened=opened, training=training, reporter=reporter)
+        problems.attempt(tried.run)
+        problems.raise_any()
+    placement, present = placed
+    programs = zip(network.programs(placement), present, strict=True)
+    return Prepared(
+        checked=checked,
+        network=network,
+        placement=placement,
+        programs=tuple(evolve(program, device=device) for program, device in programs),
+        opened=opened,
+        training=training,
+        callbacks=callbacks,
+        added=added,
+        initial=initial,
+    )
+
+
+def advice(prepared: Prepared) -> list[str]:
+    """Return the warnings that are known without a plan."""
+    return list(warnings_without_prediction(prepared.network, prepared.programs))
+
+
+def outline(prepared: Prepared) -> dict[str, Any]:
+    """Return the figures that `run --dry-run` prints."""
+    spec, network, opened = prepared.spec, prepared.network, prepared.opened
+    return {
+        "name": spec.name,
+        "nodes": len(network.graph.nodes),
+        "stages": len(prepared.programs),
+        "parameters": network.parameters,
+        "method": network.method.name,
+        "schedule": schedule_text(prepared.placement.schedule),
+        "accumulation": spec.method.accumulation,
+        "devices": list(dict.fromkeys(program.device for program in prepared.programs)),
+        "training samples": len(opened.data.train),
+        "test samples": len(opened.data.test),
+        "micro-batches": spec.run.epochs * len(opened.batches),
+        "updates": opened.horizon.updates,
+    }
+
+
+def fix_arithmetic(prepared: Prepared) -> None:
+    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels.
+
+    cuBLAS reads its workspace setting when it starts, so this comes before anything is allocated there
+    (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).
+    """
+    torch.set_num_threads(prepared.spec.run.threads)
+    if prepared.on_cuda:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def _placed(
+    network: MeasuredNetwork | None, spec: Spec, processes: int, problems: ProblemCollector
+) -> tuple[Placement, Sequence[str]] | None:
+    """Return the placement, with the present device of every stage."""
+    replicas = spec.partition.replicas
+    in_pipeline = processes if processes % replicas else processes // replicas
+    present = problems.attempt(present_devices, spec.partition, in_pipeline)
+    devices = problems.attempt(planned_devices, spec.partition)
+    if network is None or present is None or devices is None:
+        return None
+    if in_pipeline == 1:
+        placement = problems.attempt(place_on_present, network, devices, present)
+        return None if placement is None else (placement, [stage.device for stage in placement.stages])
+    placement = problems.attempt(place_on_processes, network, devices, in_pipeline)
+    return None if placement is None else (placement, [present[stage.rank] for stage in placement.stages])
+
+
+def _training(checked: CheckedSpec, length: Horizon | None) -> Training | None:
+    """Build loss and learning rate, and try the optimizer on one parameter; the rate needs the data set's length."""
+    optimizer, loss = checked.optimizer, checked.loss.build()
+    optimizer.build(ParameterGroups(decayed=[torch.nn.Parameter(torch.zeros(1))], undecayed=[]))
+    if length is None:
+        return None
+    factor = checked.lr_schedule.build(length)
+    return Training(
+        loss=loss,
+        optimizer=optimizer.plugin.owned,
+        build_optimizer=builder(optimizer.plugin),
+        optimizer_options=optimizer.options,
+        rate=learning_rate(checked.spec, optimizer.options.lr, factor, length),
+    )

@@ -1,0 +1,281 @@
+"""One process of a run on several.
+
+The process that hosts the head of the first replica makes the run directory, records, shows progress and saves the
+weights. A failure anywhere ends all processes (`failure_handling`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from petra_graph.errors import Interrupted, RunFailed, printable
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.record import checkpoint
+from petra_graph.record.run_directory import run_directory
+from petra_graph.registry.registry import discover
+from petra_graph.runtime.control.gpus import gpu_of, visible_gpus
+from petra_graph.runtime.control.rank_info import RankInfo
+from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.start_up import started
+from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.waker import Waker
+from petra_graph.runtime.control.watchdog import Watchdog
+from petra_graph.runtime.control.world import World, hard_exit
+from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
+from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.transport.channels import open_channels
+from petra_graph.runtime.transport.gather import gathered
+from petra_graph.spec.load import Given, load
+from petra_graph.training.checkpoints.resumption import Resumption
+from petra_graph.training.data.micro_batches import Part
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.peers import Progress
+from petra_graph.training.prepared_run import Prepared
+from petra_graph.training.processes.failure_handling import FailureHandling
+from petra_graph.training.processes.rank_agreement import agree
+from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.record.run_record import open_record
+from petra_graph.training.start_reporter import StartReporter
+
+_END_SECONDS = 60.0
+
+
+class OneOfSeveral(RunProcess):
+    def __init__(self, rank_info: RankInfo) -> None:
+        """Meet the other processes."""
+        self.world = World(rank_info)
+        self.world.rendezvous()
+        self.size, self.rank = self.world.size, self.world.rank
+        self.so_far = RunSoFar()
+        self.waker = Waker()
+        self.watchdog = Watchdog(self.world, self.waker)
+        self.world.check = self.watchdog.check
+        started()
+        self.failures = FailureHandling(world=self.world, watchdog=self.watchdog)
+        self.watchdog.on_stuck = lambda failure: self.failures.end_at_once(failure, self.so_far)
+
+    @property
+    def supervisor(self) -> Watchdog:
+        return self.watchdog
+
+    @property
+    def records(self) -> bool:
+        """The process that hosts the head of the first replica does."""
+        return self._hosts_head and self._pipeline[0] == 0
+
+    @property
+    def _pipeline(self) -> tuple[int, Sequence[int]]:
+        """The replica of this process, and the ranks of that replica's stages."""
+        prepared = self.so_far.prepared
+        assert prepared is not None
+        return pipeline_of(self.rank, prepared.ranks, prepared.spec.partition.replicas, self.size)
+
+    @property
+    def _hosts_head(self) -> bool:
+        return self._pipeline[1][-1] == self.rank
+
+    @contextmanager
+    def control(self) -> Iterator[None]:
+        """As promised; signals are handed on to all processes, and a second SIGINT ends this one at once."""
+        requests = stop_requests(
+            self.watchdog.ask,
+            lambda: hard_exit(Interrupted.exit_code),
+            ends_process=True,  # its launcher may send signals, because another process ended a moment before
+        )
+        with requests:
+            try:
+                yield
+            except Interrupted:
+                raise
+            except Exception as error:  # noqa: BLE001  the other processes must know of any error
+                self.failures.fail(error, self.so_far)
+
+    def start_reporter(self) -> StartReporter:
+        return StartReporter(f"rank {self.rank}: ", self.watchdog)
+
+    def join(self, prepared: Prepared) -> Prepared:
+        agree(self.world, prepared)
+        each = self.size // prepared.spec.partition.replicas
+        self.watchdog.stages = tuple(
+            tuple(stage for stage, rank in enumerate(prepared.ranks, start=1) if rank == at % each)
+            for at in range(self.size)
+        )
+        self.watchdog.limit_seconds = prepared.spec.run.watchdog
+        replica, ranks = self._pipeline
+        part: Part = "all" if ranks[0] == self.rank else "targets" if ranks[-1] == self.rank else "nothing"
+        return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, replica))
+
+    def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
+        """As promised: the one that rank 0 finds whole; a run that has stopped at a request does not begin again."""
+        world = self.world
+        if world.rank_info.restarts and world.launch.get("interrupted"):
+            raise Interrupted
+        restarted = None
+        if directory is None and world.rank_info.restarts:
+            name, spec = world.launch.get("directory"), load(given, overrides, discover().spec_class).spec
+            restarted = None if name is None or spec is None else run_directory(spec.run.directory, name)
+            directory = restarted
+        if world.rank == 0:
+            there = directory is not None and checkpoint.repaired(directory)
+            found = Resumption.find(directory) if directory is not None and there else None
+            if found is None and restarted is not None:  # this attempt makes a directory of its own
+                shutil.rmtree(restarted, ignore_errors=True)
+            world.store.set("resume", [] if found is None else [found.directory.name, found.at])
+            return found
+        chosen = world.wait("resume")
+        if not chosen:
+            return None
+        if directory is None or directory.name != chosen[0] or chosen[1] not in checkpoint.numbers(directory):
+            raise RunFailed(
+                f"rank {world.rank} on {world.own.host} cannot see the checkpoint of {chosen[0]} before forward {chosen[1]}",
+                hint="runs on several machines go on where all of them share run.directory",
+            )
+        return Resumption.find(directory, chosen[1])
+
+    def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
+        if self.records:
+            record = open_record(prepared, resumption, self.size)
+            return attrs.evolve(self.so_far, record=record, directory=record.directory)
+        if resumption is None:
+            directory = run_directory(prepared.spec.run.directory, self.world.wait("directory"))
+        else:
+            directory = resumption.directory
+        return attrs.evolve(self.so_far, directory=directory)
+
+    def share_directory(self) -> None:
+        directory, record, prepared = self.so_far.directory, self.so_far.record, self.so_far.prepared
+        assert prepared is not None
+        if record is not None:
+            self.world.store.set("directory", record.directory.name)
+        self.world.launch.set("directory", self.world.wait("directory"))
+        sees = directory is not None and directory.is_dir()
+        self.world.store.set(f"sees/{self.rank}", sees)
+        if record is not None:
+            return
+        self._says_who_prints()
+        if (prepared.spec.checkpoint.every or prepared.spec.checkpoint.best) is not None and not sees:
+            raise RunFailed(
+                f"rank {self.rank} on {self.world.own.host} cannot see the run directory {directory}",
+                hint="checkpoints need a run.directory that all machines share",
+            )
+
+    def _says_who_prints(self) -> None:
+        """Write a line where this is the first process of a launcher that would print nothing: another has the one that records."""
+        records, beside = self.so_far.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
+        if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
+            host = self.world.neighbours[records].host
+            sys.stderr.write(
+                printable(f"rank {self.rank} of {self.size} trains; rank {records} on {host} prints the progress\n")
+            )
+
+    def checkpoint_store(self) -> RunStore:
+        return self.world.another_connection()
+
+    def blind(self) -> Sequence[str]:
+        blind = [rank for rank in range(self.size) if not self.world.wait(f"sees/{rank}")]
+        return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
+
+    def build(self, prepared: Prepared) -> Scheduler:
+        """As promised; all processes connect at the same time."""
+        _, ranks = self._pipeline
+        own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
+        if prepared.on_cuda:
+            gpu = self._choose_gpu()
+            own = [attrs.evolve(program, device=gpu) for program in own]
+        executors = prepared.executors(own)
+        self.world.connect()
+        channels = open_channels(
+            prepared.programs,
+            ranks,
+            self.world,
+            waker=self.waker,
+            peer_lost=self.watchdog.lost,
+            transport=prepared.spec.run.transport,
+        )
+        self.world.wait_for_all("channels")
+        context = ProcessContext(
+            rank=self.rank,
+            size=self.size,
+            supervisor=self.watchdog,
+            policy=prepared.policy,
+            global_clip=prepared.global_clip,
+            replicas=self._replicas(prepared, executors),
+        )
+        return Scheduler(executors, channels, context)
+
+    def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
+        """As promised; `control` hands on the usual ones from the start."""
+        return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
+
+    def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """As promised; elsewhere this process's own."""
+        found = gathered(self.world, name, own, self.so_far.ranks)
+        self.watchdog.check()
+        return found
+
+    def gather_measured(self, own: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        self.world.store.set(f"measured/{self.rank}", own)
+        return [self.world.wait(f"measured/{rank}") for rank in range(self.size)] if self.records else []
+
+    def exchange_meters(self, epoch: int, meters: Meters) -> None:
+        """Merge the meters of other replicas' heads into those of the first replica's."""
+        if not self._hosts_head:
+            return
+        replica, ranks = self._pipeline
+        if replica > 0:
+            self.world.store.set(f"meters/{epoch}/{replica}", meters.sums())
+            return
+        for other in range(1, self.size // len(set(ranks))):
+            meters.merge(self.world.wait(f"meters/{epoch}/{other}"))
+
+    def leaders(self, name: str, own: str) -> str:
+        if not self.records:
+            return str(self.world.wait(name))
+        self.world.store.set(name, own)
+        return own
+
+    def warn(self, texts: Sequence[str]) -> None:
+        self.world.store.set(f"warnings/{self.rank}", list(texts))
+
+    def warnings(self) -> Sequence[str]:
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
+
+    def publish(self, progress: Progress) -> None:
+        """As promised: another process then writes the summary."""
+        if self.so_far.record is not None:
+            self.world.store.set("progress", attrs.asdict(progress))
+
+    def leave(self, *, interrupted: bool) -> None:
+        if interrupted:
+            self.world.launch.set("interrupted", True)
+        self.world.wait_for_all("run")
+        self.watchdog.close()
+        self.world.wait_for_all("process", _END_SECONDS)
+        self.world.shutdown(self.world.store)
+
+    def _choose_gpu(self) -> str:
+        """Return the GPU of this process, which becomes torch's current one; all processes choose at the same time."""
+        self.world.store.set(f"gpus/{self.rank}", visible_gpus())
+        visible = [self.world.wait(f"gpus/{rank}") for rank in range(self.size)]
+        index = gpu_of(self.rank, visible, [process.host for process in self.world.neighbours])
+        torch.cuda.set_device(index)
+        return f"cuda:{index}"
+
+    def _replicas(self, prepared: Prepared, executors: Sequence[StageExecutor]) -> Replicas | None:
+        partition = prepared.spec.partition
+        if partition.replicas == 1:
+            return None
+        peers = data_parallel_ranks(self.world.rank, partition.replicas, self.size)
+        return Replicas(executors, peers, self.watchdog, synchronised=partition.sync_batch_norm)

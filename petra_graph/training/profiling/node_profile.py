@@ -1,0 +1,248 @@
+"""Seconds of every operation of every node on the real device, for plans that need no estimates.
+
+The network trains in this process, every node a stage of its own; a stopwatch surrounds each stage's forward, backward
+and update. One training for each way of keeping activations gives all operations:
+
+    petra                    forward, reverse (reversible nodes), recompute (buffered ones), forward_backward (head), update
+    dsp                      recompute of reversible nodes, from a stored input
+    backprop                 record and replay, of a kept graph
+    delayed-reconstructed    invert and copy, as what its backward takes beyond a recompute, and its update beyond petra's
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from operator import attrgetter
+from pathlib import Path
+
+import torch
+from attrs import evolve
+from torch import Tensor
+
+from petra_graph.executor.observer import StageObserver
+from petra_graph.planning.check import check_spec
+from petra_graph.planning.checked_spec import without_global_clip
+from petra_graph.planning.gpu import gpu_type
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.program.costs import Operation, Profile
+from petra_graph.program.schedule import Verb
+from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.scheduler.scheduler import Scheduler
+from petra_graph.runtime.scheduler.stage_operations import MicroBatch
+from petra_graph.spec.model import Kind, MethodSpec, ScheduleName
+from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare_checked
+from petra_graph.training.profiling.link_timing import timed_link, wait_for
+from petra_graph.training.start_reporter import StartReporter
+
+WARM_UP = 3
+"""Micro-batches that are not timed: allocators and caches fill."""
+BURST = 5
+"""Micro-batches that one training does before the next training's turn."""
+_Operations = Mapping[Kind, tuple[Operation, Operation | None]]
+"""The operations of a forward and a backward, by kind of node."""
+_HEAD: _Operations = {"head": ("forward_backward", None)}
+_RECOMPUTE: _Operations = {"buffered": ("forward", "recompute")}
+_TRAININGS: tuple[tuple[str, ScheduleName, _Operations], ...] = (
+    ("petra", "sequential", {"reversible": ("forward", "reverse"), **_RECOMPUTE, **_HEAD}),
+    ("dsp", "sequential", {"reversible": ("forward", "recompute"), **_RECOMPUTE, **_HEAD}),
+    ("backprop", "sequential", {"reversible": ("record", "replay"), "buffered": ("record", "replay"), **_HEAD}),
+    ("delayed-reconstructed", "lockstep", {"reversible": ("forward", "invert"), **_RECOMPUTE}),
+)
+
+
+def profile(path: str, overrides: Iterable[str], micro_batches: int) -> Profile:
+    """Time a specification's nodes.
+
+    Args:
+        path: the specification.
+        overrides: `--set` assignments.
+        micro_batches: how many are timed, at least; each operation's median counts.
+
+    Raises:
+        SpecError, PluginError: as `prepare`.
+        RunFailed: the network does not run.
+    """
+    checked = check_spec(path, overrides, import_local=True)
+    partition = evolve(checked.spec.partition, stages="per-block", memory=None, profile=None, replicas=1)
+    problems = ProblemCollector(loaded=checked.loaded)
+    with closing(StartReporter()) as reporter:
+        ready = prepare_checked(problems.require(checked.variant, evolve(checked.spec, partition=partition)), reporter)
+    fix_arithmetic(ready)
+    keep_freed_memory()
+    trainings = timed_trainings(ready)
+    for _ in range(-(-micro_batches // BURST)):
+        for training in trainings:
+            training.burst(BURST)
+    return profile_of(ready, trainings)
+
+
+def timed_trainings(ready: Prepared) -> list[TimedTraining]:
+    """Return the trainings that time all operations, each warm."""
+    trainings = [
+        TimedTraining(_with_method(ready, method, schedule), operations) for method, schedule, operations in _TRAININGS
+    ]
+    for training in trainings:
+        training.burst(WARM_UP)
+        training.forget()
+    return trainings
+
+
+def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
+    seconds: dict[str, dict[Operation, float]] = defaultdict(dict)
+    updates: dict[str, float] = {}
+    for training in trainings:
+        for name, operations in training.seconds().items():
+            updates[name] = operations["update"]
+            seconds[name] = operations | seconds[name]
+    for name, operations in seconds.items():
+        if "invert" in operations:
+            operations["invert"] = max(0.0, operations["invert"] - operations["recompute"])
+        if "recompute" in operations:
+            operations["copy"] = max(0.0, updates[name] - operations["update"])
+    devices = [torch.device(program.device) for program in ready.programs]
+    on_gpu = devices[0].type == "cuda"
+    wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
+    network, spec = ready.network, ready.spec
+    costs = network.costs(network.graph, spec)
+    return Profile(
+        name=spec.name,
+        device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({_processor()})",
+        device_type=gpu_type(torch.cuda.get_device_properties(devices[0])).name if on_gpu else "cpu",
+        kind="cuda" if on_gpu else "cpu",
+        micro_batch=spec.data.batch,
+        threads=spec.run.threads,
+        settings=network.settings(spec),
+        nodes=dict(seconds),
+        sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
+        outside=trainings[0].outside(),
+        link=timed_link(devices),
+        wall_seconds=wall,
+        cpu_seconds=None if on_gpu else cpu,
+    )
+
+
+def _processor() -> str:
+    """Return the processor's model, as Linux knows it; elsewhere its architecture."""
+    with suppress(OSError):
+        cpus = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^model name\s*:\s*(.+)$", cpus, re.MULTILINE):
+            return found[1].strip()
+    return platform.machine()
+
+
+def _with_method(ready: Prepared, method: str, schedule: ScheduleName) -> Prepared:
+    """Return the same run with another method, every node a stage and every micro-batch an update."""
+    spec = evolve(
+        ready.spec,
+        method=MethodSpec(name=method, schedule=schedule),
+        optimizer=without_global_clip(ready.spec.optimizer),
+    )
+    network = ready.network.variant(spec)
+    placement = evolve(ready.placement, schedule=schedule)
+    return evolve(ready, network=network, placement=placement, programs=network.programs(placement))
+
+
+class _Stopwatch(StageObserver):
+    """Times one stage; on a GPU it waits for the work to be done, before and after."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.times: dict[Verb, list[float]] = defaultdict(list)
+        self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
+        """Of the thread, which works all the time unless something else has its core."""
+
+    def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
+        return self._timed("forward")
+
+    def backward(self, micro_batch: int) -> AbstractContextManager[None]:
+        return self._timed("backward")
+
+    def update(self) -> AbstractContextManager[None]:
+        return self._timed("update")
+
+    @contextmanager
+    def _timed(self, verb: Verb) -> Iterator[None]:
+        wait_for(self.device)
+        began, cpu_began = time.perf_counter(), time.thread_time()
+        yield
+        wait_for(self.device)
+        self.times[verb].append(time.perf_counter() - began)
+        self.cpu_times[verb].append(time.thread_time() - cpu_began)
+
+    def median(self, verb: Verb) -> float:
+        return statistics.median(self.times[verb])
+
+    def forget(self) -> None:
+        self.times.clear()
+        self.cpu_times.clear()
+
+
+class TimedTraining:
+    """One training, every node a stage; it works in bursts, so that trainings can take turns on a machine that drifts."""
+
+    def __init__(self, prepared: Prepared, operations: _Operations) -> None:
+        self._operations = operations
+        self._kinds = {node.name: node.kind for node in prepared.network.graph.nodes.values()}
+        executors = prepared.executors()
+        self._watches: dict[str, _Stopwatch] = {}
+        for executor in executors:
+            watch = self._watches[executor.program.nodes[0]] = _Stopwatch(torch.device(executor.program.device))
+            executor.observe(watch)
+        self._scheduler = Scheduler(executors)
+        self._data = endless(prepared)
+        self._done = 0
+        self._outside: list[float] = []
+
+    def burst(self, micro_batches: int) -> None:
+        inside = self._inside()
+        numbers = range(self._done, self._done + micro_batches)
+        began = time.perf_counter()
+        self._scheduler.train(self._data, numbers, lambda _: None)
+        seconds = time.perf_counter() - began
+        self._done += micro_batches
+        self._outside.append(max(0.0, seconds - (self._inside() - inside)) / micro_batches)
+
+    def forget(self) -> None:
+        self._outside.clear()
+        for watch in self._watches.values():
+            watch.forget()
+
+    def outside(self) -> float:
+        """Seconds of a micro-batch that no operation takes."""
+        return statistics.median(self._outside)
+
+    def seconds(self) -> dict[str, dict[Operation, float]]:
+        found: dict[str, dict[Operation, float]] = {}
+        for name, watch in self._watches.items():
+            names = self._operations.get(self._kinds[name])
+            if names is not None:
+                forward, backward = names
+                found[name] = {forward: watch.median("forward"), "update": watch.median("update")}
+                if backward is not None:
+                    found[name][backward] = watch.median("backward")
+        return found
+
+    def wall_and_cpu(self) -> tuple[float, float]:
+        """Return the sums of all operations' medians, by the clock and of the processor."""
+        wall, cpu = (
+            sum(statistics.median(found) for watch in self._watches.values() for found in times(watch).values())
+            for times in (attrgetter("times"), attrgetter("cpu_times"))
+        )
+        return wall, cpu
+
+    def _inside(self) -> float:
+        return sum(sum(map(sum, watch.times.values())) for watch in self._watches.values())
+
+
+def endless(prepared: Prepared) -> Generator[MicroBatch]:
+    """Yield micro-batches as training would, epoch after epoch."""
+    epoch = 0
+    while True:
+        yield from prepared.opened.epoch(epoch)
+        epoch += 1

@@ -1,0 +1,1 @@
+"""What a run leaves in its directory: its resolved specification, plan, measurements, summary or failure."""

@@ -1,0 +1,119 @@
+"""The resolved specification: every decision of a preparation written down, so that running it repeats the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from petra_graph.compiler.spec_checks import device_count
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin
+from petra_graph.spec.model import DataSpec, GraphSpec, InputSpec, NodeSpec, PluginSpec, Spec
+from petra_graph.spec.paths import absolute, path_keys
+from petra_graph.spec.schema import as_mapping
+from petra_graph.training.prepared_run import Prepared
+
+
+def resolved(prepared: Prepared) -> Spec:
+    """Return the specification with nodes written out, stages cut, devices named and every option's value."""
+    spec, network, checked = prepared.spec, prepared.network, prepared.checked
+    method = network.method
+    devices = tuple(program.device for program in prepared.programs)
+    lists_fit = device_count(spec.partition) == len(set(devices))
+    return attrs.evolve(
+        spec,
+        architecture=None,
+        graph=written_out(network.graph, prepared.facts),
+        method=attrs.evolve(
+            spec.method,
+            schedule=prepared.placement.schedule,
+            reversible=method.reversible,
+            buffered=method.buffered,
+            backward=method.backward,
+            flush=method.flush,
+        ),
+        partition=attrs.evolve(
+            spec.partition,
+            stages=tuple(program.nodes for program in prepared.programs),
+            devices=devices,  # one for each stage, so that nothing is left to be spread
+            # Types and limits of single devices are left out where the run has another number of devices.
+            device_type=spec.partition.device_type if lists_fit else None,
+            memory=spec.partition.memory if lists_fit else None,
+            profile=absolute(spec.partition.profile),
+        ),
+        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
+        optimizer=_with_options(spec.optimizer, checked.optimizer),
+        lr_schedule=_with_options(spec.lr_schedule, checked.lr_schedule),
+        loss=_with_options(spec.loss, checked.loss),
+        data=_with_options(spec.data, checked.data),
+        # Unset where the specification names none: what is installed elsewhere decides there.
+        logger=None if spec.logger is None else _all_with_options(spec.logger, checked.loggers),
+        callback=None if spec.callback is None else _all_with_options(spec.callback, checked.callbacks),
+    )
+
+
+def pipeline_of(prepared: Prepared) -> dict[str, Any]:
+    """Return what two runs must share so that one holds what the other has captured, as JSON."""
+    spec = resolved(prepared)
+    return {
+        "method": as_mapping(spec.method),
+        "precision": as_mapping(spec.precision),
+        "stages": [{"nodes": list(program.nodes), "depth": program.depth} for program in prepared.programs],
+        "parameters": {name: node.parameters for name, node in prepared.network.shapes.items()},
+        "replicas": spec.partition.replicas,
+        "batch": spec.data.batch,
+    }
+
+
+def optimizer_of(prepared: Prepared) -> dict[str, Any]:
+    table = resolved(prepared).optimizer
+    return {"name": table.name, "options": as_mapping(table.options)}
+
+
+def expanded(checked: CheckedSpec) -> Spec:
+    """Return the specification with its architecture written out as nodes, and nothing else decided."""
+    spec = checked.spec
+    return attrs.evolve(
+        spec,
+        architecture=None,
+        graph=written_out(checked.graph, checked.facts),
+        partition=attrs.evolve(spec.partition, profile=absolute(spec.partition.profile)),
+        init=attrs.evolve(spec.init, weights=absolute(spec.init.weights)),
+        data=_with_paths(spec.data, checked.data),
+    )
+
+
+def written_out(graph: NodeGraph, facts: DataFacts) -> GraphSpec:
+    return GraphSpec(
+        input=InputSpec(shape=facts.shape, dtype=facts.dtype),
+        node=tuple(
+            NodeSpec(
+                name=node.name, block=node.block, kind=node.kind, inputs=node.inputs, options=_options(node.options)
+            )
+            for node in graph.nodes.values()
+        ),
+    )
+
+
+def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
+    # A default name that another package has too is written out with its distribution.
+    return attrs.evolve(table, name=plugin.plugin.name, options=_options(plugin.options))
+
+
+def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
+    """Return a data set's table with the folders that it names, and no default written out."""
+    named = {key: _options(plugin.options)[key] for key in path_keys(type(plugin.options)) if key in table.options}
+    return attrs.evolve(table, options={**table.options, **named})
+
+
+def _all_with_options(tables: tuple[PluginSpec, ...], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[PluginSpec, ...]:
+    return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """Return options as a table; None is left out, since it is the default."""
+    named = path_keys(type(options))
+    values = {key: absolute(value) if key in named else value for key, value in attrs.asdict(options).items()}
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,272 @@
+"""The record of a run: the files of its directory, its summary, its failure."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import define, field
+from torch import Tensor
+
+from petra_graph.compiler.spec_checks import device_count
+from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed, RunFailedByPlugin, SpecError, shown
+from petra_graph.kinds.listener import Started
+from petra_graph.kinds.logger import RunInfo
+from petra_graph.program.schedule import schedule_text
+from petra_graph.record.checkpoint import drop_behind, numbers
+from petra_graph.record.metrics import Metrics, Position
+from petra_graph.record.plugins import packages_of
+from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
+from petra_graph.record.weights import WEIGHTS, save_weights
+from petra_graph.spec.load import dump
+from petra_graph.spec.model import Spec
+from petra_graph.spec.schema import as_mapping
+from petra_graph.training.checkpoints.resumption import Resumption
+from petra_graph.training.loop.callbacks import uncalled
+from petra_graph.training.loop.peers import Progress
+from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.prepared_run import Prepared, advice
+from petra_graph.training.record.resolved_spec import resolved
+from petra_graph.training.record.run_plan import MOST_STAGES, LatePlan, figures_of, not_planned, write_plan
+
+Summary = Mapping[str, Any]
+
+
+@define(kw_only=True)
+class RunRecord:
+    run: Started
+    spec: Spec
+    predicted: Mapping[str, Any] | None = None
+    """The plan's figures; None where no plan was made."""
+    late_plan: LatePlan | None = None
+    """Of more stages than can be planned before the training."""
+    measured: Sequence[Mapping[str, Any]] | None = None
+    """By all processes (`process_measurements`); None where they have not come to the end."""
+    lock: int | None = None
+    """Held by the process that records, so that no other one goes on with the run meanwhile."""
+    began: float = field(factory=time.perf_counter)
+
+    @classmethod
+    def of(cls, directory: Path, prepared: Prepared, processes: int, lock: int | None = None) -> RunRecord:
+        """Return the record of a run whose directory exists."""
+        spec, opened = prepared.spec, prepared.opened
+        run = Started(
+            name=spec.name,
+            directory=directory,
+            epochs=spec.run.epochs,
+            micro_batches=len(opened.batches),
+            batch=opened.batches.whole,
+            method=spec.method.name,
+            schedule=schedule_text(prepared.placement.schedule),
+            accumulation=spec.method.accumulation,
+            stages=len(prepared.programs),
+            parameters=prepared.network.parameters,
+            processes=processes,
+            tested=opened.tested,
+        )
+        return cls(run=run, spec=spec, lock=lock)
+
+    @property
+    def directory(self) -> Path:
+        return self.run.directory
+
+    @property
+    def _trial(self) -> Mapping[str, int | bool]:
+        """The keys by which the run is a trial, shorter than its data."""
+        run = self.spec.run
+        keys = {
+            "micro_batches": run.micro_batches,
+            "evaluation_batches": run.evaluation_batches,
+            "overfit": run.overfit,
+        }
+        return {key: value for key, value in keys.items() if value}
+
+    def release(self) -> None:
+        """Let another process go on with the run, and leave none behind."""
+        if self.late_plan is not None:
+            self.late_plan.figures()
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
+    def begins(self, resumption: Resumption | None, notes: Sequence[str]) -> Started:
+        """Return the run as observers see it, with what the user should know of its beginning."""
+        at, more = None if resumption is None else resumption.at, []
+        if self._trial:
+            keys = ", ".join(f"run.{key} = {shown(value)}" for key, value in self._trial.items())
+            more.append(f"a trial on a part of the data: {keys}")
+        if self.late_plan is not None:
+            more.append(f"the plan of {self.run.stages} stages is made beside the training")
+        self.run = attrs.evolve(self.run, resumed_at=at, notes=(*notes, *more))
+        return self.run
+
+    def write_inputs(self, prepared: Prepared) -> None:
+        """Write everything that is known before the training; the specification as given stays that of the first start."""
+        if not (self.directory / "spec.toml").exists():
+            write_text(self.directory / "spec.toml", prepared.checked.loaded.text)
+        write_text(self.directory / "resolved.toml", dump(resolved(prepared)))
+        used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
+        write_json(self.directory / "env.json", {**environment(), **used})
+        write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
+        self._write_plan(prepared)
+
+    def _write_plan(self, prepared: Prepared) -> None:
+        """Write the plan of the run, now or beside the training; a run that cannot be planned goes on and says why."""
+        network, placement = prepared.network, prepared.placement
+        try:
+            if len(prepared.programs) > MOST_STAGES:
+                folders = prepared.checked.loaded.folders
+                self.late_plan = LatePlan.begin(self.directory, network, placement, folders)
+                warnings: Sequence[str] = advice(prepared)
+            else:
+                document = write_plan(self.directory, network, placement)
+                self.predicted, warnings = figures_of(document, self.spec), document["warnings"]
+        except Exception as error:  # noqa: BLE001  no prediction ends a run, whatever is wrong with it
+            self.predicted = not_planned(error)
+            reasons = self.predicted["not planned"]
+            warnings = [*(f"the run is not planned: {reason}" for reason in reasons), *advice(prepared)]
+        self.run = attrs.evolve(self.run, warnings=(*known(prepared, self.run.processes), *warnings))
+
+    def write_weights(self, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        for name, weights in files.items():
+            save_weights(self.directory / name, weights)
+
+    def summarise(
+        self,
+        status: str,
+        trained: Trainer | Progress,
+        measured: Sequence[Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> Summary:
+        """Write the summary, last of all files, and return it.
+
+        Args:
+            status: "done", "interrupted" or "failed".
+            trained: how far the training came: this process's, or what the process with the head had published.
+            measured: by all processes, once they have come to the end.
+            more: entries of the summary.
+        """
+        run, spec = self.run, self.spec
+        trainer = trained if isinstance(trained, Trainer) else None
+        progress = trained.progress if isinstance(trained, Trainer) else trained
+        resumed_from = list(trainer.position.resumed_from) if trainer else []
+        self.measured = measured or self.measured
+        if self.late_plan is not None:
+            self.predicted = self.late_plan.figures()
+        samples = progress.micro_batches * run.batch
+        summary = {
+            "name": run.name,
+            "status": status,
+            "directory": str(run.directory),
+            "method": run.method,
+            "schedule": run.schedule,
+            "accumulation": run.accumulation,
+            "stages": run.stages,
+            "processes": run.processes,
+            "parameters": run.parameters,
+            "precision": attrs.asdict(spec.precision),
+            "seed": spec.run.seed,
+            "epochs": progress.epochs,
+            "micro_batches": progress.micro_batches,
+            "updates": progress.updates,
+            "train": dict(progress.train) if progress.train else None,
+            "test": dict(progress.test) if progress.test else None,
+            **({"tested": run.tested} if run.tested else {}),
+            "seconds": {"total": round(time.perf_counter() - self.began, 3), "training": round(progress.seconds, 3)},
+            "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
+            "resumed_from": resumed_from,
+            "checkpoint": next(iter(numbers(run.directory)), None),
+            "predicted": self.predicted,
+            "measured": None
+            if self.measured is None
+            else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
+            "weights": None if status == "failed" else WEIGHTS,
+            **({"trial": trial} if (trial := self._trial) else {}),
+            **({"warnings": warned} if (warned := trainer and trainer.warnings.texts) else {}),
+            **({"stopped_early": stopped} if (stopped := trainer and trainer.stopped_early) else {}),
+            **more,
+        }
+        write_json(self.directory / "summary.json", summary)
+        return summary
+
+    def failed(self, error: Exception, trained: Trainer | Progress) -> RunFailed:
+        """Return an error of any kind as a failed run, and write it down."""
+        kind = RunFailedByPlugin if isinstance(error, PluginError) else RunFailed
+        failure = error if isinstance(error, RunFailed) else kind(problems_of(error))
+        if failure is not error:
+            failure.__cause__ = error
+        self.record_failure(failure, "".join(traceback.format_exception(failure)), trained)
+        return failure
+
+    def record_failure(
+        self, error: PetraGraphError, text: str, trained: Trainer | Progress, where: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write down why a run failed; where even that fails (a full disk), the first cause matters more.
+
+        The error gets the summary; `where` has the operation and the processes, for programs that read them.
+        """
+        try:
+            write_text(self.directory / "failure.txt", text)
+            if where is not None:
+                write_json(self.directory / "failure.json", where)
+            summary = self.summarise("failed", trained, error=[str(problem) for problem in error.problems])
+            if isinstance(error, RunFailed):
+                error.summary = summary
+        except PetraGraphError:
+            error.add_note(f"the failure could not be recorded in {self.directory} either")
+
+
+def open_record(prepared: Prepared, resumption: Resumption | None, processes: int = 1) -> RunRecord:
+    """Create a run directory, or open that of a run that goes on."""
+    if resumption is None:
+        directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
+        return RunRecord.of(directory, prepared, processes, lock(directory))
+    directory = resumption.directory
+    record = RunRecord.of(directory, prepared, processes, lock(directory))
+    drop_behind(directory, resumption.at)
+    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
+        (directory / name).unlink(missing_ok=True)
+    return record
+
+
+def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
+    """Let metrics go to the loggers of a specification, too; their file ends where the run begins, or goes on (`since`)."""
+    run = RunInfo(
+        directory=metrics.directory,
+        name=prepared.spec.name,
+        spec=as_mapping(resolved(prepared)),
+        resumed_at=None if since is None else since.step,
+    )
+    for logger in prepared.checked.loggers:
+        try:
+            metrics.add(str(logger.plugin), logger.build(run))
+        except SpecError as error:
+            raise RunFailed(prepared.checked.loaded.located(error.problems)) from error
+        except PluginError as error:
+            # TensorBoard, which is there by default where it is installed, may be of a version that torch refuses.
+            if prepared.spec.logger is not None or not isinstance(error.__cause__, ImportError):
+                raise
+
+
+def problems_of(error: Exception) -> Iterable[Problem]:
+    if isinstance(error, PetraGraphError):
+        return error.problems
+    message = f"{type(error).__name__}: {error}"
+    return (Problem(message=message, hint="failure.txt in the run directory has the traceback"),)
+
+
+def known(prepared: Prepared, processes: int) -> Iterator[str]:
+    """Yield what no plan says: methods of callbacks that no run calls; devices and cores that are not here, so that others do their work."""
+    yield from uncalled(prepared.callbacks)
+    planned, present = device_count(prepared.spec.partition), prepared.placement.devices
+    if len(present) == 1 and planned > 1:
+        yield f"{planned} devices are planned, and {present[0].name} alone is present: it runs all stages"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    need, cores = here * prepared.spec.run.threads, len(os.sched_getaffinity(0))
+    if here > 1 and need > cores and prepared.programs[0].device.startswith("cpu"):
+        yield f"{here} processes on this machine need {need} cores for the speed of the plan, and it has {cores}"

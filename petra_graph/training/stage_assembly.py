@@ -1,0 +1,86 @@
+"""Executors from programs: modules built with their own random keys, moved to their devices, given optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from petra_graph.blocks import Block
+from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.executor.deferred_reads import read_interval
+from petra_graph.executor.first_passes import FirstPasses
+from petra_graph.executor.first_steps import FirstSteps
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.update import LearningRate, Updater, parameter_groups
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.optimizer import BuildOptimizer, rate_ratios
+from petra_graph.measure.shapes import build_block
+from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.program.stage_program import StageProgram
+
+
+@frozen(kw_only=True)
+class Training:
+    """The loss, the optimizer and the learning rate of every executor."""
+
+    loss: Loss
+    build_optimizer: BuildOptimizer
+    optimizer: str = "the optimizer"
+    """Its plugin, as messages name it."""
+    optimizer_options: Any
+    rate: LearningRate
+
+
+def executors(
+    programs: Sequence[StageProgram],
+    network: MeasuredNetwork,
+    facts: DataFacts,
+    training: Training,
+    *,
+    replica: int = 0,
+) -> tuple[StageExecutor, ...]:
+    """Build one executor for each program.
+
+    Initial parameters follow from (seed, node name) alone, and are drawn on the CPU: neither the partition nor the
+    devices change them.
+    """
+    spec = network.spec
+    made = []
+    for program in programs:
+        device = torch.device(program.device)
+        interval = read_interval(device, spec.run.log_every)
+        numerics = NumericsContext(
+            device=device,
+            precision=spec.precision,
+            seed=spec.run.seed,
+            replica=replica,
+            normalisation=Normalisation.of(facts),
+            deferred=interval > 1,
+            first_passes=FirstPasses() if spec.run.self_check else FirstPasses(passes=0),
+        )
+        modules = {name: place(_initial(name, network), numerics) for name in program.nodes}
+        groups, options, deferred = parameter_groups(modules.values()), training.optimizer_options, interval > 1
+        parameters = [*groups.decayed, *groups.undecayed]
+        optimizer = training.build_optimizer(groups, options) if parameters else None
+        updater = Updater(
+            parameters,
+            optimizer,
+            training.rate,
+            spec.optimizer.clip,
+            deferred,
+            training.optimizer,
+            FirstSteps(modules, parameters, training.optimizer, deferred) if spec.run.self_check else None,
+            () if optimizer is None else rate_ratios(optimizer, options.lr),
+        )
+        made.append(StageExecutor(program, modules, numerics, updater, training.loss, read_interval=interval))
+    return tuple(made)
+
+
+def _initial(name: str, network: MeasuredNetwork) -> Block:
+    with fork_rng(random_key(network.spec.run.seed, name, "initial"), torch.device("cpu")):
+        return build_block(network.graph.nodes[name], network.shapes[name].inputs)

@@ -1,0 +1,170 @@
+"""A run from its specification to its directory: one path, in one process as in one of several.
+
+given --prepare--> Prepared --build--> Trainer --train--> position --record--> run directory
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from petra_graph.errors import Interrupted
+from petra_graph.kinds.listener import Listener
+from petra_graph.measure.uncompiled import uncompiled
+from petra_graph.record.metrics import Metrics
+from petra_graph.record.weights import WEIGHTS
+from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.rank_info import rank_info_from
+from petra_graph.runtime.control.signals import numbers_of
+from petra_graph.spec.load import Given
+from petra_graph.training.checkpoints.checkpointing import Checkpoints
+from petra_graph.training.checkpoints.resumption import Resumption
+from petra_graph.training.loop.callbacks import Callbacks, attach_companions, kept_by_companions
+from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.trainer import Trainer
+from petra_graph.training.loop.training_position import TrainingPosition
+from petra_graph.training.prepared_run import Prepared, fix_arithmetic, prepare
+from petra_graph.training.processes.host_of_all import HostOfAll
+from petra_graph.training.processes.one_of_several import OneOfSeveral
+from petra_graph.training.processes.run_process import RunProcess, RunSoFar
+from petra_graph.training.record.process_measurements import measured, peak_bytes
+from petra_graph.training.record.run_record import RunRecord, Summary, open_loggers
+
+
+@frozen(kw_only=True)
+class RunResult:
+    """The end of a run, done or interrupted; a failed run raises."""
+
+    summary: Summary | None
+    """None where another process records."""
+    interrupted: Interrupted | None
+
+
+@uncompiled()
+def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path | None = None) -> RunResult:
+    """Train a specification: all of it, or the stages of one of the processes that torchrun started.
+
+    Args:
+        given: the specification.
+        overrides: values set on the command line.
+        listener: observes the run.
+        resume: the directory of a run, which goes on there.
+
+    Raises:
+        SpecError, PluginError: before anything is written.
+        RunFailed: afterwards; the run directory says why, and the error has its summary.
+        FailedOnAnotherProcess: another process raises one of these.
+    """
+    rank_info = rank_info_from(os.environ)
+    process: RunProcess = HostOfAll() if rank_info is None else OneOfSeveral(rank_info)
+    with ExitStack() as release, process.control():
+        resumption = process.resumption(resume, given, overrides)
+        prepared = _prepare(process, given, overrides, resumption, restarts=resume is None)
+        with process.stop_requests(numbers_of(prepared.spec.checkpoint.signal)):
+            record = _opened_record(process, prepared, resumption, release)
+            since = None if resumption is None else resumption.metrics
+            with Metrics(record.directory, since) if record else nullcontext() as metrics:
+                if metrics is not None:
+                    open_loggers(prepared, metrics, since)
+                bytes_before = peak_bytes()
+                changes = [f"--set {text}" for text in overrides] if resume is not None else []
+                trainer, checkpoints = _build(process, prepared, resumption, metrics, listener, notes=changes)
+                interrupted = trainer.run()
+                _write_weights(process, trainer)
+                checkpoints.end(halted=interrupted is not None)
+                if metrics is not None:
+                    metrics.close()
+                of_all = process.gather_measured(measured(trainer, process.rank, bytes_before))
+                trainer.warnings.collect()
+        status = "interrupted" if interrupted else "done"
+        summary = None if record is None else record.summarise(status, trainer, of_all)
+        process.leave(interrupted=interrupted is not None)
+    return RunResult(summary=summary, interrupted=interrupted)
+
+
+def _prepare(
+    process: RunProcess, given: Given, overrides: Iterable[str], resumption: Resumption | None, *, restarts: bool
+) -> Prepared:
+    """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
+    folders = None if resumption is None else resumption.folders
+    prepared = prepare(given, overrides, process.size, folders, process.start_reporter())
+    process.so_far = RunSoFar(prepared=prepared)
+    prepared = process.join(prepared)
+    process.so_far = RunSoFar(prepared=prepared, ranks=prepared.ranks)
+    if resumption is not None:
+        resumption.check(prepared)
+        if restarts:
+            resumption.refuse_other(prepared)
+    fix_arithmetic(prepared)
+    keep_freed_memory()
+    return prepared
+
+
+def _opened_record(
+    process: RunProcess, prepared: Prepared, resumption: Resumption | None, release: ExitStack
+) -> RunRecord | None:
+    """Open the run's directory, and write there what is known before the training, in the process that records."""
+    process.so_far = process.open_directory(prepared, resumption)
+    process.share_directory()
+    if (record := process.so_far.record) is not None:
+        release.callback(record.release)
+        record.write_inputs(prepared)
+    return record
+
+
+def _build(
+    process: RunProcess,
+    prepared: Prepared,
+    resumption: Resumption | None,
+    metrics: Metrics | None,
+    listener: Listener,
+    *,
+    notes: Sequence[str],
+) -> tuple[Trainer, Checkpoints]:
+    """Build the stages of this process, its training loop and its checkpoints, as they stand where the training begins.
+
+    Observers see the run then; `notes` and others are what the user should know of its beginning.
+    """
+    record, scheduler = process.so_far.record, process.build(prepared)
+    process.so_far = evolve(process.so_far, scheduler=scheduler)
+    attach_companions(prepared.callbacks, scheduler.executors)
+    position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
+    meters = Meters(prepared.loss)
+    if resumption is not None:
+        position, meters = resumption.restore(prepared, scheduler)
+        epochs = prepared.spec.run.epochs
+        done = f"nothing is left to train: run.epochs is {epochs}, and more would go on"
+        notes = [*notes, *resumption.notes, *[done] * (position.trained_epochs >= epochs)]
+    elif prepared.initial is not None:
+        prepared.initial.load(scheduler.executors)
+        notes = [*notes, prepared.initial.said]
+    trainer = Trainer(
+        prepared=prepared,
+        scheduler=scheduler,
+        metrics=metrics,
+        listener=listener if record else Listener(),
+        peers=process,
+        callbacks=Callbacks(prepared.callbacks, record is not None, position.callbacks),
+        position=position,
+        meters=meters,
+    )
+    checkpoints = Checkpoints(process, trainer, resumption)
+    scheduler.cuts, scheduler.allowed_cut = checkpoints, checkpoints.plan.allowed
+    process.so_far = evolve(process.so_far, trainer=trainer)
+    if record is not None:
+        listener.started(record.begins(resumption, [*notes, *checkpoints.notes]))
+        trainer.callbacks.started(record.run)
+    return trainer, checkpoints
+
+
+def _write_weights(process: RunProcess, trainer: Trainer) -> None:
+    """Write the weights, and those that callbacks have beside them; all processes take part."""
+    callbacks, record = trainer.callbacks, process.so_far.record
+    weights = process.gather("weights", trainer.weights())
+    kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}
+    if record is not None:
+        record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})

@@ -1,0 +1,161 @@
+"""A plan that was saved: read, refused or shown, whatever has become of it; and the one description of its keys."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import operator
+from contextlib import suppress
+from functools import cache, partial, reduce
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.errors import SpecError
+from petra_graph.planning.plan import plan
+from petra_graph.program.json_shape import Later, faults
+from petra_graph.program.plan_document import SHAPE, read_document
+from petra_graph.report.plan.graph_languages import dot, mermaid
+from petra_graph.report.plan.plan_comparison import diff_text
+from petra_graph.report.plan.plan_on_terminal import plan_text
+from petra_graph.report.plan.plan_page import plan_page
+from petra_graph.report.plan.trace_events import trace
+from tests.support import ROOT
+from tests.support.plan_documents import three_stages
+
+HINT = "    help: save one with `petra-graph plan SPEC --format json`"
+
+
+def test_a_saved_plan_is_shown_as_it_was():
+    document = three_stages()
+    assert plan_text(read_document(json.dumps(document), "plan.json"), width=120) == plan_text(document, width=120)
+
+
+def test_more_keys_than_known_are_welcome():
+    document = three_stages() | {"later": 1}
+    assert read_document(json.dumps(document), "plan.json") == document
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        ("plan.json is no JSON: Expecting value: line 1 column 1 (char 0)", "x"),
+        ("plan.json is no plan: it holds a list", "[]"),
+        (
+            "plan.json is no plan: it has no stages, timing",
+            json.dumps({key: value for key, value in three_stages().items() if key not in {"stages", "timing"}}),
+        ),
+    ],
+)
+def test_what_is_no_plan(expected, text):
+    with pytest.raises(SpecError) as caught:
+        read_document(text, "plan.json")
+    assert str(caught.value) == f"{expected}\n{HINT}"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected", "remedy"),
+    [
+        (
+            2,
+            "plan.json is a plan of version 2, and this petra-graph reads version 1",
+            "upgrade petra-graph, or save one",
+        ),
+        (0, "plan.json is a plan of version 0, and this petra-graph reads version 1", "save one"),
+        ("1", 'plan.json is a plan of version "1", and this petra-graph reads version 1', "save one"),
+        (None, "plan.json is a plan of no version, and this petra-graph reads version 1", "save one"),
+    ],
+)
+def test_a_plan_of_another_version_is_refused(version, expected, remedy):
+    with pytest.raises(SpecError) as caught:
+        read_document(json.dumps(three_stages() | {"version": version}), "plan.json")
+    message, hint = str(caught.value).split("\n")
+    assert message == expected
+    assert hint.strip().startswith(f"help: {remedy}")
+
+
+def paths(value, path=()):
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths(item, (*path, key))
+
+
+WRONG = [None, 0, -1, True, "x", [], {}, [1], {"a": 1}, math.nan, math.inf, 10**400]
+
+
+@cache
+def real_plan():
+    """A plan as it is saved, with every key that there is, and its paths."""
+    document = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
+    del document["timeline"][20:], document["nodes"][0]["outputs"][1:]
+    return document, sorted(paths(document), key=str)
+
+
+VIEWS = (partial(plan_text, width=120), mermaid, dot, trace, plan_page)
+
+
+@given(st.lists(st.tuples(st.integers(0), st.sampled_from([..., *WRONG])), min_size=1, max_size=3))
+def test_a_damaged_plan_is_refused_or_shown(changes):
+    """Whatever is missing or of another type: no view meets a key or a type that it does not expect."""
+    whole, every_path = real_plan()
+    document = copy.deepcopy(whole)
+    for place, value in changes:
+        *above, last = every_path[place % len(every_path)]
+        with suppress(LookupError, TypeError):  # an earlier change has taken it away
+            inside = reduce(operator.getitem, above, document)
+            inside[last] = value
+            if value is ...:
+                del inside[last]
+    try:
+        read = read_document(json.dumps(document), "plan.json")
+    except SpecError:
+        return
+    assert all(view(read) for view in VIEWS)
+    assert diff_text(read, whole, width=120)
+
+
+def test_a_plan_from_before_some_keys_is_shown():
+    document, _ = real_plan()
+    older = copy.deepcopy(document)
+    del older["run"], older["replicas"], older["timing"]["exposed_communication"], older["devices"][0]["capacity_bytes"]
+    read = read_document(json.dumps(older), "plan.json")
+    assert all(view(read) for view in VIEWS)
+    older["timing"]["exposed_communication"] = {"all_reduce": 0.1}
+    with pytest.raises(SpecError, match=r"plan\.json is damaged: timing\.exposed_communication has no links"):
+        read_document(json.dumps(older), "plan.json")
+
+
+def undescribed(value, shape, path=""):
+    """Paths of keys that a document has and its shape does not name."""
+    shape = shape.shape if isinstance(shape, Later) else shape
+    if isinstance(shape, list):
+        for item in value:
+            yield from undescribed(item, shape[0], path)
+    elif isinstance(shape, dict):
+        yield from (f"{path}.{key}" for key in value.keys() - shape.keys())
+        for key in value.keys() & shape.keys():
+            yield from undescribed(value[key], shape[key], f"{path}.{key}")
+
+
+def test_a_real_plan_has_the_keys_that_are_described_and_no_others():
+    document = plan(str(ROOT / "specs" / "quickstart.toml")).document(with_timeline=True)
+    assert list(faults(document, SHAPE, "the plan")) == []
+    assert sorted(undescribed(document, SHAPE)) == []
+    later = [key for key, shape in SHAPE.items() if isinstance(shape, Later) and key not in document]
+    assert later == []
+
+
+def test_what_is_damaged_is_named_with_its_place():
+    document = copy.deepcopy(real_plan()[0])
+    del document["stages"][2]["depth"]
+    document["devices"][0]["bytes"]["total"] = "much"
+    document["stages"][0]["bytes"]["graphs"] = 0.5
+    assert sorted(faults(document, SHAPE, "the plan")) == [
+        "devices[0].bytes.total is not a whole number",
+        "stages[0].bytes.graphs is not a whole number",
+        "stages[2] has no depth",
+    ]

@@ -1,0 +1,88 @@
+"""Groups of runs that differ in their seed alone, and each metric's spread in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.record.recorded_run import read_run
+from petra_graph.report.run.run_curves import mean_over_runs
+from petra_graph.report.run.run_groups import Spread, best, differences, final, grouped, letter
+
+
+@pytest.fixture
+def runs(saved_runs):
+    return [read_run(saved_runs[name]) for name in ("probed", "first", "second")]
+
+
+def test_runs_that_differ_in_their_seed_alone_are_a_group(runs):
+    groups = grouped(runs)
+    assert [(group.name, [run.seed for run in group.runs]) for group in groups] == [("A", [0]), ("B", [1, 2])]
+
+
+def test_another_key_makes_another_group(runs):
+    _, first, second = runs
+    second.resolved = {**second.resolved, "optimizer": {"name": "adam"}}
+    assert len(grouped([first, second])) == 2
+    assert differences(grouped([first, second]))["optimizer.name"] == ['"sgd"', '"adam"']
+
+
+def with_optimizer(run, **options):
+    run.resolved = {**run.resolved, "optimizer": {"name": "sgd", "options": options}}
+
+
+def test_groups_are_named_by_what_differs_where_that_is_short(runs):
+    _, first, second = runs
+    with_optimizer(first, lr=0.1)
+    with_optimizer(second, lr=0.2)
+    assert [group.name for group in grouped([first, second])] == ["lr=0.1", "lr=0.2"]
+    second.resolved = {**second.resolved, "method": {**second.resolved["method"], "name": "gpipe"}}
+    assert [group.name for group in grouped([first, second])] == ["method=petra, lr=0.1", "method=gpipe, lr=0.2"]
+    second.resolved = {**second.resolved, "method": {"name": "gpipe", "schedule": "fill-drain", "flush": "window"}}
+    assert [group.name for group in grouped([first, second])] == ["method=petra, lr=0.1", "method=gpipe, lr=0.2"]
+    with_optimizer(second, lr=0.2, momentum=0.5, nesterov=False)
+    assert [group.name for group in grouped([first, second])] == ["A", "B"]
+    assert [group.name for group in grouped([first])] == ["A"], "nothing differs from it"
+
+
+def test_what_differs(runs):
+    assert differences(grouped(runs)) == {
+        "method.schedule": ['"lockstep"', '"1f1b"'],
+        "probe.per_epoch": ["2", "-"],
+        "run.log_every": ["1", "4"],
+    }
+
+
+def test_the_spread_over_seeds(runs):
+    group = grouped(runs)[1]
+    losses = [run.summary["test"]["loss"] for run in group.runs]
+    spread = final(group, "test/loss")
+    assert (spread.n, spread.least, spread.largest) == (2, min(losses), max(losses))
+    assert spread.mean == pytest.approx(sum(losses) / 2)
+    assert spread.standard_deviation == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
+    assert best(group)[0] == "test/top1"
+
+
+def test_spreads_as_text():
+    assert Spread.of([0.98, 0.99]).text("test/top1") == "98.50 ± 0.71 %\n98.00 to 99.00"
+    assert Spread.of([2.0, 3.0]).text("test/loss") == "2.5 ± 0.71\n2 to 3"
+    assert Spread.of([20_100.0, 22_200.0]).text("samples_per_second") == "21,150 ± 1,485\n20,100 to 22,200"
+    assert Spread.of([0.98]).text("test/top1") == "98.00 %"
+
+
+def test_curves_go_as_far_as_all_runs_of_a_group_came(runs):
+    _, first, second = runs
+    second.metrics = {**second.metrics, "test/loss": second.metrics["test/loss"][:1]}
+    values = mean_over_runs([first, second], "test/loss")
+    assert [epoch for epoch, _ in values] == [1]
+    assert len(values[0][1]) == 2
+
+
+def test_letters():
+    assert [letter(place) for place in (0, 25, 26, 52)] == ["A", "Z", "A2", "A3"]
+
+
+def test_a_seed_that_was_run_twice_counts_once(runs):
+    _, first, second = runs
+    (group,) = grouped([first, first, second])
+    assert [run.seed for run in group.by_seed] == [1, 2]
+    assert final(group, "test/loss") == final(grouped([first, second])[0], "test/loss")

@@ -1,0 +1,150 @@
+"""Numbers for people: three digits, the right prefix, and nothing that is something reads as nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.units import (
+    BINARY,
+    COUNTS,
+    SECONDS,
+    age,
+    bounded,
+    byte_count,
+    clock,
+    count,
+    duration,
+    factor,
+    flops,
+    left_out,
+    listed,
+    memory,
+    number,
+    one_line,
+    paper_memory,
+    percent,
+    plural,
+    rate,
+    seconds,
+    size_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "written"),
+    [
+        ("0 B", memory(0)),
+        ("1,023 B", memory(1023)),
+        ("1 KiB", memory(1024)),
+        ("1.5 MiB", memory(3 * 2**19)),
+        ("40 GiB", memory(40 * 2**30)),
+        ("20.33", paper_memory(20_330_000_000)),
+        ("0.00", paper_memory(0)),
+        ("1 s", seconds(1.0)),
+        ("442 µs", seconds(442e-6)),
+        ("15 ms", seconds(0.015)),
+        ("90 s", seconds(90)),
+        ("0 ns", seconds(0)),
+        ("4.09 GFLOP", flops(4.09e9)),
+        ("25.6 M", count(25_557_032)),
+        ("17", count(17)),
+        ("54.3 %", percent(0.543)),
+        ("17", number(17.0)),
+        ("8.50", number(8.5)),
+        ("26,256 samples/s", rate(26256.41)),
+        ("12.3 samples/s", rate(12.34)),
+        ("1.17 x", factor(1.174)),
+        ("1 stage", plural(1, "stage")),
+        ("1,000 stages", plural(1000, "stage")),
+        ("abc", bounded("abc", 3)),
+        ("ab…", bounded("abcd", 3)),
+        ("a b c", one_line("a\nb\x1bc")),
+        ("98.89 %", percent(0.98894, 2)),
+        ("0:03:20", clock(199.7)),
+        ("a, b", listed(["a", "b"], 2)),
+        ("a, b and 1 more", listed("abc", 2)),
+        ("… 3 more", left_out(3)),
+        ("… 3 more lines", left_out(3, "lines")),
+        ("1.50 GiB", size_text(3 * 2**29)),
+        ("2048.00 GiB", size_text(2**41)),
+        ("2.00 KiB", size_text(2048)),
+        ("7 bytes", size_text(7)),
+    ],
+)
+def test_texts(expected, written):
+    assert written == expected
+
+
+def test_a_column_shares_a_unit_in_which_small_numbers_show():
+    column = BINARY.column([2**20, 3 * 2**30, 1, 0])
+    assert column.name == "MiB"
+    assert [column.digits(value) for value in (3 * 2**30, 2**20, 1, 0)] == ["3,072.0", "1.0", "<0.1", "-"]
+
+
+def test_a_column_of_whole_things_has_no_decimals():
+    assert COUNTS.column([3, 7]).digits(7) == "7"
+
+
+def test_a_column_of_nothing():
+    assert SECONDS.column([]).digits(0) == "-"
+
+
+@given(st.floats(1e-12, 1e18), st.floats(0, 1))
+def test_what_is_something_never_reads_as_nothing(largest, share):
+    column = SECONDS.column([largest])
+    written = column.digits(largest * share)
+    assert (float(written.replace(",", "").lstrip("<-") or 0) > 0) == (largest * share > 0)
+
+
+@given(st.integers(0, 2**60))
+def test_memory_says_what_it_is_to_three_digits(value):
+    digits, unit = memory(value).split(" ")
+    size = dict(zip(BINARY.names, BINARY.sizes, strict=True))[unit]
+    assert float(digits.replace(",", "")) * size == pytest.approx(value, rel=0.0051, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.0125, "12.5 ms"),
+        (119.4, "119 s"),
+        (200, "3 min 20 s"),
+        (3599.9, "60 min 0 s"),
+        (20_400, "5 h 40 min"),
+        (198_000, "2 d 7 h"),
+        (1e8, "1,157 d 10 h"),
+    ],
+)
+def test_durations(value, written):
+    assert duration(value) == written
+
+
+@pytest.mark.parametrize(
+    ("gone", "text"), [(-1, "0 s"), (0.4, "0 s"), (59, "59 s"), (303, "5 min"), (7_200, "2 h"), (273_900, "3 d")]
+)
+def test_ages(gone, text):
+    assert age(gone) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("40GiB", 40 * 2**30),
+        ("40GB", 40 * 10**9),
+        ("1.5 MB", 1_500_000),
+        ("123", 123),
+        ("2KiB", 2048),
+        ("40kB", 40_000),
+        ("7B", 7),
+    ],
+)
+def test_sizes_are_read_in_both_kinds_of_units(text, size):
+    assert byte_count(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1GB", "40 gib", "4GiBs", "1e9"])
+def test_a_text_that_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match='as in "40GiB" or "40GB"'):
+        byte_count(text)

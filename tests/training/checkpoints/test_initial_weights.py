@@ -1,0 +1,98 @@
+"""Weights to begin with: a run's own, or those of another program, which knows no nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from petra_graph.errors import SpecError
+from petra_graph.kinds.listener import Listener
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.training_run import run
+from tests.support.runs import SPEC, only_run
+
+STILL = ("run.epochs=1", "optimizer.options.lr=0")
+
+
+@pytest.fixture
+def spec(write):
+    """No two of its nodes have a tensor of one name."""
+    text = SPEC.replace("repeat = 2\n", "")
+    return write("small.toml", text.replace('"linear-stem"\noptions = { features', '"conv-stem"\noptions = { channels'))
+
+
+@pytest.fixture
+def trained(spec):
+    run(spec, ["run.epochs=1"], Listener())
+    return load_file(only_run() / "weights.safetensors")
+
+
+def parameters(weights):
+    return {name: tensor for name, tensor in weights.items() if "running" not in name and "num_batches" not in name}
+
+
+def begun(spec, *changes):
+    run(spec, ["run.directory=still", *STILL, *changes], Listener())
+    runs = sorted([*Path("still").glob("*"), *Path("again").glob("*")], key=lambda path: path.stat().st_mtime)
+    return parameters(load_file(runs[-1] / "weights.safetensors"))
+
+
+def test_a_state_dict_without_nodes_fits_as_a_run_s_weights_do(spec, trained, tmp_path):
+    torch.save({name.partition("/")[2]: tensor for name, tensor in trained.items()}, tmp_path / "foreign.pth")
+    found = begun(spec, f"init.weights={tmp_path / 'foreign.pth'}")
+    assert all(torch.equal(found[name], trained[name]) for name in found)
+
+
+def test_what_is_left_out_begins_at_random(spec, trained, tmp_path):
+    file = tmp_path / "some.safetensors"
+    other = {name: tensor for name, tensor in trained.items() if not name.startswith("head/")}
+    save_file({**other, "auxiliary.weight": torch.ones(2)}, file)
+    random = begun(spec)
+    found = begun(spec, f"init.weights={file}", 'init.leave_out=["head", "aux*"]', "run.directory=again")
+    for name in found:
+        assert torch.equal(found[name], (random if name.startswith("head/") else trained)[name])
+
+
+def test_all_that_does_not_fit_is_said_in_one_sentence(spec, trained, tmp_path):
+    file = tmp_path / "other.safetensors"
+    names = list(trained)
+    missing = next(name for name in names if name.startswith("stem/"))
+    reshaped = next(name for name in names if name.startswith("head/") and trained[name].dim() == 2)
+    changed = {name: tensor for name, tensor in trained.items() if name != missing}
+    changed[reshaped] = torch.ones(7, 3)
+    save_file({**changed, "x.weight": torch.ones(1), "y.weight": torch.ones(1)}, file)
+    with pytest.raises(SpecError) as raised:
+        prepare(spec, [f"init.weights={file}"])
+    (problem,) = raised.value.problems
+    assert problem.message == (
+        f"{file} does not fit: {missing} is not in the file; {reshaped} is [7, 3] in the file, and "
+        f"{list(trained[reshaped].shape)} here; x.weight, y.weight of the file are not in the network"
+    )
+    assert "init.leave_out" in problem.hint
+    loose = prepare(spec, [f"init.weights={file}", "init.strict=false"])
+    assert loose.initial.said.startswith(
+        f"{len(trained) - 2} of {len(trained)} tensors are from {file}; {missing} is not in"
+    )
+    left = prepare(spec, [f"init.weights={file}", f'init.leave_out=["{missing}", "{reshaped}", "?.weight"]'])
+    named = [name for name in (missing, reshaped) if name in left.initial.said.partition("; ")[2]]
+    assert (len(named), left.initial.said.endswith(" left out")) == (2, True)
+
+
+def test_a_name_that_several_nodes_have_belongs_to_none(write, tmp_path):
+    spec = write("small.toml", SPEC)
+    run(spec, ["run.epochs=1"], Listener())
+    trained = load_file(only_run() / "weights.safetensors")
+    torch.save({name.partition("/")[2]: tensor for name, tensor in trained.items()}, tmp_path / "foreign.pth")
+    with pytest.raises(SpecError, match="in the file are in several nodes of the network"):
+        prepare(spec, [f"init.weights={tmp_path / 'foreign.pth'}"])
+
+
+def test_a_file_that_cannot_be_read(spec, tmp_path):
+    (tmp_path / "broken").write_bytes(b"?")
+    with pytest.raises(SpecError, match="broken cannot be read"):
+        prepare(spec, [f"init.weights={tmp_path / 'broken'}"])
+    with pytest.raises(SpecError, match="there is no file"):
+        prepare(spec, ["init.weights=nowhere"])

@@ -1,0 +1,273 @@
+"""Micro-batches of an epoch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.catalog.datasets.splits import CropAndFlip, ImageSplit
+from petra_graph.errors import Problem, RunFailed, SpecError
+from petra_graph.training.data.micro_batches import Loaders, MicroBatches, order
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines with one core
+
+
+class Numbers:
+    """A split whose samples are their own indices, with seed and epoch as target."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.from_numpy(indices), torch.full((len(indices),), 1000 * seed + epoch)
+
+
+class Broken(Numbers):
+    def fetch(self, indices, *, seed, epoch):
+        raise RunFailed(Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root")))
+
+
+def images():
+    pixels = np.random.default_rng(0).integers(0, 256, (23, 8, 8, 3), dtype=np.uint8)
+    return ImageSplit(pixels=pixels, targets=np.arange(23), augment=CropAndFlip(padding=1, flip=True))
+
+
+def training(split, *, batch=4, seed=0, epoch=0, workers=0, **options):
+    loaders = Loaders(workers, (split,)) if workers else None
+    return MicroBatches(
+        split=split, batch=batch, seed=seed, epoch=epoch, shuffle=True, drop_last=True, loaders=loaders, **options
+    )
+
+
+def evaluation(split, *, batch=4, **options):
+    return MicroBatches(split=split, batch=batch, seed=0, epoch=0, shuffle=False, drop_last=False, **options)
+
+
+def indices(batches):
+    return [samples.tolist() for samples, _ in batches]
+
+
+def test_evaluation_meets_every_sample_in_order():
+    batches = evaluation(Numbers(10))
+    assert indices(batches) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert len(batches) == 3
+
+
+def test_training_leaves_out_the_incomplete_micro_batch():
+    batches = training(Numbers(10))
+    expected = order(10, 0, 0).tolist()
+    assert [expected[:4], expected[4:8]] == indices(batches)
+    assert len(batches) == 2
+
+
+def test_samples_are_fetched_with_the_seed_and_epoch():
+    assert [targets.tolist() for _, targets in training(Numbers(10), seed=3, epoch=2)] == [[3002] * 4] * 2
+
+
+def test_the_order_is_frozen():
+    # Another order would change every recorded run.
+    expected = [[2, 4, 3, 6, 5, 0, 1, 7], [1, 3, 7, 6, 0, 4, 2, 5], [5, 0, 1, 4, 2, 6, 3, 7]]
+    assert expected == [order(8, seed, epoch).tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0))]
+
+
+@given(n=st.integers(1, 50), seed=st.integers(0, 2**70), epoch=st.integers(0, 1000))
+def test_an_epoch_visits_every_sample_once(n, seed, epoch):
+    assert list(range(n)) == sorted(order(n, seed, epoch))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_nothing(workers):
+    split = images()
+    alone, shared = (list(training(split, epoch=3, workers=n)) for n in (0, workers))
+    assert len(alone) == len(shared) == 5
+    for (one, target), (other, other_target) in zip(alone, shared, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(target, other_target)
+        assert one.stride() == other.stride()
+        assert other.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_draws_nothing_from_the_process_generators(workers):
+    torch.manual_seed(0)
+    expected = torch.get_rng_state()
+    list(training(Numbers(8), workers=workers))
+    assert torch.equal(expected, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_iterating_twice_gives_the_same(workers):
+    batches = training(Numbers(8), workers=workers)
+    assert indices(batches) == indices(batches)
+
+
+class Processes(Numbers):
+    """Samples that are the loader process."""
+
+    def fetch(self, indices, *, seed, epoch):
+        return torch.full((len(indices),), os.getpid()), torch.from_numpy(indices)
+
+
+@pytest.mark.processes
+def test_the_same_processes_load_all_epochs_and_evaluations():
+    """They were forked anew for every epoch, and for every evaluation; an epoch may be abandoned, and comes from its start."""
+    train, test = Processes(8), Processes(4)
+    with closing(Loaders(2, (train, test))) as loaders:
+        batches = evolve(training(train, batch=2), loaders=loaders)
+        first = {pid for samples, _ in batches for pid in samples.tolist()}
+        assert len(first) == 2
+        assert os.getpid() not in first
+        with closing(iter(evolve(batches, epoch=1))) as abandoned:
+            next(abandoned)
+        read = list(evolve(batches, split=test, shuffle=False, drop_last=False))
+        assert [targets.tolist() for _, targets in read] == [[0, 1], [2, 3]]
+        again = list(evolve(batches, epoch=1))
+        assert [row for _, targets in again for row in targets.tolist()] == order(8, 0, 1).tolist()
+        assert {pid for samples, _ in (*read, *again) for pid in samples.tolist()} == first
+    for _ in range(500):
+        if not any(Path(f"/proc/{pid}").exists() for pid in first):
+            return
+        time.sleep(0.02)
+    pytest.fail("the processes outlive their loaders")
+
+
+@pytest.mark.processes
+def test_processes_end_though_an_iteration_is_held():
+    """The traceback of an interruption held the evaluation that it had ended, and with it the processes."""
+    loaders = Loaders(2, (Processes(8),))
+    held = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
+    processes = {pid for _ in range(2) for pid in next(held)[0].tolist()}
+    loaders.close()
+    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
+    held.close()
+
+
+class Deadly(Numbers):
+    def fetch(self, indices, *, seed, epoch):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.processes
+def test_a_loader_that_is_killed_is_told_of():
+    loaders = Loaders(2, (Deadly(8),))
+    batches = evolve(training(loaders._splits[0], batch=2), loaders=loaders)
+    with pytest.raises(RunFailed, match="a process that loads data was killed by SIGKILL") as caught, loaders.at_work():
+        list(batches)
+    assert "for want of memory" in caught.value.problems[0].hint
+
+
+@pytest.mark.processes
+def test_an_error_of_another_kind_stays_and_ends_the_processes():
+    loaders = Loaders(1, (Processes(8),))
+    samples, _ = next(iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders)))
+    with pytest.raises(ZeroDivisionError), loaders.at_work():
+        1 / 0  # noqa: B018
+    assert not Path(f"/proc/{int(samples[0])}").exists()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_signals_of_a_terminal_are_for_the_parent(number):
+    """A terminal that is closed sends SIGHUP to all its processes: a loader died of it, and the run failed instead of stopping."""
+    loaders = Loaders(1, (Processes(8),))
+    with loaders.at_work():
+        batches = iter(evolve(training(loaders._splits[0], batch=2), loaders=loaders))
+        samples, _ = next(batches)
+        os.kill(int(samples[0]), number)
+        assert len(list(batches)) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_keep_their_problems(workers):
+    with pytest.raises(RunFailed) as caught:
+        list(training(Broken(8), workers=workers))
+    expected = Problem(message="0.jpg cannot be decoded", hint="remove it", path=("data", "options", "root"))
+    assert caught.value.problems == (expected,)
+
+
+def test_training_on_less_than_a_micro_batch_is_refused():
+    with pytest.raises(
+        SpecError, match=r"batch must be at most the 3 samples of the training data \(got 4\)"
+    ) as caught:
+        training(Numbers(3))
+    assert caught.value.problems[0].path == ("data", "batch")
+    assert indices(evaluation(Numbers(3))) == [[0, 1, 2]]
+
+
+INTERRUPTED = """
+import sys, time
+import torch
+from petra_graph.training.data.micro_batches import Loaders, MicroBatches
+
+class Slow:
+    def __len__(self):
+        return 1000
+    def fetch(self, indices, *, seed, epoch):
+        time.sleep(0.05)
+        return torch.zeros(1), torch.zeros(1)
+
+slow = Slow()
+loaders = Loaders(2, (slow,))
+try:
+    for _ in MicroBatches(split=slow, batch=1, seed=0, epoch=0, loaders=loaders, shuffle=True, drop_last=True):
+        print("loaded", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.processes
+def test_ctrl_c_ends_workers_without_their_tracebacks():
+    command = [sys.executable, "-W", "ignore:This DataLoader will create", "-c", INTERRUPTED]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert out.endswith("interrupted\n")
+
+
+# --- parts of a micro-batch -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_replicas_share_the_rows_of_a_micro_batch(replicas):
+    """Replica r takes rows rB to (r+1)B of the micro-batch of size RB."""
+    split = Numbers(40)
+    whole = indices(training(split, batch=4 * replicas))
+    shares = [training(split, batch=4, replica=replica, replicas=replicas) for replica in range(replicas)]
+    assert [[row for share in rows for row in share] for rows in zip(*map(indices, shares), strict=True)] == whole
+    assert all(share.sizes == [4] * len(whole) for share in shares)
+
+
+def test_the_head_s_process_gets_targets_and_decodes_no_image():
+    split = images()
+    everything, targets = (evaluation(split, part=part) for part in ("all", "targets"))
+    assert [target.tolist() for _, target in targets] == [target.tolist() for _, target in everything]
+    assert all(samples.numel() == 0 for samples, _ in targets)
+    assert list(evaluation(split, part="nothing")) == []
+
+
+def test_a_split_that_cannot_return_its_targets_alone_is_fetched_whole():
+    assert indices(evaluation(Numbers(5), part="targets")) == [[0, 1, 2, 3], [4]]
+
+
+def test_sizes_are_known_beforehand():
+    assert evaluation(Numbers(10)).sizes == [4, 4, 2]

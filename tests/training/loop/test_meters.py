@@ -1,0 +1,52 @@
+"""Means over samples do not depend on how the samples were batched."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.training.loop.meters import Meters
+
+
+def result(losses: list[float], right: int) -> HeadResult:
+    return HeadResult(
+        micro_batch=0,
+        samples=len(losses),
+        weight=len(losses),
+        loss=torch.tensor(sum(losses) / len(losses), dtype=torch.float64),
+        metrics={"top1": torch.tensor(right)},
+    )
+
+
+def test_a_smaller_batch_counts_for_less():
+    totals = Meters()
+    totals.add(result([1.0, 1.0, 1.0], 3))
+    totals.add(result([5.0], 0))
+    assert (totals.samples, totals.means()) == (4, {"loss": 2.0, "top1": 0.75})
+
+
+def test_nothing_has_no_means():
+    assert Meters().means() == {}
+
+
+@given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_the_mean_is_the_samples_own(parts):
+    totals = Meters()
+    for losses in parts:
+        totals.add(result(losses, len(losses)))
+    every = [loss for losses in parts for loss in losses]
+    assert totals.means() == pytest.approx({"loss": sum(every) / len(every), "top1": 1.0})
+
+
+def test_others_sums_are_added():
+    one, other, both = Meters(), Meters(), Meters()
+    for totals, losses in ((one, [1.0, 2.0]), (other, [4.0])):
+        totals.add(result(losses, 1))
+        both.add(result(losses, 1))
+    one.merge(json.loads(json.dumps(other.sums())))
+    assert (one.samples, one.means()) == (both.samples, both.means())

@@ -1,0 +1,88 @@
+"""Processes whose numbers would differ are told, by what and with both values."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.training.prepared_run import prepare
+from petra_graph.training.processes import rank_agreement
+from petra_graph.training.processes.rank_agreement import agree
+from tests.support.local_block import MODULE
+from tests.support.local_block import SPEC as LOCAL
+from tests.support.runs import SPEC
+
+
+class FakeWorld:
+    """One process's view of a store that all share."""
+
+    def __init__(self, rank, values):
+        self.rank, self.values, self.store = rank, values, self
+
+    def set(self, name, value):
+        self.values[name] = value
+
+    def wait(self, name):
+        return self.values[name]
+
+
+def difference(one, other):
+    """Return what rank 1 is told, where it has prepared `other` and rank 0 `one`."""
+    values = {}
+    agree(FakeWorld(0, values), one)
+    try:
+        agree(FakeWorld(1, values), other)
+    except SpecError as error:
+        return [problem.message.removeprefix("rank 1 and rank 0 run different things: ") for problem in error.problems]
+    return []
+
+
+@pytest.fixture
+def prepared(write):
+    return prepare(write("a.toml", SPEC))
+
+
+def test_equal_runs_agree(prepared):
+    assert difference(prepared, prepared) == []
+
+
+class OtherSamples:
+    """A split whose middle sample is another one."""
+
+    def __init__(self, split):
+        self.split = split
+
+    def __len__(self):
+        return len(self.split)
+
+    def fetch(self, indices, *, seed, epoch):
+        samples, targets = self.split.fetch(indices, seed=seed, epoch=epoch)
+        samples[indices == len(self) // 2] += 1
+        return samples, targets
+
+
+def test_other_contents_of_files_of_the_same_size(prepared):
+    data = attrs.evolve(prepared.opened.data, train=OtherSamples(prepared.opened.data.train))
+    opened = attrs.evolve(prepared.opened, data=data)
+    (told,) = difference(prepared, attrs.evolve(prepared, opened=opened))
+    assert told.startswith("the contents of some samples: ")
+
+
+def test_another_version_of_a_library(prepared, monkeypatch):
+    values = {}
+    agree(FakeWorld(0, values), prepared)
+    known = rank_agreement.version
+    monkeypatch.setattr(rank_agreement, "version", lambda name: "1.0" if name == "numpy" else known(name))
+    with pytest.raises(SpecError, match=f"numpy's version: 1.0 here, {known('numpy')} on rank 0"):
+        agree(FakeWorld(1, values), prepared)
+
+
+def test_other_code_of_a_block_without_a_package(write):
+    write("my_module.py", MODULE)
+    prepared = prepare(write("local.toml", LOCAL))
+    values = {}
+    agree(FakeWorld(0, values), prepared)
+    write("my_module.py", MODULE.replace("tanh", "sigmoid"))
+    with pytest.raises(SpecError, match="the code of my_module: "):
+        agree(FakeWorld(1, values), prepared)

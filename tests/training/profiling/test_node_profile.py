@@ -1,0 +1,176 @@
+"""Profiles: what is timed, and what a plan makes of it. How long things take is not asserted."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+from attrs import evolve
+
+from petra_graph.compiler.profile_check import taken_under_load
+from petra_graph.errors import SpecError
+from petra_graph.planning.plan import plan
+from petra_graph.record.profile import read_profile, write_profile
+from petra_graph.training.profiling.node_profile import _Stopwatch, profile
+from tests.support.runs import SPEC
+
+
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile")
+    (folder / "small.toml").write_text(SPEC)
+    return profile(str(folder / "small.toml"), ["method.schedule=1f1b"], 2)
+
+
+@pytest.fixture
+def spec(write):
+    return write("small.toml", SPEC)
+
+
+def test_every_operation_that_a_method_may_need(taken):
+    assert set(taken.nodes) == {"stem", "rev.0", "rev.1", "head"}
+    reversible = {"forward", "reverse", "recompute", "record", "replay", "invert", "copy", "update"}
+    assert set(taken.nodes["rev.0"]) == reversible
+    assert set(taken.nodes["stem"]) == {"forward", "recompute", "record", "replay", "copy", "update"}
+    assert set(taken.nodes["head"]) == {"forward_backward", "update"}
+    assert all(seconds >= 0 for node in taken.nodes.values() for seconds in node.values())
+    assert (taken.micro_batch, taken.threads, taken.device_type) == (128, 1, "cpu")
+    assert taken.settings["precision.compute"] == "float32"
+    assert taken.settings["optimizer.name"] == "sgd"
+    assert taken.link.latency_seconds < 64 * 2**20 / taken.link.bytes_per_second
+
+
+def test_processor_time_stands_beside_the_clock_s_and_a_plan_says_where_they_part(taken, spec, here):
+    """84.8 ms were taken for a network that the processor needed 14.8 ms for, without a word."""
+    assert 0 < taken.cpu_seconds <= taken.wall_seconds * 1.05
+    assert taken.wall_seconds >= sum(taken.nodes["rev.0"][name] for name in ("forward", "reverse"))
+    for cpu, said in ((0.99, 0), (0.2, 1)):
+        write_profile(here / "p.json", evolve(taken, cpu_seconds=cpu * taken.wall_seconds))
+        warnings = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)["warnings"]
+        assert sum("other programs used it too" in text for text in warnings) == said
+    assert taken_under_load(evolve(taken, cpu_seconds=None)) == ""
+
+
+def test_an_older_profile_without_them_is_read(taken, here):
+    write_profile(here / "p.json", taken)
+    values = json.loads((here / "p.json").read_text())
+    del values["wall_seconds"], values["cpu_seconds"]
+    (here / "p.json").write_text(json.dumps(values))
+    assert read_profile(here / "p.json").cpu_seconds is None
+
+
+def test_waiting_is_no_time_of_the_processor():
+    watch = _Stopwatch(torch.device("cpu"))
+    with watch.update():
+        time.sleep(0.02)
+    assert watch.cpu_times["update"][0] < watch.times["update"][0] / 2
+
+
+def test_it_is_read_as_it_was_written(taken, here):
+    write_profile(here / "p.json", taken)
+    assert read_profile(here / "p.json") == taken
+
+
+def test_a_plan_adds_its_times_up(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    document = plan(spec, ["partition.profile=p.json"]).document(with_timeline=False)
+    stem, first, second, head = document["stages"]
+    nodes = taken.nodes
+    assert stem["seconds"]["forward"] == pytest.approx(nodes["stem"]["forward"] + taken.outside)
+    assert stem["seconds"]["backward"] == pytest.approx(nodes["stem"]["recompute"])
+    assert first["seconds"]["backward"] == pytest.approx(nodes["rev.0"]["reverse"])
+    assert second["seconds"]["update"] == pytest.approx(nodes["rev.1"]["update"])
+    assert head["seconds"] == pytest.approx(
+        {"forward": nodes["head"]["forward_backward"], "backward": 0, "update": nodes["head"]["update"], "exchange": 0}
+    )
+    assert "times are of a profile" in document["assumptions"][0]
+
+
+def test_what_was_not_timed_is_not_taken_for_nothing(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text())
+    del changed["nodes"]["rev.0"]["reverse"]
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError, match=r'has not timed reverse of node "rev\.0"'):
+        plan(spec, ["partition.profile=p.json"])
+
+
+def test_a_link_that_is_stated_counts(taken, spec, here):
+    write_profile(here / "p.json", taken)
+    two = ["partition.profile=p.json", "partition.stages=2", "partition.devices=2", "partition.device_type=cpu"]
+    prediction = plan(spec, [*two, "partition.link_latency=0.5"]).prediction
+    (link, *_) = prediction.pipeline.links.values()
+    assert (link.latency_seconds, link.bytes_per_second) == (0.5, taken.link.bytes_per_second)
+
+
+def test_a_profile_asks_for_none(spec):
+    assert profile(spec, ["partition.profile=none.json", "partition.memory=1KiB"], 1).nodes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"micro_batch": 64}, "micro-batches of 64, not 128"),
+        ({"settings": {"precision.compute": "bfloat16"}}, 'precision.compute = "bfloat16", not "float32"'),
+        ({"settings": []}, "is not a profile"),
+        ({"nodes": {}}, 'has no node "stem"'),
+        ({"threads": 2}, "run.threads = 2, not 1"),
+        ({"format": 1}, "p.json is a profile of format 1, and this petra-graph reads format 2"),
+        ({"kind": "cuda"}, 'a device of kind "cuda", not "cpu"'),
+        ({"sizes": {"stem": [1, 2]}}, 'node "stem" has other sizes'),
+        ({"nodes": {"stem": {"repl+y": 1.0}}}, "is not a profile"),
+        ({"outside": -1.0}, "is not a profile"),
+        ({"outside": float("nan")}, "is not a profile"),
+        ({"format": 7}, "p.json is a profile of format 7, and this petra-graph reads format 2"),
+    ],
+)
+def test_a_profile_of_something_else(taken, spec, here, change, message):
+    write_profile(here / "p.json", taken)
+    changed = json.loads((here / "p.json").read_text()) | change
+    (here / "p.json").write_text(json.dumps(changed))
+    with pytest.raises(SpecError) as caught:
+        plan(spec, ["partition.profile=p.json"])
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("--set partition.profile=p.json: ")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.name=adam", 'the profile is of optimizer.name = "sgd", not "adam"'),
+        ("optimizer.options.momentum=0", "the profile is of optimizer.options.momentum = 0.9, not 0"),
+        ("optimizer.options.nesterov=false", "the profile is of optimizer.options.nesterov = true, not false"),
+        ("optimizer.clip.limit=1.0", 'the profile is of optimizer.clip.by = none, not "norm"'),
+        ("precision.buffer_dtype=bfloat16", 'precision.buffer_dtype = "as-streams", not "bfloat16"'),
+        ("loss.name=mean-squared-error", 'loss.name = "cross-entropy", not "mean-squared-error"'),
+        ("partition.device_type=h100", 'a device of kind "cpu", not "cuda"'),
+    ],
+)
+def test_a_profile_of_other_settings_is_refused(taken, spec, here, override, message):
+    """Adam's updates were predicted from SGD's seconds, and one GPU's from another's.
+
+    Both values are named, with what to do.
+    """
+    write_profile(here / "p.json", taken)
+    more = ["optimizer.options.nesterov=false"] if override.endswith("momentum=0") else []
+    with pytest.raises(SpecError) as caught:
+        plan(spec, ["partition.profile=p.json", override, *more])
+    assert message in str(caught.value)
+    assert "petra-graph profile SPEC" in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["optimizer.options.lr=0.5", "optimizer.options.momentum=0.5", "method.name=dsp"])
+def test_settings_that_change_no_seconds_are_accepted(taken, spec, here, override):
+    write_profile(here / "p.json", taken)
+    assert plan(spec, ["partition.profile=p.json", override]).prediction.timing.tick_seconds > 0
+
+
+def test_a_profile_of_another_gpu_is_refused(taken, spec, here):
+    """Seconds of an A100 were taken for those of an H100."""
+    gpu = evolve(taken, kind="cuda", device="NVIDIA A100 80GB PCIe", device_type="a100-80gb")
+    write_profile(here / "p.json", gpu)
+    with pytest.raises(SpecError, match='a device of type "a100-80gb", not "h100"'):
+        plan(spec, ["partition.profile=p.json", "partition.device_type=h100"])
+    assert plan(spec, ["partition.profile=p.json", "partition.device_type=a100-80gb"])

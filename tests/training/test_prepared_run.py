@@ -1,0 +1,89 @@
+"""Everything that a run refuses, it refuses before it starts, all at once and located."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from petra_graph.errors import SpecError
+from petra_graph.training.prepared_run import fix_arithmetic, outline, prepare
+from tests.support.runs import MICRO_BATCHES, SPEC, UPDATES
+
+
+@pytest.fixture
+def told(write):
+    def problems(text: str, *overrides: str) -> list[str]:
+        with pytest.raises(SpecError) as caught:
+            prepare(write("small.toml", text), overrides)
+        return [f"{problem.where}: {problem.message}" for problem in caught.value.problems]
+
+    return problems
+
+
+def test_the_outline_of_a_run(write):
+    assert outline(prepare(write("small.toml", SPEC))) == {
+        "name": "small",
+        "nodes": 4,
+        "stages": 4,
+        "parameters": 2434,
+        "method": "petra",
+        "schedule": "1f1b",
+        "accumulation": 3,
+        "devices": ["cpu"],
+        "training samples": 1438,
+        "test samples": 359,
+        "micro-batches": 2 * MICRO_BATCHES,
+        "updates": 2 * UPDATES,
+    }
+
+
+def test_a_head_that_does_not_fit_the_classes(told):
+    assert told(SPEC.replace("outputs = 10", "outputs = 7")) == [
+        'small.toml:14:1: the head "head" has 7 outputs, but the data set has 10 classes'
+    ]
+
+
+def test_shapes_that_do_not_fit(told):
+    text = SPEC.replace('"rev-mlp"', '"rev-basic"').replace("hidden = 12, dropout", "dropout")
+    (first,) = told(text)
+    assert first.startswith('small.toml:8:1: node "rev.0": block "rev-basic" cannot read its input: ')
+
+
+def test_a_global_norm_under_an_asynchronous_schedule(told):
+    text = SPEC + '\n[optimizer.clip]\nlimit = 1.0\nscope = "global"\n'
+    assert told(text) == ['small.toml:37:9: scope = "global" needs a synchronous schedule (got "1f1b")']
+
+
+def test_a_batch_that_is_larger_than_the_data(told):
+    assert told(SPEC, "data.batch=1439") == [
+        "--set data.batch=1439: batch must be at most the 1438 samples of the training data (got 1439)"
+    ]
+
+
+def test_stages_by_hand(told):
+    assert told(SPEC + '[partition]\nstages = [["stem", "rev"], ["head"]]\n') == [
+        'small.toml:35:11: stage 1 names "rev", which is not a node',
+    ]
+
+
+def test_a_device_that_is_not_here(told):
+    (problem,) = told(SPEC + '[partition]\ndevices = ["cuda:99"]\n')
+    assert problem == 'small.toml:35:11: device "cuda:99" does not exist here'
+
+
+def test_problems_of_all_kinds_come_together(told):
+    text = SPEC.replace("features = 12", "features = 12, streams = 1") + '[partition]\ndevices = ["cuda:7"]\n'
+    assert told(text, "data.batch=5000") == [
+        'small.toml:8:1: node "rev.0": block "rev-mlp" reads 2 streams, and its inputs carry 1',
+        'small.toml:35:11: device "cuda:7" does not exist here',
+        "--set data.batch=5000: batch must be at most the 1438 samples of the training data (got 5000)",
+    ]
+
+
+def test_threads_are_the_specs(write):
+    prepared = prepare(write("small.toml", SPEC), ["run.threads=2"])
+    try:
+        fix_arithmetic(prepared)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)

@@ -1,0 +1,53 @@
+"""Initial parameters follow from seed and node alone; samples are normalised as the data set says."""
+
+from __future__ import annotations
+
+import torch
+
+from petra_graph.executor.numerics import Normalisation
+from petra_graph.training.prepared_run import prepare
+from tests.support.pipelines import REVNET, pipeline
+from tests.support.runs import SPEC
+
+IMAGE = (3, 6, 6)
+
+
+def same(one, other) -> set[str]:
+    return {key for key in one if torch.equal(one[key], other[key])}
+
+
+def test_neither_partition_nor_method_changes_initial_parameters():
+    one = pipeline(REVNET, IMAGE).parameters()
+    cut = pipeline(REVNET, IMAGE, stages=(("stem", "a0", "a1"), ("down", "b0", "head"))).parameters()
+    plain = pipeline(REVNET, IMAGE, method="backprop").parameters()
+    assert same(one, cut) == same(one, plain) == set(one)
+
+
+def test_what_was_drawn_before_does_not_change_them():
+    one = pipeline(REVNET, IMAGE).parameters()
+    torch.rand(5)
+    before = torch.get_rng_state()
+    assert same(one, pipeline(REVNET, IMAGE).parameters()) == set(one)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_seed_changes_them():
+    one, other = pipeline(REVNET, IMAGE).parameters(), pipeline(REVNET, IMAGE, seed=1).parameters()
+    assert not {key for key in same(one, other) if one[key].dim() > 1}
+
+
+def test_nodes_of_one_shape_start_differently():
+    one = pipeline(REVNET, IMAGE).parameters()
+    assert not torch.equal(one["a0/first.0.weight"], one["a1/first.0.weight"])
+
+
+def test_a_node_keeps_its_parameters_when_others_come_and_go():
+    one, fewer = pipeline(REVNET, IMAGE).parameters(), pipeline((*REVNET[:2], *REVNET[3:]), IMAGE).parameters()
+    assert same(fewer, one) == set(fewer)
+
+
+def test_samples_are_normalised_as_the_data_set_says(write):
+    prepared = prepare(write("small.toml", SPEC), ["data.options.mean=[0.25]", "data.options.std=[0.5]"])
+    for executor in prepared.executors():
+        for _, runner in executor.runners:
+            assert runner.numerics.normalisation == Normalisation(mean=(0.25,), std=(0.5,))
