@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.update import Updater
+from petra_graph.kinds import plugin as loading
 from petra_graph.kinds.listener import Listener
-from petra_graph.registry import building
 from petra_graph.training.training_run import run
 from tests.support.runs import (
     FILES,
@@ -95,14 +95,14 @@ def test_a_block_that_fails_in_evaluation_is_reported_with_its_stage(spec, monke
 
 @pytest.mark.parametrize("table", ["loss", "optimizer", "lr_schedule", "data"])
 def test_a_plugin_that_cannot_be_built_is_reported_before_anything_is_written(spec, monkeypatch, here, table):
-    load = building.load
+    load = loading.load
 
     def broken(plugin):
         if plugin.kind.table != table:
             return load(plugin)
         return lambda *_: {}["x"]
 
-    monkeypatch.setattr(building, "load", broken)
+    monkeypatch.setattr(loading, "load", broken)
     with pytest.raises(PluginError, match="cannot be built: KeyError"):
         run(spec, (), Listener())
     assert not (here / "runs").exists()
