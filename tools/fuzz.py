@@ -93,7 +93,7 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
     import tomli_w
 
-    from petra_graph.planning.check import check_spec
+    from petra_graph.planning.check_spec import check_spec
 
     texts = [path.read_bytes() for path in sorted((ROOT / "specs").glob("*.toml"))]
     values = [tomllib.loads(text.decode()) for text in texts]
@@ -110,7 +110,7 @@ def specs(dice: random.Random) -> tuple[Made, Read]:
 
 
 def plans(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph.planning.plan import plan
+    from petra_graph.planning.plan_spec import plan
     from petra_graph.program.plan_document import read_document
     from petra_graph.report.plan.graph_languages import dot, mermaid
     from petra_graph.report.plan.plan_comparison import diff_text
@@ -180,8 +180,8 @@ def images(dice: random.Random) -> tuple[Made, Read]:
 
 
 def profiles(dice: random.Random) -> tuple[Made, Read]:
-    from petra_graph.planning.plan import Planner
-    from petra_graph.record.profile import write_profile
+    from petra_graph.planning.plan_spec import Planner
+    from petra_graph.record.profile_files import write_profile
     from petra_graph.training.profiling.node_profile import profile
 
     spec = str(ROOT / "specs" / "quickstart.toml")

@@ -21,13 +21,13 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.planning.check import check_spec
-from petra_graph.planning.measure import measure
-from petra_graph.planning.schema import spec_schema
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.measure_network import measure
+from petra_graph.planning.spec_schema import spec_schema
 from petra_graph.program.schedule import schedule_text
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import Spec
-from petra_graph.spec.schema import class_schema
+from petra_graph.spec.value_types import class_schema
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "specs" / "README.md"

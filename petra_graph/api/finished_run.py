@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from petra_graph.inference.evaluate import Evaluation
-    from petra_graph.inference.export import Exported, Format
-    from petra_graph.inference.network import Network
-    from petra_graph.inference.predict import Prediction
+    from petra_graph.inference.evaluate_run import Evaluation
+    from petra_graph.inference.export_network import Exported, Format
+    from petra_graph.inference.predict_samples import Prediction
+    from petra_graph.inference.trained_network import Network
     from petra_graph.report.notebook_views import NotebookFigure
 
 Changes = Mapping[str, Any]
@@ -131,7 +131,7 @@ def evaluate(
         SpecError: there is no such run, data or device.
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
-    from petra_graph.inference.evaluate import evaluate as evaluated
+    from petra_graph.inference.evaluate_run import evaluate as evaluated
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.spec.overrides import assignments
 
@@ -161,8 +161,8 @@ def predict(
     Raises:
         SpecError: there is no such run or device, or files or arrays are no samples; all of them.
     """
-    from petra_graph.inference.predict import predict as predicted
-    from petra_graph.inference.samples import read_samples, samples_of
+    from petra_graph.inference.predict_samples import predict as predicted
+    from petra_graph.inference.sample_files import read_samples, samples_of
     from petra_graph.inference.saved_run import SavedRun
 
     opened = SavedRun.open(directory_of(run))
@@ -190,8 +190,8 @@ def export(
         SpecError: there is no such run, or a package is not installed.
         RunFailed: the network cannot be written so, or what was written has other outputs.
     """
-    from petra_graph.inference.export import SUFFIXES
-    from petra_graph.inference.export import export as exported
+    from petra_graph.inference.export_network import SUFFIXES
+    from petra_graph.inference.export_network import export as exported
     from petra_graph.inference.saved_run import SavedRun
 
     _choice("form", form, list(SUFFIXES))

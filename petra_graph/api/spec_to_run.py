@@ -30,7 +30,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
         SpecError: it is wrong; all problems, with file, line and what to do.
         PluginError: only plugins are at fault.
     """
-    from petra_graph.planning.check import check_spec
+    from petra_graph.planning.check_spec import check_spec
     from petra_graph.spec.overrides import assignments
 
     return check_spec(_specification(path), assignments(changes)).spec
@@ -50,7 +50,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
         SpecError: keys or values are wrong; all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
-    from petra_graph.spec.load import load_values
+    from petra_graph.spec.load_spec import load_values
 
     if nodes is not None:
         tables = {**tables, "graph": {**tables.get("graph", {}), "node": _tables(nodes)}}
@@ -72,7 +72,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
         SpecError, PluginError: as `load_spec`.
         NoFeasiblePlan: no placement keeps the devices' memory limits; the message names changes that would help.
     """
-    from petra_graph.planning.plan import Planner
+    from petra_graph.planning.plan_spec import Planner
     from petra_graph.spec.overrides import assignments
 
     planner = Planner(_specification(spec), assignments(changes), overlap=overlap)
@@ -132,7 +132,7 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
     import tempfile
 
     from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError
-    from petra_graph.spec.load import dump
+    from petra_graph.spec.load_spec import dump
     from petra_graph.training.processes.launched_processes import run_on_processes
 
     with tempfile.TemporaryDirectory() as folder:

@@ -19,12 +19,12 @@ import torch
 from attrs import define, frozen
 from torch import Tensor
 
-from petra_graph.blocks.couplings.evaluation import owned
+from petra_graph.blocks.couplings.evaluated_function import owned
 
 
 @define(eq=False)
 class ParameterGradients:
-    """What one backward of a block finds; `petra_graph.blocks.base.Differentiate`."""
+    """What one backward of a block finds; `petra_graph.blocks.block_kinds.Differentiate`."""
 
     parameters: tuple[Tensor, ...]
     known: frozenset[int]

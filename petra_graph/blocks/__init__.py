@@ -18,15 +18,15 @@ streams that it reads, are attributes of the class; so is `undecayed`, names of 
 `reverse_vjp` themselves there are `leaf`, `backpropagate`, `Reversed`, `reseed`, `rng_scope` and `frozen_statistics`. `petra_graph.testing.check_block` checks a block.
 """
 
-from petra_graph.blocks.base import Block as Block
-from petra_graph.blocks.base import Buffered as Buffered
-from petra_graph.blocks.base import Head as Head
-from petra_graph.blocks.base import Reversed as Reversed
-from petra_graph.blocks.base import Reversible as Reversible
-from petra_graph.blocks.base import Shape as Shape
-from petra_graph.blocks.base import Streams as Streams
-from petra_graph.blocks.base import backpropagate as backpropagate
-from petra_graph.blocks.base import leaf as leaf
+from petra_graph.blocks.block_kinds import Block as Block
+from petra_graph.blocks.block_kinds import Buffered as Buffered
+from petra_graph.blocks.block_kinds import Head as Head
+from petra_graph.blocks.block_kinds import Reversed as Reversed
+from petra_graph.blocks.block_kinds import Reversible as Reversible
+from petra_graph.blocks.block_kinds import Shape as Shape
+from petra_graph.blocks.block_kinds import Streams as Streams
+from petra_graph.blocks.block_kinds import backpropagate as backpropagate
+from petra_graph.blocks.block_kinds import leaf as leaf
 from petra_graph.blocks.couplings import Additive as Additive
 from petra_graph.blocks.couplings import AdditiveCoupling as AdditiveCoupling
 from petra_graph.blocks.couplings import AffineCoupling as AffineCoupling

@@ -1,6 +1,6 @@
 """The parameters that a block says to be without weight decay, by patterns of their names.
 
-Biases and normalisation parameters are never decayed (`petra_graph.executor.update`). A block says what cannot be known from
+Biases and normalisation parameters are never decayed (`petra_graph.executor.stage_update`). A block says what cannot be known from
 outside: a scale of its own, a token, a table of positions.
 """
 

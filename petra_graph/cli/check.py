@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json
+from petra_graph.cli.options_and_output import echo, json_option, print_json
 from petra_graph.errors import PluginError
 from petra_graph.registry.registry import discover
 from petra_graph.spec.overrides import parse_override

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json, print_table
+from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table
 from petra_graph.units import plural
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     Exit code 0: runs can start, though there may be warnings. 1: something that every run needs is broken. 4: a plugin is
     broken, or registered so that nothing finds it.
     """
-    from petra_graph.doctor.devices import examine_devices
-    from petra_graph.doctor.environment import examine_environment
-    from petra_graph.doctor.plugins import examine_plugins
+    from petra_graph.doctor.device_findings import examine_devices
+    from petra_graph.doctor.environment_findings import examine_environment
+    from petra_graph.doctor.plugin_findings import examine_plugins
     from petra_graph.registry.registry import discover
 
     findings = [*examine_environment(), *examine_devices(), *examine_plugins(discover())]

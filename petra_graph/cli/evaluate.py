@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.common import device_option, echo, json_option, print_json, set_option, weights_option
+from petra_graph.cli.options_and_output import device_option, echo, json_option, print_json, set_option, weights_option
 
 
 @click.command()
@@ -37,7 +37,7 @@ def evaluate(
     """
     import attrs
 
-    from petra_graph.inference.evaluate import evaluate as evaluated
+    from petra_graph.inference.evaluate_run import evaluate as evaluated
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.report.metric_text import numbers
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json, weights_option
+from petra_graph.cli.options_and_output import echo, json_option, print_json, weights_option
 
 if TYPE_CHECKING:
-    from petra_graph.inference.export import Format
+    from petra_graph.inference.export_network import Format
 
 
 @click.command()
@@ -38,8 +38,8 @@ def export(*, run: str, form: str, weights: str | None, output: Path | None, as_
     """
     import attrs
 
-    from petra_graph.inference.export import SUFFIXES
-    from petra_graph.inference.export import export as exported
+    from petra_graph.inference.export_network import SUFFIXES
+    from petra_graph.inference.export_network import export as exported
     from petra_graph.inference.saved_run import SavedRun
 
     chosen = cast("Format", form)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import click
 
-from petra_graph.cli.streams import prepare_streams
+from petra_graph.cli.standard_streams import prepare_streams
 from petra_graph.runtime.control.start_up import end_at_signals, end_with_parent, ignore_signals
 from petra_graph.version import __version__
 
@@ -166,7 +166,7 @@ def _reported(error: Exception) -> int:
         return error.exit_code
     if not isinstance(error, PetraGraphError):
         raise error
-    from petra_graph.cli.common import print_problems
+    from petra_graph.cli.options_and_output import print_problems
 
     print_problems(error.problems)
     return error.exit_code

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.authoring.parts import PARTS
-from petra_graph.cli.common import echo, set_option
+from petra_graph.authoring.package_parts import PARTS
+from petra_graph.cli.options_and_output import echo, set_option
 from petra_graph.errors import SpecError
 
 
@@ -34,7 +34,7 @@ def plugin(name: str, **chosen: bool) -> None:
     It installs, its tests pass, and its example trains: change the code from there. Its plugin is called NAME, without
     "petra-graph-"; several are called NAME-block, NAME-loss and so on.
     """
-    from petra_graph.authoring.package import new_package, next_steps
+    from petra_graph.authoring.new_package import new_package, next_steps
     from petra_graph.registry.registry import discover
 
     kinds = [part.kind for part in PARTS if chosen[part.kind.replace("-", "_")]]

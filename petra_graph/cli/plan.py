@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.common import echo, json_option, json_text, set_option
+from petra_graph.cli.options_and_output import echo, json_option, json_text, set_option
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
 _PIPED_WIDTH = 120
@@ -82,23 +82,23 @@ def plan(
             raise click.UsageError(
                 "A saved plan is shown as it is; --diff compares it: petra-graph plan SPEC --diff SAVED.json."
             )
-        from petra_graph.planning.plan import saved_or_planned
+        from petra_graph.planning.plan_spec import saved_or_planned
 
         _write(_shown(saved_or_planned(spec), form, output, all_stages=stages == "all"), output)
         return
-    from petra_graph.planning.plan import Planner
+    from petra_graph.planning.plan_spec import Planner
 
     if profile is not None:
         overrides = (*overrides, f"partition.profile={json_text(profile)}")
     planner = Planner(spec, overrides, overlap=overlap)
     if expand:
         from petra_graph.errors import printable
-        from petra_graph.spec.load import dump
+        from petra_graph.spec.load_spec import dump
         from petra_graph.training.record.resolved_spec import expanded
 
         text = printable(dump(expanded(planner.checked)))
     elif compare or scale is not None:
-        from petra_graph.planning import compare as comparisons
+        from petra_graph.planning import compare_plans as comparisons
         from petra_graph.report.plan.plan_comparison import compare_text, scale_text
 
         if scale is None:
@@ -143,7 +143,7 @@ def _shown(document: Any, form: str, output: Path | None, *, all_stages: bool) -
 
 
 def _diff(planner: Any, other: str, form: str, output: Path | None, *, overlap: bool) -> str:
-    from petra_graph.planning.plan import saved_or_planned
+    from petra_graph.planning.plan_spec import saved_or_planned
     from petra_graph.report.plan.plan_comparison import changes, diff_text
 
     document = planner.plan().document(with_timeline=False)

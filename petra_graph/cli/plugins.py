@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import click
 
-from petra_graph.cli.common import echo, json_option, kind_called, print_json, print_table
+from petra_graph.cli.options_and_output import echo, json_option, kind_called, print_json, print_table
 from petra_graph.errors import shown
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import Plugin
@@ -125,7 +125,7 @@ def schema(distributions: Sequence[str]) -> None:
 
     Editors with a TOML language server use it where a spec's first line is `#:schema PATH`.
     """
-    from petra_graph.planning.schema import spec_schema
+    from petra_graph.planning.spec_schema import spec_schema
 
     registry = _tell_of_damage(discover())
     print_json(spec_schema(registry.only(distributions) if distributions else registry))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petra_graph.cli.common import (
+from petra_graph.cli.options_and_output import (
     device_option,
     echo,
     json_option,
@@ -20,7 +20,7 @@ from petra_graph.cli.common import (
 from petra_graph.units import percent
 
 if TYPE_CHECKING:
-    from petra_graph.inference.predict import Prediction
+    from petra_graph.inference.predict_samples import Prediction
 
 
 @click.command()
@@ -51,8 +51,8 @@ def predict(
     several. Samples are as in the data set: the network normalises them. Where a sample has a class at each of several positions,
     as a text's tokens have, a line is a position: FILE [SAMPLE] (POSITION).
     """
-    from petra_graph.inference.predict import predict as predicted
-    from petra_graph.inference.samples import read_samples
+    from petra_graph.inference.predict_samples import predict as predicted
+    from petra_graph.inference.sample_files import read_samples
     from petra_graph.inference.saved_run import SavedRun
     from petra_graph.record.run_directory import write_output
 

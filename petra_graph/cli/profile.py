@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json, print_table, set_option
+from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table, set_option
 
 
 @click.command()
@@ -33,7 +33,7 @@ def profile(spec: str, overrides: tuple[str, ...], output: Path | None, micro_ba
     import attrs
 
     from petra_graph.compiler.profile_check import taken_under_load
-    from petra_graph.record.profile import write_profile
+    from petra_graph.record.profile_files import write_profile
     from petra_graph.record.run_directory import make_folder_of
     from petra_graph.training.profiling.node_profile import profile as measure
 

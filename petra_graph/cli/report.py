@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json
+from petra_graph.cli.options_and_output import echo, json_option, print_json
 
 
 @click.command()

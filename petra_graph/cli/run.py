@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import echo, json_option, print_json, set_option
+from petra_graph.cli.options_and_output import echo, json_option, print_json, set_option
 from petra_graph.errors import RunFailed
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 import click
 
-from petra_graph.cli.common import ANY_WIDTH, echo, json_option, print_json, print_table, table_text
+from petra_graph.cli.options_and_output import ANY_WIDTH, echo, json_option, print_json, print_table, table_text
 
 
 @click.command()

@@ -20,7 +20,7 @@ from petra_graph.compiler.node_seconds import NodeSeconds, NodeTable
 from petra_graph.compiler.partition_problem import least_backward_bytes
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.program.channels import Edge
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import depths
 from petra_graph.spec.model import RequestedSchedule
 

@@ -17,8 +17,8 @@ from math import ceil
 
 from petra_graph.compiler.simulator.pipeline import DIRECTIONS, StageSeconds
 from petra_graph.program.channels import Direction
-from petra_graph.program.costs import CostTable, Operation, Profile
-from petra_graph.program.devices import EFFICIENCY, DeviceType
+from petra_graph.program.device_types import EFFICIENCY, DeviceType
+from petra_graph.program.node_costs import CostTable, Operation, Profile
 from petra_graph.program.stage_program import Segment, StageProgram
 
 OperationSeconds = Callable[[str, Operation], float]

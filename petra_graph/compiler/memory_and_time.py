@@ -16,10 +16,10 @@ from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.compiler.simulator.timing import Timing, timing
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.devices import DeviceType
-from petra_graph.program.memory import PaperBytes, StageBytes, summed
+from petra_graph.program.device_types import DeviceType
 from petra_graph.program.method import METHODS
 from petra_graph.program.placement import Partition, Placement
+from petra_graph.program.stage_bytes import PaperBytes, StageBytes, summed
 from petra_graph.program.stage_program import StageProgram
 
 TICKS_SHOWN = 6

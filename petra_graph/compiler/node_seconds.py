@@ -15,7 +15,7 @@ from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.compiler.simulator.pipeline import MessageBytes, StageSeconds
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
-from petra_graph.program.devices import Device
+from petra_graph.program.device_types import Device
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import ScheduleName
 

@@ -23,8 +23,8 @@ from petra_graph.compiler.partitioner.problem import (
 from petra_graph.compiler.planner_inputs import PlannerInputs
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import NEIGHBOUR_CAPACITY, Edge
-from petra_graph.program.costs import NodeCost, Operation
 from petra_graph.program.method import is_synchronous
+from petra_graph.program.node_costs import NodeCost, Operation
 from petra_graph.program.stage_program import Segment
 
 

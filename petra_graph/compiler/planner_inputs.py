@@ -19,13 +19,13 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.program.channels import ChannelKey, Edge
-from petra_graph.program.costs import CostTable, Profile
-from petra_graph.program.devices import MACHINE_DEVICES, Device, Link
-from petra_graph.program.memory import StageBytes
+from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
 from petra_graph.program.method import Method
+from petra_graph.program.node_costs import CostTable, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
+from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Schedule, Spec
 

@@ -11,9 +11,9 @@ from attrs import evolve
 
 from petra_graph.errors import Problem, SpecError, shown
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.program.costs import OPERATIONS, CostTable, Profile
-from petra_graph.program.devices import DeviceType
-from petra_graph.record.profile import read_profile
+from petra_graph.program.device_types import DeviceType
+from petra_graph.program.node_costs import OPERATIONS, CostTable, Profile
+from petra_graph.record.profile_files import read_profile
 from petra_graph.spec.model import Spec
 from petra_graph.units import seconds
 

@@ -11,7 +11,7 @@ import networkx as nx
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
 from petra_graph.graph.node_graph import NodeGraph, growing_edges, stage_graph
-from petra_graph.program.devices import DEVICE_TYPES
+from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition

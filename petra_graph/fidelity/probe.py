@@ -30,8 +30,8 @@ from torch import Tensor
 
 from petra_graph.blocks import Reversed, Streams
 from petra_graph.errors import RunFailed
-from petra_graph.executor.observer import StageObserver
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.executor.stage_parameters import Contributions, contributions
 from petra_graph.fidelity.replay import Gradient, Snapshots, gradients
 from petra_graph.graph.node_graph import INPUT

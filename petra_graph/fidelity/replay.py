@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.executor.encoded_tensors import EncodedTensors
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_parameters import Parameters, copied_parameters
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
 from petra_graph.program.clock import Versions
-from petra_graph.runtime.transport.local import moved
+from petra_graph.runtime.transport.local_channel import moved
 
 Gradient = Mapping[nn.Parameter, Tensor]
 """By a module's own parameter; a parameter that the loss does not depend on is missing."""

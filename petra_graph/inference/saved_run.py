@@ -18,12 +18,12 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from petra_graph.errors import SpecError
-from petra_graph.inference.network import Network
+from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.planning.check import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.measure import MeasuredNetwork, measure
+from petra_graph.planning.measure_network import MeasuredNetwork, measure
 from petra_graph.program.json_shape import Later
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Damaged

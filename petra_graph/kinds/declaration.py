@@ -17,8 +17,8 @@ from attrs import frozen
 from petra_graph.spec.bounds import Bound
 from petra_graph.spec.error_messages import RawValue
 from petra_graph.spec.keys import key
-from petra_graph.spec.schema import as_mapping, class_schema, is_union
-from petra_graph.spec.strict import Unreadable, read
+from petra_graph.spec.strict_values import Unreadable, read
+from petra_graph.spec.value_types import as_mapping, class_schema, is_union
 
 API_VERSION = 1
 """The version of the contracts of all kinds. It grows when a plugin that kept them before would not keep them any more."""

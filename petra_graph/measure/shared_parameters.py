@@ -15,7 +15,7 @@ from torch import UntypedStorage
 from petra_graph.errors import Problem
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.measure.shapes import NodeShapes, build_block
+from petra_graph.measure.node_shapes import NodeShapes, build_block
 
 
 def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
-from petra_graph.spec.load import LoadedSpec
+from petra_graph.spec.load_spec import LoadedSpec
 from petra_graph.spec.model import MethodSpec, OptimizerSpec, RequestedSchedule, RequestedScheduleName, Spec
 
 

@@ -9,7 +9,7 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import NoFeasiblePlan, Path, PluginError, Problem, SpecError
-from petra_graph.spec.load import LoadedSpec
+from petra_graph.spec.load_spec import LoadedSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from petra_graph.errors import shown
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.planning.checked_spec import with_method
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.program.method import METHODS
 from petra_graph.spec.model import Spec
 

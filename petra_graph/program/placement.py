@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from petra_graph.program.devices import Device
+from petra_graph.program.device_types import Device
 from petra_graph.spec.model import Schedule
 
 

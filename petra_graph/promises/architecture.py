@@ -11,7 +11,7 @@ import torch
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, Problem, SpecError
-from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import ARCHITECTURE, expand
 from petra_graph.kinds.block import BLOCK
@@ -20,10 +20,10 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
 from petra_graph.kinds.trial import PluginTrial
-from petra_graph.measure.shapes import NodeShapes, listing, measure_shapes, outputs_for
+from petra_graph.measure.node_shapes import NodeShapes, listing, measure_shapes, outputs_for
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec
-from petra_graph.spec.schema import as_mapping
+from petra_graph.spec.value_types import as_mapping
 
 IMAGES = DataFacts(shape=(3, 32, 32), classes=10)
 _OTHERS = (

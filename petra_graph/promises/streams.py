@@ -10,7 +10,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
 from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise, largest_difference, name_of
-from petra_graph.measure.shapes import listing
+from petra_graph.measure.node_shapes import listing
 from petra_graph.promises.harness import Harness, gradients_for
 from petra_graph.promises.trial import Trial
 

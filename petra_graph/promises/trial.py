@@ -22,7 +22,7 @@ from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.trial import read_given
-from petra_graph.measure.shapes import listing
+from petra_graph.measure.node_shapes import listing
 from petra_graph.spec.model import PrecisionSpec
 
 Draw = Callable[[Shape, torch.Generator], Tensor]

@@ -11,7 +11,7 @@ from attrs import frozen
 from petra_graph.errors import shown
 from petra_graph.kinds.plugin import Plugin, read_options
 from petra_graph.spec.bounds import Bound
-from petra_graph.spec.schema import (
+from petra_graph.spec.value_types import (
     as_mapping,
     describe,
     is_list,

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
-from petra_graph.spec.formats import rename_hint
+from petra_graph.spec.format_versions import rename_hint
 
 LONGEST_SHOWN = 60
 NAMED_NETWORK = "[graph] lists nodes; a network with a name is [architecture]"

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import attrs
 
 from petra_graph.spec.model import Spec
-from petra_graph.spec.schema import is_list, is_union, members
+from petra_graph.spec.value_types import is_list, is_union, members
 
 
 @cache

@@ -16,7 +16,7 @@ from attrs.validators import instance_of
 from petra_graph.spec.bounds import AtLeast, AtMost, Each, GreaterThan, Length
 from petra_graph.spec.intervals import IsInterval
 from petra_graph.spec.keys import documented, file_name, key, options, required, sizes, table
-from petra_graph.spec.limits import (
+from petra_graph.spec.largest_values import (
     LARGEST_SEED,
     MOST_DEPTH,
     MOST_DEVICES,
@@ -414,7 +414,7 @@ class Spec:
             SpecError: keys or values are wrong; all problems.
         """
         from petra_graph.errors import SpecError
-        from petra_graph.spec.load import load  # which imports this module
+        from petra_graph.spec.load_spec import load  # which imports this module
         from petra_graph.spec.overrides import assignments
 
         loaded = load(self, assignments(changes), type(self))

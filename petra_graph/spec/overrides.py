@@ -21,10 +21,10 @@ from attrs import frozen
 
 from petra_graph.errors import Path, Problem, SpecError, Where, kind_of, shown, suggestion
 from petra_graph.spec.class_names import named
-from petra_graph.spec.formats import format_problem
-from petra_graph.spec.limits import MOST_LEVELS
-from petra_graph.spec.merge import OWNED, Layers, paths, plugin_name
+from petra_graph.spec.format_versions import format_problem
+from petra_graph.spec.largest_values import MOST_LEVELS
 from petra_graph.spec.source import TOO_DEEP, Source, levels
+from petra_graph.spec.value_layers import OWNED, Layers, paths, plugin_name
 
 
 @frozen(kw_only=True)

@@ -15,9 +15,9 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
-from petra_graph.spec.merge import NAMED_TABLES, plugin_name
 from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PluginSpec, PrecisionSpec, Spec, plugin_lists
-from petra_graph.spec.strict import Unreadable, read
+from petra_graph.spec.strict_values import Unreadable, read
+from petra_graph.spec.value_layers import NAMED_TABLES, plugin_name
 
 T = TypeVar("T")
 

@@ -15,25 +15,25 @@ from attrs import evolve, field, frozen
 
 from petra_graph.compiler.planner_inputs import policy_of
 from petra_graph.compiler.spec_checks import probe_problems, replica_problems
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import learning_rate
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_update import learning_rate
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.logger import load_logger, missing_package
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.kinds.optimizer import ParameterGroups
 from petra_graph.kinds.plugin import builder
-from petra_graph.measure.uncompiled import uncompiled
-from petra_graph.planning.check import check_spec
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.devices import planned_devices, present_devices
-from petra_graph.planning.measure import MeasuredNetwork, head_problems, measure
-from petra_graph.planning.place import place_on_present, place_on_processes
+from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.place_network import place_on_present, place_on_processes
+from petra_graph.planning.plan_warnings import warnings_without_prediction
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.planning.warnings import warnings_without_prediction
+from petra_graph.planning.spec_devices import planned_devices, present_devices
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.load import Given
+from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
 from petra_graph.training.checkpoints.initial_weights import InitialWeights, initial_weights
 from petra_graph.training.data.opened_data import OpenedData, open_data

@@ -43,9 +43,9 @@ from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.report import Outcome
 from petra_graph.kinds.trial import AnyTrial
-from petra_graph.measure.shapes import Memo
+from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.checked_spec import CheckedSpec
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.promises.screening import looks_sound
 from petra_graph.promises.state import IN_A_FORWARD
 from petra_graph.promises.trial import Trial, normal

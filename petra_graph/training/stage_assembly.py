@@ -14,13 +14,13 @@ from petra_graph.executor.deferred_reads import read_interval
 from petra_graph.executor.first_passes import FirstPasses
 from petra_graph.executor.first_steps import FirstSteps
 from petra_graph.executor.numerics import Normalisation, NumericsContext, place
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.executor.update import LearningRate, Updater, parameter_groups
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_update import LearningRate, Updater, parameter_groups
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import BuildOptimizer, rate_ratios
-from petra_graph.measure.shapes import build_block
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.measure.node_shapes import build_block
+from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.program.stage_program import StageProgram
 
 

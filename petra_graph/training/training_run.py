@@ -14,13 +14,13 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted
 from petra_graph.kinds.listener import Listener
-from petra_graph.measure.uncompiled import uncompiled
+from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.record.metrics import Metrics
 from petra_graph.record.weights import WEIGHTS
-from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.signals import numbers_of
-from petra_graph.spec.load import Given
+from petra_graph.runtime.control.stop_signals import numbers_of
+from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import Callbacks, attach_companions, kept_by_companions

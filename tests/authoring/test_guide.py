@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from petra_graph.authoring.package import examples
-from petra_graph.authoring.parts import DECLARED, PARTS, common_test, part_files
+from petra_graph.authoring.new_package import examples
+from petra_graph.authoring.package_parts import DECLARED, PARTS, common_test, part_files
 from tests.support import ROOT
 from tests.support.pages import Page
 

@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.cli.doctor import exit_code
 from petra_graph.cli.main import main
-from petra_graph.doctor import devices, environment, plugins
+from petra_graph.doctor import device_findings, environment_findings, plugin_findings
 from petra_graph.doctor.finding import Finding
 
 FINE = Finding(area="environment", name="python", status="ok", found="3.13")
@@ -21,7 +21,11 @@ TORCH = Finding(area="devices", name="torch", status="broken", found="cannot be 
 @pytest.fixture
 def found(monkeypatch):
     def give(*findings):
-        for module, area in ((environment, "environment"), (devices, "devices"), (plugins, "plugins")):
+        for module, area in (
+            (environment_findings, "environment"),
+            (device_findings, "devices"),
+            (plugin_findings, "plugins"),
+        ):
             own = [one for one in findings if one.area == area]
             monkeypatch.setattr(module, f"examine_{area}", lambda *_, own=own: own)
 

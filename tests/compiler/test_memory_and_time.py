@@ -9,7 +9,7 @@ from petra_graph.compiler.listed_stages import partition, per_block
 from petra_graph.compiler.memory_and_time import Prediction, one_device_seconds
 from petra_graph.compiler.placement_search import cut_and_place, place_stages
 from petra_graph.compiler.simulator.steady_state import tick
-from petra_graph.program.devices import DEVICE_TYPES, Link
+from petra_graph.program.device_types import DEVICE_TYPES, Link
 from tests.support.settings import setting
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from petra_graph.catalog.optimizers import declared
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.first_steps import STEPS, FirstSteps
-from petra_graph.executor.update import Updater, parameter_groups
+from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin, build_plugin
 

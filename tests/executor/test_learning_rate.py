@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from petra_graph.executor.update import horizon, learning_rate
+from petra_graph.executor.stage_update import horizon, learning_rate
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.spec.model import DataSpec, LrScheduleSpec, MethodSpec, RunSpec, Spec
 

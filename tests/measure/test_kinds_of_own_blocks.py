@@ -11,11 +11,11 @@ from torch import nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversible, TwoFunctionCoupling
 from petra_graph.errors import PluginError, Problem, SpecError
-from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.measure.shapes import measure_shapes
+from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.spec.model import NodeSpec
 from tests.support.pipelines import node, node_inputs
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from petra_graph.blocks import Buffered, Reversible
 from petra_graph.errors import Problem
-from petra_graph.measure.shapes import measure_shapes
+from petra_graph.measure.node_shapes import measure_shapes
 
 
 class Halves(Reversible):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.errors import SpecError
-from petra_graph.planning.plan import plan
+from petra_graph.planning.plan_spec import plan
 from petra_graph.program.json_shape import Later, faults
 from petra_graph.program.plan_document import SHAPE, read_document
 from petra_graph.report.plan.graph_languages import dot, mermaid

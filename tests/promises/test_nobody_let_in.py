@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.run_store import RunStore
 from tests.support.forks import ENDLESS, PATIENCE_SECONDS, RUN, alone, children, ended, ranks, under_way, until
 from tests.support.processes import environment, torchrun
 from tests.support.runs import only_run, summary_of

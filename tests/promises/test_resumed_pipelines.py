@@ -11,7 +11,7 @@ import pytest
 from attrs import define, field
 
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import SavedTensors
 from petra_graph.program.cut import Cut, aligned
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder, restore_at_cut

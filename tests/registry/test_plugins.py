@@ -11,7 +11,7 @@ from petra_graph.kinds.plugin import read_options
 from petra_graph.kinds.table import KINDS
 from petra_graph.registry.listing import Option, list_options, snippet
 from petra_graph.registry.registry import discover
-from petra_graph.spec.merge import PLUGIN_LISTS, PLUGIN_TABLES
+from petra_graph.spec.value_layers import PLUGIN_LISTS, PLUGIN_TABLES
 
 REGISTRY = discover().only(["petra-graph"])
 ALL = [(kind, name) for kind in REGISTRY.kinds for name in REGISTRY.names(kind)]

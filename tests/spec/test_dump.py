@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petra_graph.spec import model
-from petra_graph.spec.load import dump
-from petra_graph.spec.merge import source_layers
+from petra_graph.spec.load_spec import dump
 from petra_graph.spec.source import parse_source
 from petra_graph.spec.structure import structure
+from petra_graph.spec.value_layers import source_layers
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
 names = st.from_regex(r"[\w-][\w.-]{0,7}", fullmatch=True)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.spec.load import read_layers
+from petra_graph.spec.load_spec import read_layers
 
 
 def values(name):

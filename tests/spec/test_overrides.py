@@ -3,7 +3,7 @@
 import pytest
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.spec.load import read_layers
+from petra_graph.spec.load_spec import read_layers
 from petra_graph.spec.overrides import apply_overrides, parse_override
 
 

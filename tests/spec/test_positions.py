@@ -7,8 +7,8 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petra_graph.spec.merge import paths
 from petra_graph.spec.positions import find_spans
+from petra_graph.spec.value_layers import paths
 
 TEXT = """\
 a.b = 1

@@ -6,9 +6,9 @@ import attrs
 import pytest
 
 from petra_graph.errors import shown
-from petra_graph.spec.merge import PLUGIN_TABLES
 from petra_graph.spec.model import DataSpec, NodeSpec, OptimizerSpec, PluginSpec, Spec
 from petra_graph.spec.structure import structure
+from petra_graph.spec.value_layers import PLUGIN_TABLES
 
 BASE = """
 [data]

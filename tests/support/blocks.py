@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import AdditiveCoupling, Block, Buffered, Reversible, Streams
-from petra_graph.blocks.base import Shape
+from petra_graph.blocks.block_kinds import Shape
 from petra_graph.testing import BrokenPromise, Trial
 
 SHAPE = (6,)

@@ -11,13 +11,13 @@ import torch
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
 from petra_graph.executor.numerics import Normalisation
-from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.program.costs import CostTable
-from petra_graph.program.memory import StageBytes
+from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
+from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Partition, Stage
 from petra_graph.program.schedule import Policy
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.program.stage_bytes import StageBytes
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training

@@ -26,7 +26,7 @@ from petra_graph.compiler.lower import MessageTypes, lower
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
-from petra_graph.measure.shapes import measure_shapes
+from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.schedule import order
 from petra_graph.program.stage_program import Segment, StageProgram

@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from petra_graph.compiler.partitioner.costs import CutCosts, cut_costs
+from petra_graph.compiler.partitioner.interval_costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 
 SCHEDULES = ("lockstep", "1f1b", "sequential", "fill-drain")

@@ -15,21 +15,21 @@ from petra_graph.catalog.blocks import declared
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method, check_precision
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.graph.build import NodeInput, build_graph
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.measure.shapes import measure_shapes
+from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
-from petra_graph.planning.devices import planned_devices
-from petra_graph.planning.measure import MeasuredNetwork, check_grid
-from petra_graph.planning.place import place
+from petra_graph.planning.measure_network import MeasuredNetwork, check_grid
+from petra_graph.planning.place_network import place
+from petra_graph.planning.spec_devices import planned_devices
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.model import (
     ClipSpec,

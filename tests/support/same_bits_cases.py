@@ -29,9 +29,9 @@ from petra_graph.runtime.control.rank_info import rank_info_from
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.channels import open_channels
+from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.spec.model import ClipSpec, Transport
 from tests.support.pairwise import Factors, pairwise
 from tests.support.pipelines import BRANCHES, CLASSES, Pipeline, node, pipeline

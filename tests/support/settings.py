@@ -8,9 +8,9 @@ from typing import Any
 
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.planner_inputs import PlannerInputs
-from petra_graph.program.costs import CostTable
-from petra_graph.program.devices import DEVICE_TYPES, Device, Link
+from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.method import METHODS
+from petra_graph.program.node_costs import CostTable
 from petra_graph.spec.model import NodeSpec, RequestedSchedule
 from tests.support.costs import costs, messages_of
 from tests.support.pipelines import CHAIN, built_graph

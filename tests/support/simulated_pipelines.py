@@ -14,7 +14,7 @@ from petra_graph.compiler.lower import lower
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import depths
 from petra_graph.program.stage_program import StageProgram

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from petra_graph.planning.schema import spec_schema
+from petra_graph.planning.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
 from tools.spec_reference import PAGE, generated
 

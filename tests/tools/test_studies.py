@@ -142,6 +142,6 @@ def test_variants_are_compared_over_seeds(spec, tmp_path):
 @pytest.mark.parametrize("size", study.SIZES)
 def test_sizes_are_specifications_that_exist(size, monkeypatch):
     monkeypatch.chdir(ROOT)  # Studies run there.
-    from petra_graph.spec.load import load
+    from petra_graph.spec.load_spec import load
 
     assert load(study.SIZES[size].spec, study.SIZES[size].overrides).problems == ()

@@ -18,7 +18,7 @@ from network import save
 from parallel import SPEC
 
 from petra_graph.kinds.listener import Listener
-from petra_graph.planning.plan import plan
+from petra_graph.planning.plan_spec import plan
 from petra_graph.record import checkpoint
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.checkpoints.checkpointing import Checkpoints

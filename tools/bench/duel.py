@@ -16,17 +16,17 @@ from network import loss_of, prepared, runtime_of
 from torch import Tensor
 
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.observer import StageObserver
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.measure.tally import LiveBytes
-from petra_graph.planning.plan import plan
-from petra_graph.record.profile import write_profile
+from petra_graph.planning.plan_spec import plan
+from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.channels import open_channels
+from petra_graph.runtime.transport.process_channels import open_channels
 from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.profiling.node_profile import profile
 from petra_graph.training.stage_assembly import executors

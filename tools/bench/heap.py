@@ -21,7 +21,7 @@ import click
 from network import prepared, runtime_of, save
 from parallel import SPEC
 
-from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.training.prepared_run import fix_arithmetic
 
 BURST = 4

@@ -22,7 +22,7 @@ from network import Plain, loss_of, prepared, runtime_of, save
 
 from petra_graph.blocks import Block
 from petra_graph.executor.numerics import NumericsContext
-from petra_graph.executor.update import parameter_groups
+from petra_graph.executor.stage_update import parameter_groups
 from petra_graph.kinds.plugin import load
 from petra_graph.measure.tally import LiveBytes
 from petra_graph.runtime.scheduler.scheduler import Scheduler

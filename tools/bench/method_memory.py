@@ -22,8 +22,8 @@ import torch
 from network import costs_of, prepared, save, stage_peaks
 
 from petra_graph.compiler.memory.pipeline_memory import stage_memory
-from petra_graph.program.costs import CostTable
-from petra_graph.program.memory import summed
+from petra_graph.program.node_costs import CostTable
+from petra_graph.program.stage_bytes import summed
 from petra_graph.program.stage_program import Segment, StageProgram
 
 METHODS = {

@@ -15,15 +15,15 @@ from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
 from petra_graph.executor.numerics import Normalisation, NumericsContext
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.plugin import load
-from petra_graph.measure.costs import Conditions, measure_costs
-from petra_graph.program.costs import CostTable
+from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.record.run_directory import environment
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.training.prepared_run import Prepared, prepare

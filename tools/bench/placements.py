@@ -36,10 +36,10 @@ from petra_graph.compiler.proposals import keeps
 from petra_graph.compiler.simulator.steady_state import tick
 from petra_graph.errors import NoFeasiblePlan
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
-from petra_graph.program.costs import CostTable, NodeCost, Operation, Work
-from petra_graph.program.devices import DEVICE_TYPES, Device, Link
+from petra_graph.program.device_types import DEVICE_TYPES, Device, Link
 from petra_graph.program.message_layout import StreamType
 from petra_graph.program.method import METHODS
+from petra_graph.program.node_costs import CostTable, NodeCost, Operation, Work
 from petra_graph.program.placement import Partition, Placement
 from petra_graph.spec.model import RequestedSchedule
 

@@ -29,8 +29,8 @@ from attrs import frozen
 from network import prepared, save
 
 from petra_graph.compiler.memory_and_time import Prediction
-from petra_graph.planning.plan import Planner
-from petra_graph.record.profile import write_profile
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.record.profile_files import write_profile
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.prepared_run import Prepared, fix_arithmetic
 from petra_graph.training.profiling.node_profile import BURST, TimedTraining, endless, profile_of, timed_trainings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.common import print_table
+from petra_graph.cli.options_and_output import print_table
 from tools.studies.study import Case, Study, write_results
 
 

@@ -22,7 +22,7 @@ import click
 from attrs import frozen
 
 from petra_graph.record.run_directory import environment
-from petra_graph.spec.load import dump, load
+from petra_graph.spec.load_spec import dump, load
 from petra_graph.spec.model import Spec
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.common import print_table
+from petra_graph.cli.options_and_output import print_table
 from tools.studies.drawing import figure_of
 from tools.studies.study import Case, Done, Study, study_options, write_results
 

@@ -2,11 +2,11 @@
 
 from petra_graph.blocks.couplings.additive import Additive, AdditiveCoupling, TwoFunctionCoupling
 from petra_graph.blocks.couplings.affine import AffineCoupling
-from petra_graph.blocks.couplings.base import Coupling
 from petra_graph.blocks.couplings.bdia import BdiaCoupling, ExactBdiaCoupling
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.many_streams import ColumnCoupling, RingCoupling
 from petra_graph.blocks.couplings.momentum import MomentumCoupling
 from petra_graph.blocks.couplings.rearrangement import ChannelPermutation, OrthogonalMixing, SpaceToDepth
-from petra_graph.blocks.couplings.streams import ColumnCoupling, RingCoupling
 from petra_graph.blocks.couplings.two_step import Coefficients, LeapfrogCoupling, MidpointCoupling, TwoStepCoupling
 
 __all__ = [

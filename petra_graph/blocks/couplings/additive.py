@@ -18,9 +18,9 @@ from typing import Any
 
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Streams
-from petra_graph.blocks.couplings.base import Coupling
-from petra_graph.blocks.couplings.evaluation import added, evaluate, sums
+from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.evaluated_function import added, evaluate, sums
 from petra_graph.blocks.randomness import rng_scope
 
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Streams
-from petra_graph.blocks.couplings.base import Coupling
-from petra_graph.blocks.couplings.evaluation import evaluate, sums
+from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.evaluated_function import evaluate, sums
 
 
 class AffineCoupling(Coupling):

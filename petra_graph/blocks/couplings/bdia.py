@@ -16,10 +16,10 @@ import torch
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Streams
+from petra_graph.blocks.block_kinds import Reversed, Streams
 from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.base import Coupling
-from petra_graph.blocks.couplings.evaluation import evaluate, residual_value, sums
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.evaluated_function import evaluate, residual_value, sums
 from petra_graph.blocks.couplings.two_step import Coefficients, TwoStepCoupling
 from petra_graph.blocks.grid import grid_bits, rounded
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Streams
-from petra_graph.blocks.couplings.base import Coupling
-from petra_graph.blocks.couplings.evaluation import evaluate, residual_value, sums
+from petra_graph.blocks.block_kinds import Reversed, Streams
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.evaluated_function import evaluate, residual_value, sums
 
 
 class MomentumCoupling(Coupling):

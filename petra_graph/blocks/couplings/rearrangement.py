@@ -18,8 +18,8 @@ import torch
 from attrs import frozen
 from torch import Tensor, nn
 
-from petra_graph.blocks.base import Reversed, Reversible, Shape, Streams, without_autocast
-from petra_graph.blocks.couplings.evaluation import evaluate
+from petra_graph.blocks.block_kinds import Reversed, Reversible, Shape, Streams, without_autocast
+from petra_graph.blocks.couplings.evaluated_function import evaluate
 from petra_graph.kinds.declaration import option
 from petra_graph.spec.bounds import AtLeast
 

@@ -24,10 +24,10 @@ from typing import Any
 from attrs import frozen
 from torch import Tensor
 
-from petra_graph.blocks.base import Reversed, Streams
+from petra_graph.blocks.block_kinds import Reversed, Streams
 from petra_graph.blocks.couplings.additive import Additive
-from petra_graph.blocks.couplings.base import Coupling
-from petra_graph.blocks.couplings.evaluation import evaluate, is_number, residual_value, scaled, sums
+from petra_graph.blocks.couplings.coupling import Coupling
+from petra_graph.blocks.couplings.evaluated_function import evaluate, is_number, residual_value, scaled, sums
 from petra_graph.blocks.grid import on_grid
 
 

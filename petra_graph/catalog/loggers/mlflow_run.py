@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from petra_graph.catalog.loggers.declared import MlflowOptions
 from petra_graph.plugins import RunInfo
-from petra_graph.spec.schema import flat
+from petra_graph.spec.value_types import flat
 
 _MOST_PARAMETERS = 100
 """That one call takes."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Literal, get_args
 
-from petra_graph.program.memory import Part, StageBytes
+from petra_graph.program.stage_bytes import Part, StageBytes
 
 Role = Literal["parameter_buffer", "input_buffer", "graphs", "channels", "working"]
 _RANK: dict[Role, int] = {role: rank for rank, role in enumerate(get_args(Role))}

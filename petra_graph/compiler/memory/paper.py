@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.costs import CostTable, NodeCost
-from petra_graph.program.memory import PaperBytes
+from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.program.stage_bytes import PaperBytes
 from petra_graph.program.stage_program import StageProgram
 
 _BYTES = 4

@@ -2,7 +2,7 @@
 
     order      `program.schedule`, in the rounds of a single process
     operations as `executor` performs them, with tensors as numbers of bytes (`stage_memory`, `segment_memory`)
-    sizes      `program.costs`, which come from running the executor's segments
+    sizes      `program.node_costs`, which come from running the executor's segments
 
 A device holds the tensors of its stages, one of which works at a time. A message to another device is copied: the received
 tensor belongs to the receiver's device, and the sent one stays on the sender's until it is received. A message to a stage of
@@ -29,10 +29,10 @@ from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.memory.stage_memory import Message, StageMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Direction, Edge
-from petra_graph.program.costs import CostTable
 from petra_graph.program.cut import Cut, aligned
-from petra_graph.program.memory import StageBytes
+from petra_graph.program.node_costs import CostTable
 from petra_graph.program.schedule import Action, Policy, Verb, order, static_order
+from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
 
 _WINDOWS = 3

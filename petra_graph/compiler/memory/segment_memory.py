@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from petra_graph.compiler.memory.live_tensors import LiveTensor, LiveTensors, Streams
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.costs import NodeCost, Work
+from petra_graph.program.node_costs import NodeCost, Work
 from petra_graph.program.stage_program import Segment
 from petra_graph.program.weight_versions import WeightVersions
 

@@ -1,4 +1,4 @@
-"""One stage's forward, backward and update in bytes: the operations of `executor.stage`, without tensors.
+"""One stage's forward, backward and update in bytes: the operations of `executor.stage_executor`, without tensors.
 
 Names and order are those of the executor, so that the two can be read side by side.
 """
@@ -14,7 +14,7 @@ from petra_graph.compiler.memory.live_tensors import LiveTensors, Streams
 from petra_graph.compiler.memory.segment_memory import EncodedShare, SegmentMemory
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import Edge
-from petra_graph.program.costs import CostTable, NodeCost
+from petra_graph.program.node_costs import CostTable, NodeCost
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.program.weight_versions import WeightVersions
 

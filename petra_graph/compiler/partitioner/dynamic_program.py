@@ -26,7 +26,7 @@ import numpy as np
 from attrs import define, frozen
 from numpy.typing import NDArray
 
-from petra_graph.compiler.partitioner.costs import Array, Intervals
+from petra_graph.compiler.partitioner.interval_costs import Array, Intervals
 from petra_graph.compiler.partitioner.pruning import Layer, Limits, layers, windows
 
 Criterion = Literal["seconds", "bytes", "channels"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from attrs import evolve
 
-from petra_graph.compiler.partitioner.costs import cut_costs
+from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import Solution, find
 

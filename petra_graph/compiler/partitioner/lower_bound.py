@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from petra_graph.compiler.partitioner.costs import Array
+from petra_graph.compiler.partitioner.interval_costs import Array
 from petra_graph.compiler.partitioner.problem import PartitionProblem
 from petra_graph.compiler.partitioner.topological_orders import has_one_order
 

@@ -15,7 +15,7 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from petra_graph.compiler.partitioner.costs import BACKWARD, FORWARD, Array, Intervals, Spans
+from petra_graph.compiler.partitioner.interval_costs import BACKWARD, FORWARD, Array, Intervals, Spans
 
 SLACK = 1 + 1e-9
 """Seconds are sums of rounded numbers: ticks this close count as equal."""

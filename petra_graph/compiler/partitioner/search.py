@@ -22,8 +22,8 @@ from typing import Literal
 
 from attrs import evolve, frozen
 
-from petra_graph.compiler.partitioner.costs import CutCosts, Intervals, cut_costs
 from petra_graph.compiler.partitioner.dynamic_program import ContiguousCut, best_cut
+from petra_graph.compiler.partitioner.interval_costs import CutCosts, Intervals, cut_costs
 from petra_graph.compiler.partitioner.lower_bound import tick_bound
 from petra_graph.compiler.partitioner.problem import Item, PartitionProblem
 from petra_graph.compiler.partitioner.pruning import Limits, least_relaxed

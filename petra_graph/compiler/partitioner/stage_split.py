@@ -15,7 +15,7 @@ import numpy as np
 from attrs import define
 from numpy.typing import NDArray
 
-from petra_graph.compiler.partitioner.costs import Array, Intervals
+from petra_graph.compiler.partitioner.interval_costs import Array, Intervals
 from petra_graph.compiler.partitioner.pruning import SLACK
 
 

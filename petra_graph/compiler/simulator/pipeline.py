@@ -27,7 +27,7 @@ from attrs.validators import ge
 
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.spec.model import Flush
 

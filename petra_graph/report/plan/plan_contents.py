@@ -7,8 +7,8 @@ from itertools import cycle, pairwise
 
 from attrs import frozen
 
-from petra_graph.program.memory import PARTS
 from petra_graph.program.plan_document import Document
+from petra_graph.program.stage_bytes import PARTS
 
 _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}

@@ -27,9 +27,9 @@ from typing import Any
 import torch.distributed as dist
 
 from petra_graph.errors import Interrupted
-from petra_graph.runtime.control.awake import AwakeTime
+from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure, OperationStatus, StartStatus, stages_text
-from petra_graph.runtime.control.store import STORE_ENDED
+from petra_graph.runtime.control.run_store import STORE_ENDED
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.world import World
 

@@ -20,9 +20,9 @@ from attrs import frozen
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from petra_graph.errors import Problem, RunFailed, SpecError
-from petra_graph.runtime.control.awake import AwakeTime
+from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.rank_info import RankInfo
-from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.run_store import RunStore
 
 _PART_SECONDS = 5.0
 _LOOK_SECONDS = 0.005

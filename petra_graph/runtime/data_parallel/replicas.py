@@ -33,11 +33,11 @@ from attrs import define, evolve, field, frozen
 from torch import Tensor, nn
 
 from petra_graph.blocks import Reversed
-from petra_graph.executor.observer import StageObserver
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.executor.stage_observer import StageObserver
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.stage_program import Segment
-from petra_graph.runtime.control.awake import AwakeTime
+from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import NEVER
 from petra_graph.runtime.data_parallel.batch_norm import synchronise

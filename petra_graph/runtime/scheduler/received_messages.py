@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 
 Kind = Literal["forward", "backward", "evaluation"]
 TRIALS = 2

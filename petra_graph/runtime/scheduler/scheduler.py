@@ -27,14 +27,14 @@ from attrs import evolve
 from petra_graph.errors import Interrupted
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, static_evaluation_order, static_order
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.runtime.scheduler.context import CutObserver, ProcessContext
 from petra_graph.runtime.scheduler.global_norm import norm_of_all
 from petra_graph.runtime.scheduler.operation_seconds import OperationSeconds
+from petra_graph.runtime.scheduler.process_context import CutObserver, ProcessContext
 from petra_graph.runtime.scheduler.stage_cursor import (
     ExecutionOrder,
     StageCursor,
@@ -45,7 +45,7 @@ from petra_graph.runtime.scheduler.stage_cursor import (
 )
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch, StageOperations, reads_samples
 from petra_graph.runtime.scheduler.status_reporter import StatusReporter
-from petra_graph.runtime.transport.channels import ProcessChannels, local_channels
+from petra_graph.runtime.transport.process_channels import ProcessChannels, local_channels
 
 Observer = Callable[[HeadResult], None]
 

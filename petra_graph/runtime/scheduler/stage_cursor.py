@@ -9,10 +9,10 @@ import torch
 from attrs import define
 
 from petra_graph.errors import Interrupted, PetraGraphError, RunFailed
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.program.cut import Cut
 from petra_graph.program.schedule import Action, order
-from petra_graph.runtime.control.store import StoreGone
+from petra_graph.runtime.control.run_store import StoreGone
 from petra_graph.runtime.control.watchdog import Failed
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from petra_graph.executor.encoded_tensors import EncodedTensors, copied, payload
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_results import BackwardMessage
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
@@ -24,8 +24,8 @@ from petra_graph.program.schedule import Action
 from petra_graph.program.stage_program import StageProgram
 from petra_graph.runtime.scheduler.received_messages import Kind, ReceivedMessages
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
-from petra_graph.runtime.transport.channels import ProcessChannels, Receiver, Sender
-from petra_graph.runtime.transport.local import LocalChannel, moved
+from petra_graph.runtime.transport.local_channel import LocalChannel, moved
+from petra_graph.runtime.transport.process_channels import ProcessChannels, Receiver, Sender
 
 MicroBatch = tuple[Tensor, Tensor]
 """Samples [n, *shape] and targets [n], on the CPU."""

@@ -11,9 +11,9 @@ from attrs import define
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.schedule import Action
 from petra_graph.runtime.control.failure import OperationStatus
-from petra_graph.runtime.scheduler.context import Supervisor
+from petra_graph.runtime.scheduler.process_context import Supervisor
 from petra_graph.runtime.scheduler.stage_cursor import StageCursor
-from petra_graph.runtime.transport.channels import ProcessChannels
+from petra_graph.runtime.transport.process_channels import ProcessChannels
 
 
 @define

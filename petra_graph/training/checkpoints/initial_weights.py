@@ -17,9 +17,9 @@ import torch
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.stage import StageExecutor
-from petra_graph.measure.shapes import build_block
-from petra_graph.planning.measure import MeasuredNetwork
+from petra_graph.executor.stage_executor import StageExecutor
+from petra_graph.measure.node_shapes import build_block
+from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
 from petra_graph.spec.model import InitSpec
 from petra_graph.units import listed

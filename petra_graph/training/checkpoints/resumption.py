@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, field
 
 from petra_graph.errors import Problem, SpecError
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import Facts, SavedTensors, restore_groups, restore_nodes, restore_window
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
@@ -30,7 +30,7 @@ from petra_graph.record.run_folders import RUNS, run_to_resume
 from petra_graph.runtime.scheduler.cut_recorder import restore_at_cut
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.spec.overrides import parse_override
-from petra_graph.spec.schema import as_mapping, flat
+from petra_graph.spec.value_types import as_mapping, flat
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.training_position import TrainingPosition
 from petra_graph.training.prepared_run import Prepared

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from torch import Tensor
 
 from petra_graph.errors import RunFailed
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.author_code import AUTHOR, author_code
 from petra_graph.kinds.callback import Callback, CallbackDeclaration, Companion, companion_fault, misnamed
 from petra_graph.kinds.listener import EpochEnded, Listener, Started

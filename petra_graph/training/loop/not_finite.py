@@ -14,7 +14,7 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, RunFailed
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 
 _HINT = "lower the learning rate, lengthen the warm-up, clip gradients, or use fewer stages or a smaller staleness"
 

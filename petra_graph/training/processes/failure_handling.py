@@ -28,9 +28,9 @@ from petra_graph.errors import (
     SpecError,
 )
 from petra_graph.record.run_directory import run_directory
-from petra_graph.runtime.control.awake import AwakeTime
+from petra_graph.runtime.control.awake_time import AwakeTime
 from petra_graph.runtime.control.failure import Failure
-from petra_graph.runtime.control.store import RunStore, StoreGone
+from petra_graph.runtime.control.run_store import RunStore, StoreGone
 from petra_graph.runtime.control.watchdog import Failed, Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.training.loop.not_finite import NotFinite, StageState, stage_states

@@ -11,11 +11,11 @@ import attrs
 from attrs import define, field
 from torch import Tensor
 
-from petra_graph.runtime.control.signals import stop_requests
 from petra_graph.runtime.control.start_up import REQUESTS
-from petra_graph.runtime.scheduler.context import ProcessContext, SingleProcess, Supervisor
+from petra_graph.runtime.control.stop_signals import stop_requests
+from petra_graph.runtime.scheduler.process_context import ProcessContext, SingleProcess, Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.load import Given
+from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.peers import Progress

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from petra_graph.compiler.spec_checks import check_processes
 from petra_graph.errors import FailedOnAnotherProcess, Interrupted, RunFailed, SpecError, printable
-from petra_graph.planning.check import check_spec
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.elastic_launch import launch
 from petra_graph.runtime.control.rank_info import rank_info_from
-from petra_graph.runtime.control.signals import numbers_of
+from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.training.checkpoints.resumption import first_folders
 
 

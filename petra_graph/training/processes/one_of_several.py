@@ -19,24 +19,24 @@ import torch
 from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed, printable
-from petra_graph.executor.stage import StageExecutor
+from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.record import checkpoint
 from petra_graph.record.run_directory import run_directory
 from petra_graph.registry.registry import discover
-from petra_graph.runtime.control.gpus import gpu_of, visible_gpus
+from petra_graph.runtime.control.gpu_of_rank import gpu_of, visible_gpus
 from petra_graph.runtime.control.rank_info import RankInfo
-from petra_graph.runtime.control.signals import stop_requests
+from petra_graph.runtime.control.run_store import RunStore
 from petra_graph.runtime.control.start_up import started
-from petra_graph.runtime.control.store import RunStore
+from petra_graph.runtime.control.stop_signals import stop_requests
 from petra_graph.runtime.control.waker import Waker
 from petra_graph.runtime.control.watchdog import Watchdog
 from petra_graph.runtime.control.world import World, hard_exit
 from petra_graph.runtime.data_parallel.replicas import Replicas, data_parallel_ranks, pipeline_of
-from petra_graph.runtime.scheduler.context import ProcessContext
+from petra_graph.runtime.scheduler.process_context import ProcessContext
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.runtime.transport.channels import open_channels
-from petra_graph.runtime.transport.gather import gathered
-from petra_graph.spec.load import Given, load
+from petra_graph.runtime.transport.gather_tensors import gathered
+from petra_graph.runtime.transport.process_channels import open_channels
+from petra_graph.spec.load_spec import Given, load
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.data.micro_batches import Part
 from petra_graph.training.loop.meters import Meters

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from petra_graph.runtime.control.store import RunStore
-from petra_graph.runtime.scheduler.context import Supervisor
+from petra_graph.runtime.control.run_store import RunStore
+from petra_graph.runtime.scheduler.process_context import Supervisor
 from petra_graph.runtime.scheduler.scheduler import Scheduler
-from petra_graph.spec.load import Given
+from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.peers import Peers, Progress
 from petra_graph.training.loop.trainer import Trainer

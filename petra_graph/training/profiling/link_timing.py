@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 
 _COPIED_BYTES = 2**26
 

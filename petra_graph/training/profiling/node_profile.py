@@ -25,14 +25,14 @@ import torch
 from attrs import evolve
 from torch import Tensor
 
-from petra_graph.executor.observer import StageObserver
-from petra_graph.planning.check import check_spec
+from petra_graph.executor.stage_observer import StageObserver
+from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.checked_spec import without_global_clip
-from petra_graph.planning.gpu import gpu_type
+from petra_graph.planning.gpu_type import gpu_type
 from petra_graph.planning.problem_collector import ProblemCollector
-from petra_graph.program.costs import Operation, Profile
+from petra_graph.program.node_costs import Operation, Profile
 from petra_graph.program.schedule import Verb
-from petra_graph.runtime.control.heap import keep_freed_memory
+from petra_graph.runtime.control.keep_freed_memory import keep_freed_memory
 from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.runtime.scheduler.stage_operations import MicroBatch
 from petra_graph.spec.model import Kind, MethodSpec, ScheduleName

@@ -20,12 +20,12 @@ from petra_graph.kinds.logger import RunInfo
 from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers
 from petra_graph.record.metrics import Metrics, Position
-from petra_graph.record.plugins import packages_of
+from petra_graph.record.plugin_packages import packages_of
 from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
-from petra_graph.spec.load import dump
+from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
-from petra_graph.spec.schema import as_mapping
+from petra_graph.spec.value_types import as_mapping
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress

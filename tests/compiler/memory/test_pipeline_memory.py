@@ -17,10 +17,10 @@ from petra_graph.compiler.memory.live_tensors import LiveTensors
 from petra_graph.compiler.memory.pipeline_memory import device_memory, memory_after_operations, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
-from petra_graph.program.costs import CostTable, NodeCost, Work
-from petra_graph.program.memory import StageBytes
 from petra_graph.program.method import METHODS
+from petra_graph.program.node_costs import CostTable, NodeCost, Work
 from petra_graph.program.schedule import Policy, static_order
+from petra_graph.program.stage_bytes import StageBytes
 from tests.support.costs import costs, messages_of
 from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, message_types
 

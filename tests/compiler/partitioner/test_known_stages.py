@@ -8,7 +8,7 @@ import attrs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from petra_graph.compiler.partitioner.costs import cut_costs
+from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.known_stages import find_place
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget
 from tests.support.partition_problems import chain, plain_devices, problems

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.partitioner import search
-from petra_graph.compiler.partitioner.costs import CutCosts, cut_costs
+from petra_graph.compiler.partitioner.interval_costs import CutCosts, cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.errors import SpecError

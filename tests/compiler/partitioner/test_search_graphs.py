@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.partitioner.costs import cut_costs
+from petra_graph.compiler.partitioner.interval_costs import cut_costs
 from petra_graph.compiler.partitioner.problem import DepthRule, DeviceBudget, Item, ItemEdge, PartitionProblem
 from petra_graph.compiler.partitioner.search import find
 from petra_graph.compiler.partitioner.topological_orders import has_one_order, orders

@@ -12,7 +12,7 @@ from petra_graph.compiler.simulator.least_depths import least_depths, with_depth
 from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.steady_state import tick, unbounded_tick
 from petra_graph.errors import SpecError
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, graphs, programs, timed
 
 TIGHT = 1e-9

@@ -14,7 +14,7 @@ from petra_graph.compiler.simulator import outcome as drawn_in
 from petra_graph.compiler.simulator.outcome import Deadlock, Event, Timeline
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from petra_graph.program.schedule import Action, order
 from tests.support.schedule_drawing import drawn
 from tests.support.simulated_pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed

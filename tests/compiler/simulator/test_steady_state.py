@@ -15,7 +15,7 @@ from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, Stag
 from petra_graph.compiler.simulator.precedence import needs_windows
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.steady_state import keeps_up, tick, unbounded_tick, work_seconds
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from tests.support.simulated_pipelines import SHORT, UNITS, capacities, chain, chains, channel, graphs, programs, timed
 
 EQUAL = 1e-9

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from petra_graph.compiler.simulator.pipeline import Pipeline, StageSeconds
 from petra_graph.compiler.simulator.simulation import simulate
 from petra_graph.compiler.simulator.timing import Staleness, timing
-from petra_graph.program.devices import Link
+from petra_graph.program.device_types import Link
 from tests.support.simulated_pipelines import SHORT, UNITS, chain, chains, programs, timed
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from petra_graph.errors import Interrupted, RunFailed
-from petra_graph.runtime.control.store import StoreGone
+from petra_graph.runtime.control.run_store import StoreGone
 from petra_graph.runtime.scheduler import scheduler
 from petra_graph.runtime.scheduler.stage_cursor import current_device, with_error_context
 from petra_graph.spec.model import ClipSpec

@@ -11,8 +11,8 @@ from attrs import evolve
 
 from petra_graph.compiler.profile_check import taken_under_load
 from petra_graph.errors import SpecError
-from petra_graph.planning.plan import plan
-from petra_graph.record.profile import read_profile, write_profile
+from petra_graph.planning.plan_spec import plan
+from petra_graph.record.profile_files import read_profile, write_profile
 from petra_graph.training.profiling.node_profile import _Stopwatch, profile
 from tests.support.runs import SPEC
 

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from petra_graph.program.placement import Partition
-from petra_graph.spec.load import dump
+from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import InputSpec
 from petra_graph.training.prepared_run import prepare
 from petra_graph.training.record.resolved_spec import resolved

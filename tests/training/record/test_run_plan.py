@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from petra_graph.errors import RunFailed
-from petra_graph.planning.plan import plan
+from petra_graph.planning.plan_spec import plan
 from petra_graph.training.record import run_plan, run_record
 from petra_graph.training.training_run import run
 from tests.support.runs import SPEC, FakeListener, only_run, summary_of, weights_bytes

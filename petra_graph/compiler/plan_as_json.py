@@ -1,0 +1,204 @@
+"""The prediction of a placement as the JSON document whose keys `petra_graph.program.plan_document` describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from petra_graph.compiler.durations import flops, node_flops, node_seconds
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.simulator.timing import staleness
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.measure.node_shapes import NodeShapes
+from petra_graph.program.channels import ChannelKey, Edge
+from petra_graph.program.device_types import Device
+from petra_graph.program.plan_document import VERSION, Document
+from petra_graph.program.stage_bytes import StageBytes
+from petra_graph.program.stage_program import StageProgram
+
+
+def document(
+    name: str,
+    prediction: Prediction,
+    shapes: Mapping[str, NodeShapes],
+    *,
+    epochs: int,
+    micro_batches: int | None,
+    assumptions: Iterable[str],
+    warnings: Iterable[str],
+    with_timeline: bool,
+) -> Document:
+    """Return a prediction as JSON.
+
+    Args:
+        micro_batches: of an epoch; None: not known.
+        assumptions: sentences about the sources of the numbers.
+        warnings: sentences about keys to change.
+        with_timeline: list the first operations one by one; there are many.
+    """
+    inputs = prediction.inputs
+    schedule = prediction.placement.schedule
+    stages = list(_stages(prediction))
+    paper = prediction.paper
+    return {
+        "version": VERSION,
+        "name": name,
+        "method": inputs.method.name,
+        "schedule": list(schedule) if isinstance(schedule, tuple) else schedule,
+        "accumulation": inputs.accumulation,
+        "replicas": inputs.replicas,
+        "micro_batch": inputs.costs.micro_batch,
+        "samples_per_update": inputs.costs.micro_batch * inputs.accumulation * inputs.replicas,
+        "stages": stages,
+        "totals": {
+            "parameters": sum(stage["parameters"] for stage in stages),
+            "bytes": _bytes(prediction.total_memory),
+            "checkpoint_bytes": prediction.checkpoint_bytes,
+        },
+        "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
+        "timing": _timing(prediction),
+        "run": _run(prediction, epochs, micro_batches),
+        "devices": list(_devices(prediction)),
+        "nodes": list(_nodes(prediction, shapes)),
+        "edges": list(_edges(prediction)),
+        "timeline": [event._asdict() for event in prediction.timeline().events] if with_timeline else [],
+        "assumptions": list(assumptions),
+        "warnings": list(warnings),
+    }
+
+
+def _stages(prediction: Prediction) -> Iterator[Document]:
+    costs = prediction.inputs.costs
+    for program, stage, memory, seconds, modelled in zip(
+        prediction.programs,
+        prediction.placement.stages,
+        prediction.memory,
+        prediction.seconds,
+        prediction.pipeline.stages,
+        strict=True,
+    ):
+        yield {
+            "index": program.index,
+            "nodes": list(program.nodes),
+            "kind": _kind(program),
+            "device": program.device,
+            "depth": program.depth,
+            "distance": stage.distance,
+            "staleness": staleness(modelled).updates,
+            "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
+            "flops": flops(program, costs),
+            "seconds": attrs.asdict(seconds),
+            "bytes": _bytes(memory),
+            "channel_bytes": _crossing(prediction, program),
+        }
+
+
+def _kind(program: StageProgram) -> str:
+    kinds = {segment.kind for segment in program.segments}
+    return next(kind for kind in ("head", "buffered", "reversible") if kind in kinds)
+
+
+def _bytes(memory: StageBytes) -> dict[str, int]:
+    return {**attrs.asdict(memory), "total": memory.total}
+
+
+def _crossing(prediction: Prediction, program: StageProgram) -> dict[str, int]:
+    """Return the bytes that a stage sends for a micro-batch: forwards to later stages, backwards to earlier ones."""
+    sizes = prediction.channel_bytes
+    return {
+        "forward": sum(sizes[edge].forward for edge in program.sends),
+        "backward": sum(sizes[edge].backward for edge in program.receives if edge.producer != INPUT),
+    }
+
+
+def _timing(prediction: Prediction) -> Document:
+    timing = prediction.timing
+    return {
+        "tick_seconds": timing.tick_seconds,
+        "samples_per_second": timing.samples_per_second(
+            prediction.inputs.costs.micro_batch, prediction.inputs.replicas
+        ),
+        "speedup_over_reversible_backprop": prediction.speedup,
+        "bubble_fraction": timing.bubble_fraction,
+        "exposed_communication": {"all_reduce": timing.exchange_fraction, "links": prediction.exposed_links},
+        "utilisation": [timing.utilisation[device.name] for device in _used(prediction)],
+        "fill_seconds": timing.fill_seconds,
+        "drain_seconds": timing.drain_seconds,
+        "overhead_seconds": timing.overhead_seconds,
+        "outside_seconds": prediction.inputs.outside_seconds,
+        "exact": timing.exact,
+        "limited_by": list(timing.limited_by),
+    }
+
+
+def _run(prediction: Prediction, epochs: int, micro_batches: int | None) -> Document:
+    """Return what the run takes; the pipeline drains at the end of each epoch."""
+    seconds = None
+    if micro_batches is not None:
+        seconds = micro_batches * prediction.timing.tick_seconds + max(0.0, prediction.timing.overhead_seconds)
+    return {
+        "epochs": epochs,
+        "micro_batches_per_epoch": micro_batches,
+        "epoch_seconds": seconds,
+        "seconds": None if seconds is None else epochs * seconds,
+    }
+
+
+def _used(prediction: Prediction) -> Sequence[Device]:
+    return [device for device in prediction.inputs.devices if device.name in prediction.timing.utilisation]
+
+
+def _devices(prediction: Prediction) -> Iterator[Document]:
+    tick = prediction.timing.tick_seconds
+    for device in _used(prediction):
+        used, waiting = prediction.timing.utilisation[device.name], prediction.timing.exchange[device.name]
+        streams = 2 if prediction.inputs.overlap else 1
+        yield {
+            "name": device.name,
+            "type": device.type.name,
+            "stages": [program.index for program in prediction.programs if program.device == device.name],
+            "memory_bytes": device.memory_bytes,
+            "capacity_bytes": device.type.memory_bytes,
+            "bytes": _bytes(prediction.device_memory[device.name]),
+            "busy_seconds_per_tick": used * streams * tick,
+            "utilisation": used,
+            "exchange_seconds_per_tick": waiting * streams * tick,
+        }
+
+
+def _nodes(prediction: Prediction, shapes: Mapping[str, NodeShapes]) -> Iterator[Document]:
+    inputs = prediction.inputs
+    for program in prediction.programs:
+        for segment in program.segments:
+            for name in segment.nodes:
+                node = inputs.graph.nodes[name]
+                seconds = node_seconds(program, segment, name, inputs.clocks[program.device])
+                yield {
+                    "name": name,
+                    "kind": node.kind,
+                    "block": node.block,
+                    "stage": program.index,
+                    "parameters": inputs.costs.nodes[name].parameters,
+                    "inputs": [producer for producer in node.inputs if producer != INPUT],
+                    "outputs": [list(shape) for shape in shapes[name].outputs],
+                    "flops": node_flops(program, segment, name, inputs.costs),
+                    "seconds": attrs.asdict(seconds),
+                }
+
+
+def _edges(prediction: Prediction) -> Iterator[Document]:
+    home = {name: program for program in prediction.programs for name in program.nodes}
+    nodes = prediction.inputs.costs.nodes
+    for producer, consumer in prediction.inputs.graph.digraph.edges:
+        edge = Edge(producer, consumer)
+        sizes = prediction.channel_bytes.get(edge)
+        inside = sum(nodes[producer].output_bytes)
+        yield {
+            "producer": producer,
+            "consumer": consumer,
+            "forward_bytes": sizes.forward if sizes else inside,
+            "backward_bytes": sizes.backward if sizes else inside,
+            "cut": home[producer] is not home[consumer],
+            "capacity": prediction.capacity.get(ChannelKey(edge, "forward")),
+        }

@@ -1,0 +1,293 @@
+"""One stage: forward, backward and update of its segments, following its program.
+
+    received --> [ segment ] --> [ segment ] --> sent          forward of m
+    sent     <-- [ segment ] <-- [ segment ] <-- received      backward of m
+
+Edges inside the stage are dictionaries of a call; edges to other stages go through the caller. The executor knows no
+other stage, no device but its own, and no time.
+
+Decision: the stage that sends a training message encodes it (`precision.channel_dtype`), and the stage that receives it
+decodes it, both here, so that no runtime and no placement changes the bits; the cuts do, since edges inside a stage are
+not encoded. Neither are samples and targets, nor anything in an evaluation, whose result must not depend on the batch's
+size or on the cuts. Each message is encoded alone. A reversible producer reconstructs from the activation that its consumer
+returns, which has been encoded on the way there and again on the way back: from a consumer that stores its input the
+second time changes nothing (but an int8 scale's last bit), along a chain of reversible stages every hop adds its rounding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
+from functools import partial, reduce
+
+import torch
+from torch import Tensor
+
+from petra_graph.blocks import Block, Streams, frozen_statistics
+from petra_graph.errors import placed
+from petra_graph.executor.encoded_tensors import EncodedTensors, decode, encode, total
+from petra_graph.executor.numerics import NumericsContext
+from petra_graph.executor.reconstruct_recompute_stash import (
+    BodyRunner,
+    HeadResult,
+    HeadRunner,
+    InFlight,
+    Recompute,
+    segment_runner,
+)
+from petra_graph.executor.stage_observer import StageObserver, StageObservers
+from petra_graph.executor.stage_parameters import Parameters, ParameterVersions, copied_parameters
+from petra_graph.executor.stage_results import BackwardMessage, Forwarded, Replayed
+from petra_graph.executor.stage_update import Updater
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.kinds.callback import Companion
+from petra_graph.kinds.loss import Loss
+from petra_graph.program.channels import Edge
+from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.program.weight_versions import WeightVersions
+from petra_graph.spec.model import StoredDtype
+
+
+class StageExecutor:
+    """Executes one `StageProgram`."""
+
+    def __init__(
+        self,
+        program: StageProgram,
+        modules: Mapping[str, Block],
+        numerics: NumericsContext,
+        updater: Updater,
+        loss: Loss,
+        *,
+        read_interval: int = 1,
+    ) -> None:
+        """Build the runners of a stage.
+
+        Args:
+            modules: of its nodes, on its device.
+            read_interval: micro-batches between two readings of the stage's device, by `deferred_reads`.
+        """
+        self.program = program
+        self.modules = modules
+        self.updater = updater
+        self.precision = numerics.precision
+        self._numerics = numerics
+        self._inside = set(program.nodes)
+        self.versions = _versions(program, modules)
+        self.read_interval = read_interval
+        self.sums_in_flight: InFlight[tuple[Tensor, ...]] = InFlight()
+        """Sums of what each forward in flight sent, for `sent_finite`."""
+        self._weights: InFlight[float] = InFlight()
+        """Of the head's micro-batches."""
+        self._past_sums: deque[tuple[int, tuple[Tensor, ...]]] = deque(maxlen=2 * (read_interval - 1))
+        """Those of micro-batches behind their backward, for as long as the head's loss may not have been read."""
+        self.runners = [
+            (segment, segment_runner(segment, modules, numerics, loss, self.versions)) for segment in program.segments
+        ]
+        self.observers = StageObservers()
+        """They see every operation."""
+        self.companions: dict[str, Companion] = {}
+        """Of callbacks, by their names; they see every update."""
+
+    def observe(self, observer: StageObserver) -> None:
+        """Report all operations to `observer` as well from now on."""
+        self.observers.observers.append(observer)
+
+    def forward(
+        self, micro_batch: int, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None
+    ) -> Forwarded:
+        """Run the forward of a training micro-batch.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.receives`; emptied, so that nothing outlives its use.
+            target: the targets on the CPU, for the stage that holds the head.
+        """
+        sent: dict[Edge, EncodedTensors] = {}
+        result: HeadResult | None = None
+        with self.observers.forward(micro_batch, target):
+            if self.versions is not None:
+                self.versions.begin(micro_batch)
+            for segment, runner in self.runners:
+                inputs = _take(segment, received)
+                self.observers.segment_forward(micro_batch, segment, inputs)
+                if isinstance(runner, BodyRunner):
+                    outputs = runner.forward(micro_batch, inputs)
+                    self._hand_on(segment, outputs, received, sent, self.precision.channel_dtype)
+                    del outputs
+                elif isinstance(runner, HeadRunner):
+                    assert target is not None
+                    result = runner.forward_backward(micro_batch, inputs, target)
+                    self._weights.put(micro_batch, result.weight / result.samples)
+                del inputs
+            self.sums_in_flight.put(micro_batch, tuple(total(value) for tensors in sent.values() for value in tensors))
+            if 1 < self.program.depth <= len(self.sums_in_flight):  # A backward is next; it is not of this micro-batch.
+                self._fetch()
+        return Forwarded(sent=sent, result=result)
+
+    def backward(
+        self, micro_batch: int, received: MutableMapping[Edge, BackwardMessage]
+    ) -> Mapping[Edge, BackwardMessage]:
+        """Run the backward of a training micro-batch; parameter gradients join the window, and so does their weight.
+
+        Args:
+            micro_batch: counted from the run's start.
+            received: one entry an edge of `program.sends`; emptied.
+
+        Returns:
+            A message for each edge of `program.receives` that comes from another stage.
+        """
+        sent: dict[Edge, BackwardMessage] = {}
+        with self.observers.backward(micro_batch):
+            self._past_sums.append((micro_batch, self.sums_in_flight.take(micro_batch)))
+            self._fetch()
+            weight = next((one.weight for one in received.values()), None)
+            if weight is None:
+                weight = self._weights.take(micro_batch)
+            self.updater.accumulated(weight)
+            for segment, runner in reversed(self.runners):
+                messages = [received.pop(edge) for edge in segment.outputs]
+                gradients = _summed([decode(message.gradients) for message in messages])
+                activations = (message.activation for message in messages if message.activation is not None)
+                outputs = next(map(decode, activations), None)
+                del messages, activations
+                reverse = runner.backward(micro_batch, outputs, gradients)
+                self.observers.segment_backward(micro_batch, segment, reverse)
+                first = 0
+                for entry in segment.inputs:
+                    own = slice(first, first := first + entry.streams)
+                    if entry.edge.producer == INPUT:
+                        continue
+                    inside = entry.edge.producer in self._inside
+                    stored = "as-streams" if inside else self.precision.channel_dtype
+                    activation = encode(reverse.inputs[own], stored) if entry.returns_activation else None
+                    returned = encode(reverse.gradients[own], stored)
+                    message = BackwardMessage(gradients=returned, activation=activation, weight=weight)
+                    (received if inside else sent)[entry.edge] = message
+            if self.versions is not None:
+                self.versions.end(micro_batch)
+        return sent
+
+    def update(self, norm: Tensor | None = None) -> None:
+        """Step with the window's mean gradient; `norm` as in `Updater.step`.
+
+        Raises:
+            RunFailed: that norm is not finite.
+        """
+        with self.observers.update():
+            if self.versions is not None:
+                self.versions.before_step()
+            with self._located():
+                self.updater.step(norm)
+        for companion in self.companions.values():
+            companion.updated(self.updater.updates)
+
+    def check(self) -> None:
+        """Read the norms and magnitudes that wait to be read.
+
+        Raises:
+            RunFailed: one is out of its range.
+        """
+        with self._located():
+            self.updater.check()
+        self._numerics.check()
+
+    def drained(self) -> None:
+        """Read all that waits to be read, where the pipeline has drained; errors as `check`."""
+        self.check()
+        with self._located():
+            self.updater.drained()
+
+    def replay(
+        self,
+        micro_batch: int,
+        received: MutableMapping[Edge, EncodedTensors],
+        target: Tensor | None,
+        parameters: Parameters,
+    ) -> Replayed:
+        """Run the forward of a training micro-batch with a graph and other parameters; it leaves no trace.
+
+        Args:
+            micro_batch: whose random numbers are drawn.
+            received: as in `forward`.
+            target: as in `forward`.
+            parameters: of all nodes; the graph ends in those that require gradients.
+        """
+        sent: dict[Edge, EncodedTensors] = {}
+        loss: Tensor | None = None
+        with torch.enable_grad(), frozen_statistics(*self.modules.values()):
+            for segment, runner in self.runners:
+                outputs = runner.run(micro_batch, _take(segment, received), parameters)
+                if isinstance(runner, HeadRunner):
+                    assert target is not None
+                    compared = runner.compare(micro_batch, outputs[0], target)
+                    loss = compared.loss * compared.share
+                else:
+                    self._hand_on(segment, outputs, received, sent, "as-streams")
+        return Replayed(sent=sent, loss=loss)
+
+    def evaluate(self, received: MutableMapping[Edge, EncodedTensors], target: Tensor | None) -> Forwarded:
+        """Run the forward of an evaluation batch, with running statistics and nothing kept."""
+        sent: dict[Edge, EncodedTensors] = {}
+        result: HeadResult | None = None
+        with torch.no_grad():
+            for segment, runner in self.runners:
+                inputs = _take(segment, received)
+                if isinstance(runner, HeadRunner):
+                    assert target is not None
+                    result = runner.eval_step(inputs, target)
+                else:
+                    self._hand_on(segment, runner.run(None, inputs), received, sent, "as-streams")
+        return Forwarded(sent=sent, result=result)
+
+    def sent_finite(self, micro_batch: int) -> bool:
+        """Whether all tensors that the forward of a recent micro-batch sent to other stages were finite."""
+        recent = (*self._past_sums, *self.sums_in_flight)
+        return all(bool(torch.isfinite(one)) for m, totals in recent if m == micro_batch for one in totals)
+
+    def set_training(self, mode: bool) -> None:
+        """Switch all modules between training and evaluation."""
+        for module in self.modules.values():
+            module.train(mode)
+
+    def _located(self) -> AbstractContextManager[None]:
+        """Name the stage in problems of its update."""
+        return placed(f"stage {self.program.index} ({', '.join(self.program.nodes)})")
+
+    def _hand_on(
+        self,
+        segment: Segment,
+        outputs: Streams,
+        received: MutableMapping[Edge, EncodedTensors],
+        sent: MutableMapping[Edge, EncodedTensors],
+        stored: StoredDtype,
+    ) -> None:
+        """Add a segment's outputs to what this stage's segments receive, or encoded to what the stage sends."""
+        for edge in segment.outputs:
+            if edge.consumer in self._inside:
+                received[edge] = outputs
+            else:
+                sent[edge] = encode(outputs, stored)
+
+    def _fetch(self) -> None:
+        for _, runner in self.runners:
+            if isinstance(runner, Recompute):
+                runner.fetch()
+
+
+def _versions(program: StageProgram, modules: Mapping[str, Block]) -> ParameterVersions | None:
+    """Return the versions of the parameters that a backward may need at an older version; None where none does."""
+    stored = [segment for segment in program.segments if segment.backward == "stored" and segment.kind != "head"]
+    names = [name for segment in stored for name in segment.nodes]
+    own = {name: modules[name] for name in names}
+    return WeightVersions(partial(copied_parameters, own)) if own else None
+
+
+def _take(segment: Segment, received: MutableMapping[Edge, EncodedTensors]) -> Streams:
+    return tuple(stream for entry in segment.inputs for stream in decode(received.pop(entry.edge)))
+
+
+def _summed(gradients: list[Streams]) -> Streams:
+    """Sum the consumers' gradients, stream by stream, in declared order; () for the head, without consumers."""
+    return tuple(reduce(torch.add, parts) for parts in zip(*gradients, strict=True))

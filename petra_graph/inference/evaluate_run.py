@@ -1,0 +1,141 @@
+"""A saved run on data: the loss and the metrics, as an evaluation of the run would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.executor.reconstruct_recompute_stash import HeadResult
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.kinds.author_code import author_code
+from petra_graph.kinds.checked_samples import CheckedData
+from petra_graph.kinds.loss import Loss, mean_loss, target_weight
+from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
+from petra_graph.training.loop.meters import Meters
+
+
+@frozen(kw_only=True)
+class Evaluation:
+    """Means over the samples of a split."""
+
+    samples: int
+    of: int
+    """The samples of the whole split."""
+    means: Mapping[str, float]
+    """The loss, and each metric as a share of the samples."""
+    weights: str
+    """The file that the weights are from."""
+    split: str
+
+
+def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
+    """Evaluate a run's network on its data, or on that which an override names.
+
+    On the run's own device type, with its threads and evaluation batch, the means are those of the run, to the bit. Where the run
+    evaluated a part of the data (`run.evaluation_batches`), these are of all of it, unless an override names that key.
+
+    Args:
+        run: opened, with overrides of `data` where other data is meant.
+        which: the weights, as for `SavedRun.load`.
+        split: "test", or "train": the training samples in their order, augmented as in the first epoch.
+        device: where to compute, as torch names it.
+
+    Raises:
+        SpecError: the data is missing, or its samples are not the network's.
+        RunFailed: the network cannot be run, or a sample cannot be read.
+    """
+    network, source = run.load(which)
+    data = opened(run)
+    spec, meters = run.spec, Meters(run.checked.loss.plugin.owned)
+    loss = run.checked.loss.build()
+    whole = data.test if split == "test" else data.train
+    loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
+    limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
+    chosen = spread_part(whole, limit, spec.data.test_batch)
+    batches = MicroBatches(
+        split=chosen,
+        batch=spec.data.test_batch,
+        seed=spec.run.seed,
+        epoch=0,
+        loaders=loaders,
+        shuffle=False,
+        drop_last=False,
+    )
+    torch.set_num_threads(spec.run.threads)
+    ended = nullcontext() if loaders is None else loaders.at_work()
+    with on(network, device), ended, closing(iter(batches)) as source_of_batches:
+        for samples, targets in source_of_batches:
+            meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
+    meters.expect_targets(f"{split} data")
+    return Evaluation(samples=meters.samples, of=len(whole), means=meters.means(), weights=source, split=split)
+
+
+def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:
+    with author_code("the loss gives no weight"):
+        weight = target_weight(loss, target.cpu())
+    with author_code("the loss cannot be computed"):
+        value = mean_loss(loss, output, target, weight)
+    with author_code("the loss has no metrics"):
+        metrics = loss.metrics(output, target)
+    return HeadResult(micro_batch=0, loss=value, metrics=metrics, samples=len(target), weight=weight)
+
+
+def opened(run: SavedRun) -> CheckedData:
+    """Open a run's data set, whose samples are checked as in training.
+
+    Raises:
+        SpecError: it is missing, or its samples are not those that the network reads.
+    """
+    data = CheckedData.of(str(run.checked.data.plugin), run.checked.data.build())
+    here, there = data.facts, run.facts
+    if (here.shape, here.dtype) != (there.shape, there.dtype):
+        raise SpecError(
+            f"the run's network reads samples {_sample(there.shape, there.dtype)}, and the data has "
+            f"{_sample(here.shape, here.dtype)}",
+            "name the data that the run was trained on, or other data of that shape",
+        )
+    return data
+
+
+def first_samples(run: SavedRun, most: int) -> Tensor:
+    """Return the first test samples of a run's data, [n, *shape].
+
+    Raises:
+        SpecError: the data is not here.
+        RunFailed: a sample cannot be read.
+    """
+    split = opened(run).test
+    samples, _ = split.fetch(np.arange(min(most, len(split))), seed=run.spec.run.seed, epoch=0)
+    return samples
+
+
+@contextmanager
+def on(network: Network, device: str) -> Iterator[None]:
+    """Compute on a device, without gradients; what torch refuses is a failed run.
+
+    Raises:
+        SpecError: there is no such device.
+        RunFailed: torch refuses an operation.
+    """
+    try:
+        network.to(device)
+    except RuntimeError as error:
+        raise SpecError(
+            f"cannot compute on {device!r}: {str(error).partition(chr(10))[0]}", 'use the device "cpu"'
+        ) from None
+    try:
+        with torch.no_grad():
+            yield
+    except RuntimeError as error:
+        raise RunFailed(f"the network cannot be run: {error}") from error
+
+
+def _sample(shape: tuple[int, ...], dtype: str) -> str:
+    return f"{dtype} [{', '.join(map(str, shape))}]"

@@ -1,0 +1,229 @@
+"""A saved run's network in formats that other programs open: safetensors, torch.export, ONNX.
+
+    safetensors    parameters and buffers by node; the samples' normalisation and the resolved spec in the file's metadata
+    torch-export   a program: `torch.export.load(FILE).module()(samples)`, without petra-graph
+    onnx           a program for onnxruntime and others
+
+Programs read samples as the data set has them (images as uint8), and normalise them inside; the batch may be of any
+size. They compute in the type of the network's parameters, without autocast.
+
+What is written is run again on real samples, and compared with the network. Outputs may differ in the last bits, as
+other kernels add in another order: a sum of n terms has an error of up to n eps. The tolerance is `_TERMS` times the eps
+of the outputs' type, of their largest magnitude; where the run computes in bfloat16, 8 times the eps of that.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from attrs import asdict, frozen
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from petra_graph.blocks import Streams
+from petra_graph.blocks.grid import grid
+from petra_graph.errors import PetraGraphError, RunFailed, SpecError
+from petra_graph.executor.numerics import Normalisation
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+from petra_graph.record.run_directory import make_folder_of, write_whole
+from petra_graph.spec.load_spec import dump
+
+Format = Literal["safetensors", "torch-export", "onnx"]
+SUFFIXES: Mapping[Format, str] = {"safetensors": ".safetensors", "torch-export": ".pt2", "onnx": ".onnx"}
+_TERMS, _MIXED_TERMS = 128, 8
+_OPSET = 18
+_COMPARED = 1000
+"""Test samples with which programs are compared."""
+_TRACED = 2
+"""Samples of the batch with which a program is traced: torch takes a batch of one for a constant."""
+
+
+@frozen(kw_only=True)
+class Exported:
+    """What was written, and how it compares with the network."""
+
+    file: Path
+    samples: int
+    """With which it was compared; 0: it is not a program."""
+    difference: float | None = None
+    """The largest of any output, absolute; None: it was not compared."""
+    tolerance: float | None = None
+    note: str = ""
+
+
+class Portable(nn.Module):
+    """A network in plain operations on tensors: its samples normalised, its nodes, the head's output."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        normalisation: Normalisation | None = network.numerics.normalisation
+        if normalisation is not None:
+            for name in ("mean", "std"):
+                values = torch.tensor(getattr(normalisation, name), dtype=network.numerics.dtype)
+                self.register_buffer(name, values, persistent=False)
+        self.normalises = normalisation is not None
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return the head's output for samples [n, *shape] in the data set's type."""
+        network = self.network
+        dtype = network.numerics.dtype
+        first = samples
+        if samples.dtype == torch.uint8:
+            first = samples.to(dtype) / 255
+            if self.normalises:
+                per_channel = (1, -1, *(1,) * (samples.dim() - 2))
+                first = (first - self.get_buffer("mean").view(per_channel)) / self.get_buffer("std").view(per_channel)
+        elif samples.is_floating_point():
+            first = samples.to(dtype)
+        streams: dict[str, Streams] = {INPUT: (first,)}
+        with grid(network.numerics.grid_bits):
+            for name in network.graph.order:
+                outputs = network.block(name)(*network.inputs_of(name, streams))
+                streams[name] = tuple(one.to(dtype) if one.is_floating_point() else one for one in outputs)
+        return streams[network.graph.head][0]
+
+
+def export(run: SavedRun, network: Network, form: Format, file: Path) -> Exported:
+    """Write a network, and compare what was written with it: on the run's test samples or, without them, on random ones.
+
+    Args:
+        run: which the network is of.
+        network: in evaluation mode, on the CPU.
+        file: to write; whole, or as it was.
+
+    Raises:
+        SpecError: the form needs a package that is not installed.
+        RunFailed: the network cannot be exported, the file cannot be written, or its outputs are others.
+    """
+    make_folder_of(file)
+    if form == "safetensors":
+        _save_tensors(run, network, file)
+        return Exported(file=file, samples=0)
+    if form == "onnx":
+        _need_onnx()
+    chosen, note = _samples(run)
+    portable = Portable(network).eval()
+    try:
+        with _quiet(), torch.no_grad():
+            batch = torch.export.Dim("batch")
+            traced = torch.cat([chosen] * _TRACED)[:_TRACED]
+            program = torch.export.export(portable, (traced,), dynamic_shapes={"samples": {0: batch}})
+            if form == "torch-export":
+                write_whole(file, lambda path: _save_program(program, path))
+            else:
+                write_whole(file, lambda path: _save_onnx(program, path))
+    except (RuntimeError, ValueError, NotImplementedError, TypeError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RunFailed(
+            f"the network cannot be written as {form}: {reason}",
+            "a block does what torch.export cannot follow: https://docs.pytorch.org/docs/stable/export.html",
+        ) from error
+    with torch.no_grad():
+        expected = network(chosen)
+        found = _run_onnx(file, chosen) if form == "onnx" else torch.export.load(file).module()(chosen)
+    if found is None:
+        return Exported(file=file, samples=0, note="not compared: onnxruntime is not installed")
+    difference, tolerance = float((found - expected).abs().max()), _tolerance(network, expected)
+    if not difference <= tolerance:
+        raise RunFailed(
+            f"{file} is written, but its outputs differ from the network's by {difference:.3g}, "
+            f"and {tolerance:.3g} is the tolerance",
+            "please report it, with the specification",
+        )
+    return Exported(file=file, samples=len(chosen), difference=difference, tolerance=tolerance, note=note)
+
+
+def _tolerance(network: Network, expected: Tensor) -> float:
+    mixed = network.numerics.precision.compute == "bfloat16"
+    relative = _MIXED_TERMS * torch.finfo(torch.bfloat16).eps if mixed else _TERMS * torch.finfo(expected.dtype).eps
+    return relative * max(1.0, float(expected.abs().max()))
+
+
+def _save_tensors(run: SavedRun, network: Network, file: Path) -> None:
+    tensors = {
+        f"{name}.{key}": value.detach().cpu().contiguous().clone()
+        for name in run.network.graph.nodes
+        for key, value in network.block(name).state_dict().items()
+    }
+    metadata = {"format": "pt", "spec": dump(run.spec), "samples": json.dumps(asdict(run.facts))}
+    write_whole(file, lambda path: save_file(tensors, path, metadata))
+
+
+def _save_program(program: torch.export.ExportedProgram, path: Path) -> None:
+    with path.open("wb") as opened:
+        torch.export.save(program, opened)
+
+
+def _save_onnx(program: torch.export.ExportedProgram, path: Path) -> None:
+    from torch.onnx import export as export_onnx
+
+    made = export_onnx(
+        program, dynamo=True, opset_version=_OPSET, input_names=["samples"], output_names=["output"], verbose=False
+    )
+    assert made is not None
+    made.save(path, external_data=False)
+
+
+def _need_onnx() -> None:
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SpecError(f"ONNX needs {missing[0]}, which is not installed", "pip install 'petra-graph[onnx]'")
+
+
+def _run_onnx(file: Path, samples: Tensor) -> Tensor | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, {session.get_inputs()[0].name: np.ascontiguousarray(samples.numpy())})
+    return torch.from_numpy(output)
+
+
+def _samples(run: SavedRun) -> tuple[Tensor, str]:
+    """Return samples for the comparison, and why they are random if they are."""
+    try:
+        return first_samples(run, _COMPARED), ""
+    except PetraGraphError as error:
+        why = error.problems[0].message
+        return _random(run), f"compared with random samples, as the run's data cannot be read: {why}"
+
+
+def _random(run: SavedRun) -> Tensor:
+    """Return samples of the network's type and shape, the same each time."""
+    facts, generator = run.facts, torch.Generator().manual_seed(0)
+    shape = (_TRACED * 4, *facts.shape)
+    if facts.dtype == "uint8":
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+    if facts.dtype == "int64":
+        return torch.zeros(shape, dtype=torch.int64)
+    return torch.randn(shape, generator=generator).to(getattr(torch, facts.dtype))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporters report about themselves from the user's terminal."""
+    names = ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
+    before: dict[str, Any] = {name: logging.getLogger(name).level for name in names}
+    try:
+        for name in names:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

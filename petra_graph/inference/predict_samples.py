@@ -1,0 +1,106 @@
+"""Predictions of a saved run for samples: classes with their probabilities, or plain outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from torch import Tensor
+
+from petra_graph.inference.evaluate_run import on
+from petra_graph.inference.sample_files import Samples, batches
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.inference.trained_network import Network
+
+
+@frozen(kw_only=True)
+class ClassScore:
+    """One class for one sample."""
+
+    number: int
+    name: str | None
+    score: float
+    """Its probability where the loss is cross-entropy, else the network's output."""
+
+
+@frozen(kw_only=True)
+class Prediction:
+    """The prediction for one sample; where a sample has a target at each of several positions, for one position of it."""
+
+    file: str
+    index: int
+    """Of the sample in its file."""
+    position: tuple[int, ...] = ()
+    """In the sample's targets, such as a token's in a text; () where a sample has one target."""
+    best: tuple[ClassScore, ...]
+    """The classes with the largest scores, the largest first; () where targets are not classes."""
+    output: tuple[float, ...]
+    """What the network returns, flattened."""
+    note: str = ""
+    """What was done to the file's samples."""
+
+    def record(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"file": self.file, "index": self.index}
+        if self.position:
+            found["position"] = list(self.position)
+        if self.best:
+            found["classes"] = [
+                {"class": one.number, **({} if one.name is None else {"name": one.name}), "score": one.score}
+                for one in self.best
+            ]
+        else:
+            found["output"] = list(self.output)
+        return found | ({"note": self.note} if self.note else {})
+
+
+def predict(
+    run: SavedRun,
+    network: Network,
+    samples: list[Samples],
+    *,
+    top: int = 3,
+    device: str = "cpu",
+) -> list[Prediction]:
+    """Predict samples, each by itself: the others of its batch do not matter, but for the last bits.
+
+    Where a sample has a class at each of several positions, such as a text's tokens, each position is a prediction.
+
+    Args:
+        network: in evaluation mode.
+        top: how many classes of each.
+
+    Raises:
+        SpecError: there is no such device.
+        RunFailed: the network cannot be run.
+    """
+    with on(network, device):
+        size = run.spec.data.test_batch
+        outputs = torch.cat([network(part.to(device)).cpu() for part in batches(samples, size)])
+    return list(_predictions(run, samples, outputs, top))
+
+
+def _predictions(run: SavedRun, samples: Sequence[Samples], outputs: Tensor, top: int) -> Iterable[Prediction]:
+    facts = run.facts
+    of_classes = facts.classes is not None and outputs.shape[2:] == facts.target_shape  # [n, classes, *]
+    scores = outputs.float().softmax(dim=1) if run.classes_are_probable else outputs
+    places = ((file, index) for file in samples for index in range(len(file.values)))
+    for (file, index), output, score in zip(places, outputs, scores, strict=True):
+        for position in np.ndindex(*facts.target_shape if of_classes else ()):
+            there = (slice(None), *position) if of_classes else ()
+            yield Prediction(
+                file=file.name,
+                index=index,
+                position=position,
+                best=_best(score[there], facts.class_names, top) if of_classes else (),
+                output=tuple(output[there].flatten().tolist()),
+                note=file.note,
+            )
+
+
+def _best(scores: Tensor, names: Sequence[str] | None, top: int) -> tuple[ClassScore, ...]:
+    values, numbers = scores.topk(min(top, len(scores)))
+    pairs = zip(numbers.tolist(), values.tolist(), strict=True)
+    return tuple(ClassScore(number=at, name=names[at] if names else None, score=value) for at, value in pairs)

@@ -1,0 +1,117 @@
+"""A trained network as an ordinary module: samples in, the head's output out.
+
+In evaluation mode a forward gives the bits of the run's own evaluations: the arithmetic between nodes is the executors'
+(`executor.numerics`). It is plain autograd, so the module can also be trained further, in anyone's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from petra_graph.blocks import Block, Streams
+from petra_graph.blocks.randomness import fork_rng, random_key
+from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
+from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.measure.node_shapes import build_block
+from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.record.weights import SEPARATOR
+
+_LISTED = 5
+
+
+class Network(nn.Module):
+    """All nodes of a graph in one module.
+
+    `network.nodes` has each node's block; names are those of the specification, with "/" in place of ".", which torch
+    does not allow: `network.nodes["layer1/0"]`.
+    """
+
+    def __init__(
+        self, graph: NodeGraph, blocks: Mapping[str, Block], numerics: NumericsContext, facts: DataFacts
+    ) -> None:
+        super().__init__()
+        self.graph = graph
+        self.facts = facts
+        """Of the samples that it reads, and of its targets."""
+        self.numerics = numerics
+        self.nodes = nn.ModuleDict({_key(name): blocks[name] for name in graph.order})
+
+    @classmethod
+    def of(cls, network: MeasuredNetwork, facts: DataFacts) -> Network:
+        """Build a network on the CPU, with the random parameters that a run would begin with.
+
+        Raises:
+            SpecError, PluginError: a block cannot be built.
+        """
+        numerics = NumericsContext(
+            device=torch.device("cpu"),
+            precision=network.spec.precision,
+            seed=network.spec.run.seed,
+            normalisation=Normalisation.of(facts),
+        )
+        blocks = {}
+        for name, node in network.graph.nodes.items():
+            with fork_rng(random_key(network.spec.run.seed, name, "initial"), numerics.device):
+                blocks[name] = place(build_block(node, network.shapes[name].inputs), numerics)
+        return cls(network.graph, blocks, numerics, facts)
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Return the head's output.
+
+        Args:
+            samples: [n, *shape] as the data set has them: uint8 images are normalised here; others are cast.
+
+        Raises:
+            RunFailed: a stream leaves the grid's range, where streams are on a grid.
+        """
+        numerics = attrs.evolve(self.numerics, device=samples.device)
+        streams: dict[str, Streams] = {INPUT: (numerics.prepare(samples),)}
+        for name in self.graph.order:
+            block = self.block(name)
+            with numerics.arithmetic():
+                outputs = block(*self.inputs_of(name, streams))
+            streams[name] = numerics.finalize(name, block, outputs)
+        return streams[self.graph.head][0]
+
+    def block(self, name: str) -> Block:
+        found = self.nodes[_key(name)]
+        assert isinstance(found, Block)
+        return found
+
+    def inputs_of(self, name: str, streams: Mapping[str, Streams]) -> Streams:
+        """Return what a node reads of the streams that its producers returned."""
+        return tuple(stream for producer in self.graph.nodes[name].inputs for stream in streams[producer])
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor], source: str) -> None:
+        """Give the nodes weights by the names in `weights.safetensors`.
+
+        Raises:
+            SpecError: they are of another network.
+        """
+        own = {
+            f"{name}{SEPARATOR}{key}": value
+            for name in self.graph.nodes
+            for key, value in self.block(name).state_dict(keep_vars=True).items()
+        }
+        faults = [f"it has no {key}" for key in own if key not in weights]
+        faults += [
+            f"its {key} is {list(weights[key].shape)}, and {list(value.shape)} here"
+            for key, value in own.items()
+            if key in weights and weights[key].shape != value.shape
+        ]
+        if faults:
+            listed = [*faults[:_LISTED], *[f"{len(faults) - _LISTED} more"] * (len(faults) > _LISTED)]
+            raise SpecError([Problem(message=f"{source} is of another network: {fault}") for fault in listed])
+        for key, value in own.items():
+            value.copy_(weights[key])
+
+
+def _key(name: str) -> str:
+    return name.replace(".", "/")

@@ -1,0 +1,264 @@
+"""The cost table of a network: the operations of every node run once, without memory.
+
+    compute             device
+    float32, float64    the meta device
+    bfloat16, attention fake tensors of the CPU, for which autocast works and kernels are chosen as on the CPU
+    a block or loss     the CPU, with micro-batches of two and of four samples; bytes and FLOPs are a constant and a
+    that needs values   part in proportion to the batch, so these two give any other
+
+Nodes with equal blocks, options and inputs cost the same, and one of them runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import attrs
+import torch
+from attrs import frozen
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from petra_graph.blocks import Block, Shape
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, at_path
+from petra_graph.executor.numerics import Normalisation, place
+from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
+from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.loss import Loss
+from petra_graph.kinds.optimizer import BuildOptimizer
+from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
+from petra_graph.measure.meta_kernels import NotOnMeta
+from petra_graph.measure.node_shapes import Memo, build_block
+from petra_graph.measure.optimizer_costs import measure_update
+from petra_graph.measure.tally import distinct_bytes
+from petra_graph.measure.without_compiler import uncompiled
+from petra_graph.program.node_costs import CostTable, NodeCost
+from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
+
+_SMALL = (2, 4)
+"""Samples in the micro-batches of blocks that need values."""
+
+
+@frozen(kw_only=True)
+class Conditions:
+    """The conditions on which costs depend, beside the network."""
+
+    batch: int
+    """Samples in a micro-batch."""
+    sample: Shape
+    """One sample, without the batch dimension."""
+    sample_dtype: Dtype
+    """As the data set stores it."""
+    normalisation: Normalisation | None
+    precision: PrecisionSpec
+    loss: Loss
+    build_optimizer: BuildOptimizer
+    optimizer_options: Any
+    optimizer: str = "the optimizer"
+    """Its plugin, as messages name it."""
+    clip: ClipSpec | None = None
+    target: Shape = ()
+    """One target, without the batch dimension."""
+    target_dtype: Dtype = "int64"
+
+
+@uncompiled()
+def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
+    """Run the operations of all nodes.
+
+    Raises:
+        SpecError: a block can be run neither without values nor on the CPU.
+        PluginError: a block's code cannot be imported.
+    """
+    measured: dict[str, _Measured] = {}
+    memo = Memo[_Measured]()
+    sample = _Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype))
+    streams: dict[str, tuple[_Stream, ...]] = {INPUT: (sample,)}
+    for name in graph.order:
+        node = graph.nodes[name]
+        inputs = tuple(stream for producer in node.inputs for stream in streams[producer])
+        key = (node.plugin, node.options, node.kind, inputs, INPUT in node.inputs)
+        measured[name] = memo.get(key, partial(_measure, node, inputs, conditions))
+        streams[name] = measured[name].outputs
+    return CostTable(
+        micro_batch=conditions.batch,
+        sample_bytes=sample.bytes(conditions.batch),
+        target_bytes=_targets(conditions, torch.device("meta")).nbytes,
+        nodes={name: node.cost for name, node in measured.items()},
+        assumptions=tuple(_assumptions(conditions, measured)),
+    )
+
+
+@frozen(kw_only=True)
+class _Stream:
+    """The shape and type of a stream."""
+
+    shape: Shape
+    """Without the batch dimension."""
+    dtype: torch.dtype
+
+    def values(self, batch: int) -> int:
+        return batch * torch.Size(self.shape).numel()
+
+    def bytes(self, batch: int) -> int:
+        return self.values(batch) * self.dtype.itemsize
+
+    def zeros(self, batch: int, device: torch.device, layout: torch.memory_format) -> Tensor:
+        return torch.zeros(batch, *self.shape, dtype=self.dtype, device=device).contiguous(memory_format=layout)
+
+
+@frozen(kw_only=True)
+class _Measured:
+    cost: NodeCost
+    outputs: tuple[_Stream, ...]
+    obstacle: str | None = None
+    """Why the node ran on the CPU; None: it ran without memory."""
+
+
+def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> _Measured:
+    obstacle = None
+    try:
+        module, measured = _run_without_memory(node, inputs, conditions)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever stops a block without memory, the CPU decides
+        cause = error
+        if isinstance(error, PetraGraphError):
+            # A loss may hold tensors of its own, such as the weights of classes, which are on the CPU.
+            if node.kind != "head" or not isinstance(error, PluginError) or error.__cause__ is None:
+                raise
+            cause = error.__cause__
+        obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]
+        module, measured = _run_on_cpu(node, inputs, conditions)
+    with at_path("optimizer", "name"):
+        state_bytes, update = measure_update(
+            module, conditions.build_optimizer, conditions.optimizer_options, conditions.clip, conditions.optimizer
+        )
+    work = {**measured.cost.work, "update": update}
+    cost = attrs.evolve(measured.cost, optimizer_bytes=state_bytes, work=work)
+    return attrs.evolve(measured, cost=cost, obstacle=obstacle)
+
+
+def _run_without_memory(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
+    on_meta = _numerics(conditions, "meta")
+    module = _built(node, inputs, on_meta)
+    if conditions.precision.compute != "bfloat16":
+        with suppress(NotOnMeta):
+            return module, _run(node, module, inputs, conditions, on_meta)
+    with FakeTensorMode():
+        module = faked(module)
+        return module, _run(node, module, inputs, conditions, _numerics(conditions, "cpu"))
+
+
+def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) -> tuple[Block, _Measured]:
+    """Run with few samples, and extrapolate.
+
+    Raises:
+        SpecError: the CPU cannot run the block either.
+    """
+    numerics = _numerics(conditions, "cpu")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            modules = [_built(node, inputs, numerics) for _ in _SMALL]
+            small, large = (
+                _run(node, module, inputs, attrs.evolve(conditions, batch=batch), numerics)
+                for module, batch in zip(modules, _SMALL, strict=True)
+            )
+    except (KeyboardInterrupt, PetraGraphError):
+        raise
+    except BaseException as error:
+        message = f'node "{node.name}": block "{node.block}" cannot be trained: {type(error).__name__}: {error}'
+        at = author_line(error)
+        hint = "petra_graph.testing checks blocks; its findings help to find the cause" + (
+            f"; raised at {at}" if at else ""
+        )
+        raise SpecError(Problem(message=message, hint=hint, path=node.path)) from error
+    share = (conditions.batch - _SMALL[0]) / (_SMALL[1] - _SMALL[0])
+    return modules[0], attrs.evolve(small, cost=_extrapolated(small.cost, large.cost, share))
+
+
+def _numerics(conditions: Conditions, device: str) -> WithoutValues:
+    return WithoutValues(
+        device=torch.device(device), precision=conditions.precision, seed=0, normalisation=conditions.normalisation
+    )
+
+
+def _built(node: Node, inputs: tuple[_Stream, ...], numerics: WithoutValues) -> Block:
+    with torch.device(numerics.device):
+        return place(build_block(node, [stream.shape for stream in inputs]), numerics)
+
+
+def _run(
+    node: Node, module: Block, inputs: tuple[_Stream, ...], conditions: Conditions, numerics: WithoutValues
+) -> _Measured:
+    batch = conditions.batch
+    reads_samples = INPUT in node.inputs
+
+    def layout(stream: _Stream) -> torch.memory_format:
+        """Return the memory format of streams between nodes; most loaders have samples contiguous."""
+        return torch.contiguous_format if reads_samples else numerics.memory_format(len(stream.shape) + 1)
+
+    trial = NodeTrial(
+        name=node.name,
+        module=module,
+        numerics=numerics,
+        reads_samples=reads_samples,
+        reversible=node.kind == "reversible",
+        inputs=tuple(stream.zeros(batch, numerics.device, layout(stream)) for stream in inputs),
+    )
+    returned, work = count_operations(trial, conditions.loss, _targets(conditions, numerics.device))
+    outputs = tuple(_Stream(shape=tuple(stream.shape[1:]), dtype=stream.dtype) for stream in returned)
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    cost = NodeCost(
+        kind=node.kind,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        parameter_tensors=len(parameters),
+        parameter_bytes=distinct_bytes(parameters),
+        gradient_bytes=sum(parameter.nbytes for parameter in parameters if parameter.requires_grad),
+        statistics=sum(buffer.numel() for buffer in buffers if buffer.is_floating_point()),
+        statistics_bytes=distinct_bytes(buffers),
+        optimizer_bytes=0,
+        input_values=tuple(stream.values(batch) for stream in inputs),
+        input_bytes=tuple(stream.bytes(batch) for stream in inputs),
+        output_bytes=tuple(stream.bytes(batch) for stream in outputs),
+        work=work,
+    )
+    return _Measured(cost=cost, outputs=outputs)
+
+
+def _extrapolated(small: Any, large: Any, share: float) -> Any:
+    """Extrapolate all numbers of two costs, except indices of streams."""
+    if isinstance(small, int):
+        return max(0, round(small + (large - small) * share))
+    if isinstance(small, tuple):
+        return tuple(_extrapolated(*pair, share) for pair in zip(small, large, strict=True))
+    if isinstance(small, Mapping):
+        return {key: _extrapolated(value, large[key], share) for key, value in small.items()}
+    if not attrs.has(type(small)):
+        return small
+    names = [item.name for item in attrs.fields(type(small)) if item.name != "shares"]
+    values = {name: _extrapolated(getattr(small, name), getattr(large, name), share) for name in names}
+    return attrs.evolve(small, **values)
+
+
+def _targets(conditions: Conditions, device: torch.device) -> Tensor:
+    """Return targets as the data set declares them."""
+    dtype = getattr(torch, conditions.target_dtype)
+    return torch.zeros(conditions.batch, *conditions.target, dtype=dtype, device=device)
+
+
+def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:
+    """Yield the conditions under which the numbers hold."""
+    yield "working bytes are those of PyTorch's operations; what kernels allocate inside themselves is not in them"
+    if conditions.precision.compute == "bfloat16":
+        yield "autocast was taken as on the CPU; a GPU casts other operations"
+    yield "the optimizer's step was taken tensor by tensor, as on the CPU"
+    if conditions.clip is not None:
+        yield "clipping counts for bytes and not for time"
+    for name, node in measured.items():
+        if node.obstacle is not None:
+            sizes = " and ".join(map(str, _SMALL))
+            yield f"node {name} needs values ({node.obstacle}): run on the CPU with {sizes} samples, and scaled"

@@ -1,0 +1,84 @@
+"""The state and the step of a stage's optimizer, measured by steps of any plugin's optimizer.
+
+Decision: parameters have no memory, and those of one node share an optimizer. First-party optimizers go tensor by tensor
+on the CPU, as here; on a GPU torch's own take all tensors of a kind together, for speed, and hold another copy meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import torch
+from torch import nn
+
+from petra_graph.blocks import Block
+from petra_graph.errors import PluginError
+from petra_graph.executor.stage_update import Updater, parameter_groups
+from petra_graph.kinds.optimizer import BuildOptimizer, ParameterGroups, rate_ratios
+from petra_graph.measure.counted_operations import work_of
+from petra_graph.measure.tally import Tally, distinct_bytes, tensors
+from petra_graph.program.node_costs import Work
+from petra_graph.spec.model import ClipSpec
+
+_NORM_BYTES = 16
+"""For each value of the gradient whose norm is taken: a float64 of it and one of its square."""
+
+
+def measure_update(
+    module: Block, build: BuildOptimizer, options: Any, clip: ClipSpec | None, owner: str = "the optimizer"
+) -> tuple[int, Work]:
+    """Return the bytes of state that an optimizer's first step over a module's parameters makes, and its second step.
+
+    Args:
+        module: on any device.
+        clip: the clipping before the step.
+        owner: the optimizer's plugin, as messages name it.
+
+    Raises:
+        PluginError: the optimizer fails on the CPU as well.
+    """
+    groups = parameter_groups([module])
+    parameters = (*groups.decayed, *groups.undecayed)
+    if not parameters:
+        return 0, Work()
+    try:
+        state_bytes, work = _stepped(_copies(groups, "meta"), build, options, owner)
+    except (RuntimeError, NotImplementedError, PluginError):  # it reads values
+        state_bytes, work = _stepped(_copies(groups, "cpu"), build, options, owner)
+    if clip is None or clip.by == "value":
+        return state_bytes, work
+    working = max(work.working_bytes, _NORM_BYTES * max(parameter.numel() for parameter in parameters))
+    return state_bytes, attrs.evolve(work, working_bytes=working, accumulating_bytes=working)
+
+
+def _stepped(groups: ParameterGroups, build: BuildOptimizer, options: Any, owner: str) -> tuple[int, Work]:
+    parameters = [*groups.decayed, *groups.undecayed]
+    optimizer = build(groups, options)
+    ratios = rate_ratios(optimizer, options.lr)
+    updater = Updater(parameters, optimizer, lambda _: options.lr, None, owner=owner, ratios=ratios)
+    _give_gradients(parameters)
+    updater.step()
+    state_bytes = distinct_bytes(tensors(list(optimizer.state.values())))
+    _give_gradients(parameters)
+    with Tally() as tally:
+        updater.step()
+        return state_bytes, work_of(tally.lap())
+
+
+def _give_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    for parameter in parameters:
+        if parameter.requires_grad:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def _copies(groups: ParameterGroups, device: str) -> ParameterGroups:
+    def zeros(parameter: nn.Parameter) -> nn.Parameter:
+        values = torch.zeros(parameter.shape, dtype=parameter.dtype, device=device)
+        return nn.Parameter(values, requires_grad=parameter.requires_grad)
+
+    return ParameterGroups(
+        decayed=list(map(zeros, groups.decayed)),
+        undecayed=list(map(zeros, groups.undecayed)),
+    )

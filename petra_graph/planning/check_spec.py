@@ -1,0 +1,317 @@
+"""The check step: a specification checked against everything that is known without torch.
+
+Keys, types, plugins with their options, the architecture written out as nodes, the graph's rules, method, precision,
+stages. Shapes are not checked: they need the blocks' code.
+
+Decision: no problem hides another. Each step works with the parts that the steps before it could read, and all
+problems are raised together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import attrs
+from attrs import frozen
+
+from petra_graph.compiler.spec_checks import check_method, check_precision, device_problems
+from petra_graph.errors import Path, PetraGraphError, Problem, shown
+from petra_graph.graph.build_graph import NodeInput, build_graph
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.architecture import expand
+from petra_graph.kinds.block import BLOCK, BlockDeclaration
+from petra_graph.kinds.data_set import DataFacts, declared_facts, declared_samples
+from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.logger import LOGGER, missing_package
+from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
+from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.program.method import Method
+from petra_graph.program.placement import Partition
+from petra_graph.record.plugin_packages import packages_then
+from petra_graph.registry.local import missing_module
+from petra_graph.registry.registry import Registry, discover
+from petra_graph.spec.largest_values import NODES
+from petra_graph.spec.load_spec import Given, LoadedSpec, load
+from petra_graph.spec.located_paths import located_options
+from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
+from petra_graph.spec.value_layers import PLUGIN_LISTS, PLUGIN_TABLES, plugin_name
+
+
+def check_spec(
+    given: Given,
+    overrides: Iterable[str] = (),
+    *,
+    registry: Registry | None = None,
+    import_local: bool = False,
+    folders: Iterable[str] = (),
+) -> CheckedSpec:
+    """Check a specification.
+
+    Args:
+        given: a TOML file, or "-" for the standard input, or a specification made in code.
+        overrides: `--set` assignments, KEY=VALUE.
+        registry: the plugins; None: those that are installed.
+        import_local: import "module:attribute" blocks, which usually imports torch.
+        folders: where their modules may be, in addition to the specification's folder and the current one.
+
+    Raises:
+        SpecError: the specification is wrong; all problems, located, those of plugins among them.
+        PluginError: only plugins are at fault.
+    """
+    registry = registry or discover()
+    loaded = load(given, overrides, registry.spec_class)
+    problems = ProblemCollector(loaded=loaded, wrong=list(loaded.problems))
+    folders = dict.fromkeys((*loaded.folders, *folders, *registry.folders))
+    check = _Check(
+        loaded=loaded,
+        registry=attrs.evolve(registry, folders=tuple(folders), made_with=packages_then(given)),
+        problems=problems,
+        import_local=import_local,
+        resolved={},
+    )
+    check.hint_at_misplaced_options()
+    plugins = {kind.table: check.plugin_of(kind) for kind in registry.kinds if kind.table and not kind.several}
+    lists = {kind.table: check.plugins_of(kind) for kind in registry.kinds if kind.several}
+    facts = check.facts(plugins["data"])
+    nodes = check.nodes(plugins["architecture"], facts)
+    graph = check.graph(nodes, plugins["architecture"])
+    check.input(facts)
+    method = check.method()
+    check.precision()
+    check.devices()
+    stages = check.stages(graph, method)
+    problems.raise_any()
+    assert loaded.spec is not None
+    assert facts is not None
+    assert graph is not None
+    assert method is not None
+    del plugins["architecture"]
+    return CheckedSpec(
+        spec=loaded.spec,
+        graph=graph,
+        method=method[0],
+        schedule=method[1],
+        stages=stages,
+        loaded=loaded,
+        facts=facts,
+        training_samples=check.training_samples(plugins["data"]),
+        loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
+        callbacks=lists["callback"],
+        added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
+        unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
+        **cast(Mapping[str, ConfiguredPlugin], plugins),
+    )
+
+
+@frozen(kw_only=True)
+class _Check:
+    """The steps; each adds its problems to `problems` and returns the values that it could read."""
+
+    loaded: LoadedSpec
+    registry: Registry
+    problems: ProblemCollector
+    import_local: bool
+    resolved: dict[tuple[str, str], Plugin | None]
+    """Plugins by group and name, so that one that many nodes use is reported where it is used first."""
+
+    def hint_at_misplaced_options(self) -> None:
+        """Where an unknown key of a table is an option of the plugin that the table names, add that as a hint."""
+        for index, problem in enumerate(self.problems.wrong):
+            if not problem.at_key or not isinstance(key := problem.path[-1], str):
+                continue
+            hints = [self.option_hint(kind, name, key, meant) for kind, name, meant in self.named_around(problem.path)]
+            if any(hints):
+                self.problems.wrong[index] = attrs.evolve(problem, hint=next(filter(None, hints)))
+
+    def named_around(self, path: Path) -> Iterator[tuple[PluginKind, Any, str]]:
+        """Yield the kind and name of plugins, and where their options are: of the table around a key, then of all tables."""
+        values = self.loaded.values
+        by_table = {kind.table: kind for kind in self.registry.kinds if kind.table}
+        match path:
+            case (str(table), int(number), str()) if table in by_table and by_table[table].several:
+                yield by_table[table], values[table][number].get("name"), "options"
+            case ("graph", "node", int(number), str()):
+                yield BLOCK, values["graph"]["node"][number].get("block"), "options"
+        for table in sorted(PLUGIN_TABLES, key=lambda table: table != path[0]):
+            if isinstance(value := values.get(table, {}), Mapping):
+                yield by_table[table], plugin_name(table, value), f"{table}.options"
+
+    def option_hint(self, kind: PluginKind, name: Any, key: str, options: str) -> str:
+        """Return the hint that a key is an option of a plugin; "" where it is none."""
+        if not isinstance(name, str) or self.registry.is_local(name, kind):
+            return ""
+        try:
+            plugin = self.registry.resolve(kind, name)
+        except PetraGraphError:  # The step that resolves the plugin reports it.
+            return ""
+        if key not in attrs.fields_dict(plugin.declaration.options):
+            return ""
+        return f"did you mean {options}.{key}? {key} is an option of {plugin}"
+
+    def plugin_of(self, kind: PluginKind) -> ConfiguredPlugin | None:
+        """Resolve the plugin of a kind's top-level table and read its options."""
+        table = kind.table
+        part = self.loaded.parts.get((table,))
+        if part is None:
+            return None
+        written = self.loaded.values.get(table)
+        by_default = not (isinstance(written, Mapping) and "name" in written)
+        name = self.registry.within(kind, part.name, [FIRST_PARTY]) if by_default else part.name
+        plugin = self.resolve(kind, name, (table, "name"))
+        if plugin is None:
+            return None
+        path = (table, "options")
+        options = self.options(plugin, part.options, path)
+        return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
+
+    def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
+        """Resolve the plugins of a kind's array of tables, each of which may be there once."""
+        found: dict[tuple[str, str], ConfiguredPlugin] = {}
+        for path, part in self.loaded.parts.items():
+            if path[0] != kind.table or not isinstance(part, PluginSpec):
+                continue
+            plugin = self.resolve(kind, part.name, (*path, "name"))
+            if plugin is None:
+                continue
+            key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
+            if key in found:
+                self.problems.add([Problem(message=f"{plugin} is listed twice", path=(*path, "name"))])
+                continue
+            options = self.options(plugin, part.options, (*path, "options"))
+            if options is not None:
+                found[key] = ConfiguredPlugin(plugin=plugin, options=options, path=(*path, "options"))
+        return tuple(found.values())
+
+    def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:
+        """Return the loggers of a specification that names none: TensorBoard, where it is installed."""
+        try:
+            plugin = self.registry.resolve(LOGGER, self.registry.within(LOGGER, "tensorboard", [FIRST_PARTY]))
+        except PetraGraphError:
+            return ()
+        options, _ = read_options(plugin, {}, ())
+        return () if missing_package(plugin) else (ConfiguredPlugin(plugin=plugin, options=options, path=("logger",)),)
+
+    def resolve(self, kind: PluginKind, name: str, path: Path) -> Plugin | None:
+        key = (kind.group, name)
+        if self.resolved.get(key) is None:
+            self.resolved[key] = self.problems.at(*path).attempt(self.registry.resolve, kind, name)
+        return self.resolved[key]
+
+    def options(self, plugin: Plugin, mapping: Mapping[str, Any], path: Path) -> Any:
+        mapping = located_options(plugin.declaration.options, mapping, path, self.loaded.layers)
+        options, problems = read_options(plugin, mapping, path)
+        self.problems.add(problems)
+        return options
+
+    def facts(self, data: ConfiguredPlugin | None) -> DataFacts | None:
+        """Return the shape and type of the data set's samples, from its declaration."""
+        if data is None:
+            return None
+        return self.problems.at("data", "options").attempt(declared_facts, data.plugin, data.options)
+
+    def training_samples(self, data: ConfiguredPlugin | None) -> int | None:
+        """Return how many training samples there are, where the data set's declaration says it."""
+        assert data is not None
+        return self.problems.at("data", "options").require(declared_samples, data.plugin, data.options)
+
+    def nodes(self, architecture: ConfiguredPlugin | None, facts: DataFacts | None) -> list[NodeInput]:
+        """Check the nodes that the specification lists, or that its architecture makes."""
+        if architecture is None:
+            listed = {path: part for path, part in self.loaded.parts.items() if isinstance(part, NodeSpec)}
+            return [self.node(node, path) for path, node in listed.items()]
+        if facts is None:
+            return []
+        problems = self.problems.at("architecture", "options")
+        expanded = problems.attempt(expand, architecture.plugin, architecture.options, facts) or ()
+        # The author of the specification did not write these names, and could not add a distribution to them.
+        owners = [architecture.plugin.distribution, FIRST_PARTY]
+        blocks = [self.registry.within(BLOCK, node.block, owners) for node in expanded]
+        nodes = [attrs.evolve(node, block=block) for node, block in zip(expanded, blocks, strict=True)]
+        return [self.node(node, ("architecture",)) for node in nodes]
+
+    def node(self, node: NodeSpec, path: Path) -> NodeInput:
+        plugin, options = None, None
+        if self.registry.is_local(node.block, BLOCK) and not self.import_local:
+            missing = missing_module(node.block, self.registry.folders)
+            if missing is not None:
+                self.problems.add([attrs.evolve(missing, path=(*path, "block"))])
+        else:
+            plugin = self.resolve(BLOCK, node.block, (*path, "block"))
+            if plugin is not None:
+                options = self.options(plugin, node.options, (*path, "options"))
+        return NodeInput(spec=node, plugin=plugin, options=options, path=path)
+
+    def graph(self, nodes: list[NodeInput], architecture: ConfiguredPlugin | None) -> NodeGraph | None:
+        """Apply the graph's rules, where every node could be read: a missing node would break rules by its absence."""
+        given = self.loaded.values.get("graph", {})
+        tables = given.get("node", []) if isinstance(given, Mapping) else []
+        if not nodes or (isinstance(tables, list) and len(tables) > len(nodes)):
+            return None
+        if (total := sum(node.spec.repeat for node in nodes)) > NODES:
+            largest = max(nodes, key=lambda node: node.spec.repeat)
+            message = f"the network has {total:,} nodes, and {NODES:,} are the most"
+            self.problems.add([Problem(message=message, path=(*largest.path, "repeat"))])
+            return None
+        head = _likely_head(nodes)
+        graph, problems = build_graph([_as_head(node) if node is head else node for node in nodes])
+        if architecture is not None and architecture.plugin.distribution != FIRST_PARTY:
+            owned = architecture.plugin.owned
+            wrong = [attrs.evolve(one, message=f"{owned}, its graph: {one.message}") for one in problems]
+            self.problems.add(wrong, of_plugin=True)
+        else:
+            self.problems.add(problems)
+        return graph
+
+    def input(self, facts: DataFacts | None) -> None:
+        """Compare the graph's stated input with the data set's samples."""
+        stated = self.loaded.parts.get(("graph", "input"))
+        if facts is None or not isinstance(stated, InputSpec):
+            return
+        for key, given, actual in (("shape", stated.shape, facts.shape), ("dtype", stated.dtype, facts.dtype)):
+            if given != actual:
+                message = f"the graph's input has {key} {shown(given)}, but the data set's samples have {shown(actual)}"
+                hint = "leave out [graph] input: the data set says it"
+                self.problems.add([Problem(message=message, hint=hint, path=("graph", "input", key))])
+
+    def method(self) -> tuple[Method, RequestedSchedule] | None:
+        """Return the method and the schedule, where they go together with each other and with the clipping."""
+        method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
+        if method is None:
+            return None
+        return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
+
+    def precision(self) -> None:
+        """Check that the number formats go together."""
+        precision = self.loaded.parts.get(("precision",))
+        if precision is not None:
+            self.problems.attempt(check_precision, precision)
+
+    def devices(self) -> None:
+        """Check the devices' names, types and memory limits, which need not be present."""
+        partition = self.loaded.parts.get(("partition",))
+        if partition is not None:
+            self.problems.add(device_problems(partition))
+
+    def stages(self, graph: NodeGraph | None, method: tuple[Method, RequestedSchedule] | None) -> Partition | None:
+        """Return the given stages; only a graph without problems can be cut."""
+        spec = self.loaded.spec
+        if graph is None or spec is None or method is None or self.problems.any:
+            return None
+        return self.problems.attempt(given_stages, graph, spec, method[1])
+
+
+def _as_head(node: NodeInput) -> NodeInput:
+    return attrs.evolve(node, spec=attrs.evolve(node.spec, kind="head"))
+
+
+def _likely_head(nodes: list[NodeInput]) -> NodeInput | None:
+    """Return the last node whose block is unknown, where no known node is a head.
+
+    The graph without it would have no head: a second problem, whose only cause is the misspelt name of a block.
+    """
+    kinds = [node.spec.kind or (node.plugin and cast(BlockDeclaration, node.plugin.declaration).kind) for node in nodes]
+    if "head" in kinds or None not in kinds:
+        return None
+    return nodes[len(kinds) - 1 - kinds[::-1].index(None)]

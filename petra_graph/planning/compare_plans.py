@@ -1,0 +1,210 @@
+"""The compare step: plans of one network by training method, or by number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any
+
+from attrs import evolve
+
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.errors import NoFeasiblePlan, SpecError
+from petra_graph.planning.checked_spec import with_method, without_global_clip
+from petra_graph.planning.plan_assumptions import assumptions_of_all
+from petra_graph.planning.plan_spec import Planner
+from petra_graph.planning.predict_plan import Plan
+from petra_graph.program.method import METHODS
+from petra_graph.program.plan_document import Document
+from petra_graph.program.schedule import schedule_text
+from petra_graph.spec.model import RequestedScheduleName, Spec
+
+_STAGES_WITH_MEMORY = 256
+"""Stages up to which memory is predicted in a table of device counts; the operations of more would take minutes."""
+_BASE_SCHEDULE = "lockstep"
+"""The paper's schedule: savings are relative to `pipedream` under it."""
+_FIGURES = (
+    "memory_total", "memory_peak", "paper_total", "staleness", "channel_bytes", "flops", "seconds_per_micro_batch",
+    "speedup", "exact",
+)  # fmt: skip
+"""Of a method's row; None where no plan of the method is feasible."""
+
+
+def compare(planner: Planner) -> Document:
+    """Return the memory, staleness and speed of every method on the specification's network, each placed for itself.
+
+    Savings are of `pipedream` under `lockstep`, the paper's first row (table 3).
+
+    Raises:
+        SpecError, PluginError: as `Planner.plan`.
+    """
+    plans: list[Plan] = []
+    rows = [_row(planner, method, schedule, plans) for method, schedule in _methods()]
+    base = next(row for row in rows if row["method"] == "pipedream" and row["schedule"] == _BASE_SCHEDULE)
+    for row in rows:
+        for saving, total in (("saving", "memory_total"), ("paper_saving", "paper_total")):
+            known = row[total] is not None and base[total] is not None
+            row[saving] = 1 - row[total] / base[total] if known else None
+    return {
+        "name": planner.spec.name,
+        "micro_batch": planner.spec.data.batch,
+        "rows": rows,
+        "assumptions": _assumptions(plans, "speed-ups are over one device that trains alone with reversible-backprop"),
+    }
+
+
+def _methods() -> Iterator[tuple[str, RequestedScheduleName]]:
+    for method in METHODS.values():
+        for schedule in method.schedules:
+            if schedule != "sequential" or method.schedules == ("sequential",):
+                yield method.name, schedule
+
+
+def _assumptions(plans: Sequence[Plan], more: str) -> list[str]:
+    return [*assumptions_of_all((plan.prediction, plan.spec) for plan in plans), more] if plans else []
+
+
+def _row(planner: Planner, method: str, schedule: RequestedScheduleName, plans: list[Plan]) -> dict[str, Any]:
+    """Return a method's row, and add its plan, where there is one."""
+    spec = planner.spec
+    variant = evolve(
+        spec, method=with_method(spec.method, method, schedule), optimizer=without_global_clip(spec.optimizer)
+    )
+    row: dict[str, Any] = {"method": method, "schedule": schedule}
+    try:
+        plan = planner.plan(variant)
+    except NoFeasiblePlan as error:
+        return {**row, **dict.fromkeys(_FIGURES), "note": str(error)}
+    plans.append(plan)
+    prediction = plan.prediction
+    stages = plan.document(with_timeline=False, with_warnings=False)["stages"]
+    depths = [schedule_text(prediction.placement.schedule)] if schedule == "auto" else []
+    return {
+        **row,
+        "memory_total": prediction.total_memory.total,
+        "memory_peak": max(held.total for held in prediction.device_memory.values()),
+        "paper_total": prediction.paper.total if "lockstep" in METHODS[method].schedules else None,
+        "staleness": max(stage["staleness"] for stage in stages),
+        "channel_bytes": sum(size.forward + size.backward for size in prediction.channel_bytes.values()),
+        "flops": sum(sum(stage["flops"].values()) for stage in stages),
+        "seconds_per_micro_batch": prediction.timing.tick_seconds,
+        "speedup": prediction.speedup,
+        "exact": prediction.timing.exact,
+        "note": "; ".join([*depths, *_inexact(prediction)]),
+    }
+
+
+def _inexact(prediction: Prediction) -> list[str]:
+    return [] if prediction.timing.exact else ["about: no period was found, and times are means over a long simulation"]
+
+
+def scale(planner: Planner, counts: Sequence[int]) -> Document:
+    """Return the throughput by the number of devices, all of the type of the specification's first.
+
+    A pipeline has one stage a device, up to one a node. More devices than nodes are shared by replicas: the faster of
+    the fewest replicas that use all devices, and of the most pipelines with a stage a node. Every update waits for the
+    replicas' all-reduce, none of it hidden: a bound from below. Speed-ups are over one device, be it among `counts` or not, and
+    be its memory enough or not.
+
+    Raises:
+        SpecError, PluginError: as `Planner.plan`.
+    """
+    nodes = len(planner.checked.graph.order)
+    rows: list[dict[str, Any]] = []
+    plans: list[Plan] = []
+    for count in counts:
+        shares = {(count // replicas, replicas) for replicas in (ceil(count / nodes), max(1, count // nodes))}
+        tried = [_scaled(planner, count, min(stages, nodes), replicas, plans) for stages, replicas in sorted(shares)]
+        rows.append(max(tried, key=lambda row: row["samples_per_second"] or 0.0))
+    one = planner.plan(_alone(planner.spec)).prediction
+    alone = one.timing.samples_per_second(planner.spec.data.batch)
+    for row in rows:
+        rate = row["samples_per_second"]
+        row["speedup"] = None if rate is None or not alone else rate / alone
+        row["efficiency"] = None if row["speedup"] is None else row["speedup"] / row["devices"]
+    said = _assumptions(
+        plans, "speed-ups are over one device with the whole network, whether its memory is enough or not"
+    )
+    return {"name": planner.spec.name, "rows": rows, "assumptions": said}
+
+
+def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: list[Plan]) -> dict[str, Any]:
+    """Return a row, and add its plan, where there is one."""
+    common = {"devices": count, "stages": stages, "replicas": replicas}
+    try:
+        plan = planner.plan(_with_devices(planner.spec, stages, replicas))
+    except NoFeasiblePlan as error:
+        keys = ("samples_per_second", "memory_peak", "fill_seconds", "bytes_per_link", "staleness", "exact")
+        return {**common, **dict.fromkeys(keys), "note": str(error)}
+    plans.append(plan)
+    prediction, timing = plan.prediction, plan.prediction.timing
+    few = len(prediction.programs) <= _STAGES_WITH_MEMORY
+    unused = count - stages * replicas
+    left_over = [f"{unused} device{'s are' if unused > 1 else ' is'} left over"] if unused else []
+    return {
+        **common,
+        "samples_per_second": timing.samples_per_second(planner.spec.data.batch, replicas),
+        "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
+        "fill_seconds": timing.fill_seconds,
+        "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
+        "staleness": max(stale.updates for stale in timing.staleness),
+        "exact": timing.exact,
+        "note": "; ".join([*left_over, *_inexact(prediction)]),
+    }
+
+
+def _with_devices(spec: Spec, count: int, replicas: int) -> Spec:
+    """Return the specification with `count` devices of its first one's type, a stage each, in each replica."""
+    partition = spec.partition
+    kind = partition.device_type[0] if isinstance(partition.device_type, tuple) else partition.device_type
+    memory = partition.memory[0] if isinstance(partition.memory, tuple) else partition.memory
+    if kind is None and isinstance(partition.devices, tuple) and partition.devices[0].startswith("cpu"):
+        kind = "cpu"
+    partition = evolve(partition, stages=count, devices=count, replicas=replicas, device_type=kind, memory=memory)
+    schedule = spec.method.schedule
+    method = evolve(spec.method, schedule="auto") if isinstance(schedule, tuple) else spec.method
+    return evolve(spec, partition=partition, method=method)
+
+
+def _alone(spec: Spec) -> Spec:
+    """Return the specification with one device that has any memory."""
+    one = _with_devices(spec, 1, 1)
+    return evolve(one, partition=evolve(one.partition, memory=None))
+
+
+def device_counts(text: str) -> list[int]:
+    """Read "1,2,4,...,64": counts, where "..." continues the two counts before it.
+
+    Raises:
+        SpecError: the text is not such a list.
+    """
+    try:
+        counts = _read([part.strip() for part in text.split(",")])
+    except (ValueError, IndexError):
+        counts = []
+    if not counts or min(counts) < 1 or sorted(set(counts)) != counts:
+        raise SpecError(
+            f"--scale takes growing numbers of devices (got {text!r})", 'for example "1,2,4,8", or "1,2,4,...,1024"'
+        )
+    return counts
+
+
+def _read(parts: Sequence[str]) -> list[int]:
+    counts: list[int] = []
+    for index, part in enumerate(parts):
+        if part in {"...", "…"}:
+            counts += _between(counts, int(parts[index + 1]))
+        else:
+            counts.append(int(part))
+    return counts
+
+
+def _between(counts: Sequence[int], last: int) -> list[int]:
+    """Return the counts below `last` that continue the last two: by their ratio where it is whole, else by their step."""
+    before, latest = counts[-2], counts[-1]
+    step, (factor, rest) = latest - before, divmod(latest, before)
+    by_ratio = rest == 0 and factor > 1 and (len(counts) < 3 or counts[-3] * factor == before)  # noqa: PLR2004
+    more: list[int] = []
+    while step > 0 and (latest := latest * factor if by_ratio else latest + step) < last:
+        more.append(latest)
+    return more

@@ -1,0 +1,229 @@
+"""The measure step: the shapes of a network's nodes, with their costs where a later step needs them.
+
+Neither the data set's files nor the devices are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
+from petra_graph.compiler.profile_check import checked_profile, settings_of
+from petra_graph.errors import Problem, SpecError, at_path
+from petra_graph.executor.numerics import Normalisation
+from petra_graph.graph.node_graph import NodeGraph
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.plugin import FIRST_PARTY, builder
+from petra_graph.measure.cost_table import Conditions, measure_costs
+from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
+from petra_graph.measure.shared_parameters import shared_parameter_problems
+from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec, ConfiguredPlugin
+from petra_graph.program.device_types import Device
+from petra_graph.program.node_costs import CostTable
+from petra_graph.program.placement import Placement
+from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Spec
+
+
+@frozen(kw_only=True)
+class MeasuredNetwork(CheckedNetwork):
+    """A checked network with the shapes of its nodes."""
+
+    facts: DataFacts
+    optimizer: ConfiguredPlugin
+    lr_schedule: ConfiguredPlugin
+    training_samples: int | None
+    """As the data set declares them; None where files must be counted."""
+    shapes: Mapping[str, NodeShapes]
+    costs: Callable[[NodeGraph, Spec], CostTable]
+    """Measures what nodes cost; a step calls it only where costs decide something."""
+    settings: Callable[[Spec], Mapping[str, Any]]
+    """Returns the settings that a profile must have been taken with, in addition to the network."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(node.parameters for node in self.shapes.values())
+
+    @property
+    def micro_batches(self) -> int | None:
+        """Micro-batches of an epoch; None where the number of samples is not known."""
+        spec, most = self.spec, self.spec.run.micro_batches
+        if self.training_samples is None:
+            return None
+        whole = self.training_samples // (spec.data.batch * spec.partition.replicas)
+        return whole if most is None else min(whole, most)
+
+    @property
+    def messages(self) -> MessageTypes:
+        """The layouts of messages between stages, at the specification's micro-batch and precision."""
+        return MessageTypes(
+            streams={name: node.streams for name, node in self.shapes.items()},
+            precision=self.spec.precision,
+            batch=self.spec.data.batch,
+            evaluation_batch=self.spec.data.test_batch,
+        )
+
+    def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:
+        """Return the inputs of placement and prediction; this measures costs.
+
+        Raises:
+            SpecError: a block cannot be run, or the profile does not belong to the specification.
+            PluginError: code cannot be imported.
+        """
+        spec, kind = self.spec, devices[0].type.kind
+        costs = self.costs(self.graph, spec)
+        profile = checked_profile(spec, self.graph, costs, self.settings(spec), devices[0].type)
+        if profile is not None and profile.link is not None:
+            devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
+        return PlannerInputs(
+            graph=self.graph,
+            costs=costs,
+            method=self.method,
+            schedule=self.schedule,
+            accumulation=spec.method.accumulation,
+            last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
+            messages=self.messages,
+            transport=transport_of(spec.precision, kind),
+            devices=devices,
+            policy=policy_of(spec, kind),
+            clocks=clocks_of(devices, costs, spec.precision.compute, profile),
+            profile=profile,
+            overlap=overlap,
+            replicas=spec.partition.replicas,
+            outside_seconds=0.0 if profile is None else profile.outside,
+        )
+
+    def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
+        """Return the program of every stage: the lower step."""
+        return lower(
+            self.graph,
+            placement,
+            method=self.method,
+            schedule=placement.schedule,
+            accumulation=self.spec.method.accumulation,
+            messages=self.messages,
+            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
+        )
+
+
+def measure(checked: CheckedSpec) -> MeasuredNetwork:
+    """Measure the shapes of every node.
+
+    Raises:
+        SpecError: a block refuses its input, two nodes share a parameter, or a grid does not make a reversible node exact.
+        PluginError: a block's code cannot be imported.
+    """
+    facts, graph = checked.facts, checked.graph
+    shapes = measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32)
+    if shared := list(shared_parameter_problems(graph, shapes)):
+        raise SpecError(shared)
+    network = MeasuredNetwork(
+        spec=checked.spec,
+        graph=graph,
+        method=checked.method,
+        schedule=checked.schedule,
+        stages=checked.stages,
+        facts=facts,
+        optimizer=checked.optimizer,
+        lr_schedule=checked.lr_schedule,
+        training_samples=checked.training_samples,
+        shapes=shapes,
+        costs=_node_costs(checked),
+        settings=partial(
+            settings_of,
+            optimizer=(checked.optimizer.plugin.name, checked.optimizer.options),
+            loss=checked.loss.plugin.name,
+        ),
+    )
+    check_grid(network)
+    return network
+
+
+def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
+    """Return a function that measures costs once for each set of kinds, micro-batch, precision and clipping.
+
+    It raises SpecError where a block can be run neither without values nor on the CPU.
+    """
+    own = Memo[CostTable]()
+    plugins = [(part.plugin, part.options) for part in (checked.loss, checked.optimizer)]
+
+    def costs(graph: NodeGraph, spec: Spec) -> CostTable:
+        nodes = [(node.name, node.kind, node.inputs, node.plugin, node.options) for node in graph.nodes.values()]
+        used = (*(plugin for plugin, _ in plugins), *(node.plugin for node in graph.nodes.values()))
+        owners = {plugin.distribution for plugin in used if plugin is not None}
+        known = _known_costs if owners == {FIRST_PARTY} else own
+        del known[:-_KNOWN_NETWORKS]
+        key = (nodes, plugins, checked.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        return known.get(key, partial(_measured_costs, checked, graph, spec))
+
+    return costs
+
+
+_KNOWN_NETWORKS = 8
+_known_costs = Memo[CostTable]()
+"""Of the latest networks whose plugins are all the first party's, since that code stays as it is throughout a process: a notebook that
+plans and trains one network measures it once."""
+
+
+def _measured_costs(checked: CheckedSpec, graph: NodeGraph, spec: Spec) -> CostTable:
+    facts = checked.facts
+    conditions = Conditions(
+        batch=spec.data.batch,
+        sample=facts.shape,
+        sample_dtype=facts.dtype,
+        normalisation=Normalisation.of(facts),
+        precision=spec.precision,
+        loss=checked.loss.build(),
+        build_optimizer=builder(checked.optimizer.plugin),
+        optimizer_options=checked.optimizer.options,
+        optimizer=checked.optimizer.plugin.owned,
+        clip=spec.optimizer.clip,
+        target=facts.target_shape,
+        target_dtype=facts.target_dtype,
+    )
+    with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+        return measure_costs(graph, conditions)
+
+
+def check_grid(network: MeasuredNetwork) -> None:
+    """Check that streams on a grid make every reversible node exact.
+
+    Raises:
+        SpecError: a block does more than add to its streams.
+    """
+    problems = [
+        Problem(
+            message=f'node "{node.name}": block "{node.block}" does more than add to its streams, so a grid is of no use',
+            hint='set precision.streams = "float", kind = "buffered", or use an additive coupling',
+            path=node.path,
+        )
+        for node in network.graph.nodes.values()
+        if node.kind == "reversible" and not network.shapes[node.name].additive
+    ]
+    if problems and network.spec.precision.streams == "grid":
+        raise SpecError(problems)
+
+
+def head_problems(network: MeasuredNetwork, facts: DataFacts) -> Iterator[Problem]:
+    """Yield the problem of a head that does not have an output for each class, where targets are classes.
+
+    With several targets a sample, the classes are a dimension before or behind theirs, as the loss reads them.
+    """
+    allowed = outputs_for(facts)
+    if not allowed:
+        return
+    head = network.graph.nodes[network.graph.head]
+    outputs, target = network.shapes[head.name].outputs, facts.target_shape
+    if len(outputs) == 1 and outputs[0] in allowed:
+        return
+    shapes = ", ".join("x".join(map(str, shape)) for shape in outputs)
+    of_targets = f", and targets of {'x'.join(map(str, target))}" if target else ""
+    message = f'the head "{head.name}" has {shapes} outputs, but the data set has {facts.classes} classes{of_targets}'
+    hint = "make it " + " or ".join("x".join(map(str, shape)) for shape in allowed)
+    yield Problem(message=message, hint=hint, path=head.path)

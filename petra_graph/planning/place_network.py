@@ -1,0 +1,176 @@
+"""The place step: the stages, their devices and their depths, decided where the specification leaves them open.
+
+    stages     "per-block", or listed: as they are; a number: cut by cost, the fastest by the time model
+    devices    as many as stages: one each; fewer: by cost, or all stages on the only device where memory has no limit; more:
+               the first ones, or where they differ those that are faster, in their order
+    schedule   as named; "auto": the least depths at full speed
+    processes  each is a device, and hosts consecutive stages: those of a planned device, or by cost
+
+Costs are measured only where one of these decisions needs them. Stages and depths follow from the devices that the
+specification names, present or not, so that a plan and its run, on whatever runtime, have the same stages.
+
+Memory limits hold for the devices that do the work: a plan's are those of the specification, a run's are those that are
+present, or its processes. Where the planned devices are not used, a limit that they would break refuses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+from petra_graph.compiler.placement_search import cut_and_place, place_stages, resolved_schedule, within_memory
+from petra_graph.compiler.spec_checks import check_processes, device_count
+from petra_graph.errors import NoFeasiblePlan, PetraGraphError
+from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.remedies import working_remedies
+from petra_graph.planning.spec_devices import machine_of, planned_devices
+from petra_graph.program.device_types import Device
+from petra_graph.program.placement import Partition, Placement
+
+
+def place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Place a network; where no placement fits, name changes of the specification after which it fits.
+
+    Args:
+        devices: those that the specification names, which need not be present.
+
+    Raises:
+        SpecError: there are fewer nodes than stages, or depths do not fit the stages.
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    """
+    return _with_remedies(network, lambda variant: _place(variant, _planned(variant, devices)), more_devices=True)
+
+
+def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], present: tuple[str, ...]) -> Placement:
+    """Place a network on devices that are present: each planned device in its order, or all stages on the only one.
+
+    Args:
+        devices: those that the specification names.
+        present: names of devices, as many as these, or one.
+
+    Raises:
+        SpecError, NoFeasiblePlan: as `place`; of the devices that are present.
+    """
+    names = tuple(dict.fromkeys(present))
+    if list(names) == [device.name for device in devices]:
+        return place(network, devices)
+
+    def placed(variant: MeasuredNetwork) -> Placement:
+        planned = _planned(variant, devices)
+        placement = _place(variant, planned) if len(names) > 1 else _of_plan(variant, planned)
+        hosts = names if len(names) > 1 else names * len(planned)
+        present_name = dict(zip([device.name for device in planned], hosts, strict=True))
+        stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
+        own = planned_devices(variant.spec.partition, names)
+        return _judged(variant, evolve(placement, stages=stages, devices=own))
+
+    return _with_remedies(network, placed, more_devices=False)
+
+
+def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], processes: int) -> Placement:
+    """Place a network on as many devices as processes, by cost where the planned devices are fewer or more.
+
+    The process of a stage decides when its operations run, and changes no bit. Each may hold what a planned device may:
+    the least of them, where they are not as many.
+
+    Args:
+        devices: those that the specification names.
+        processes: in one pipeline.
+
+    Raises:
+        SpecError: as `place`, or there are more processes than stages.
+        NoFeasiblePlan: as `place`; of the processes.
+    """
+    limit = min((device.memory_bytes for device in devices if device.memory_bytes is not None), default=None)
+    kind = devices[0].type
+    ranks = tuple(
+        evolve(devices[0], name=f"rank {rank}", memory_bytes=limit, machine=machine_of(rank, kind))
+        for rank in range(processes)
+    )
+
+    def placed(variant: MeasuredNetwork) -> Placement:
+        own = len(devices) == processes
+        placement = _place(variant, devices) if own else _of_plan(variant, devices)
+        check_processes(len(placement.stages), processes)
+        if own:
+            return placement
+        inputs = evolve(variant.planner_inputs(ranks), schedule=placement.schedule)
+        return place_stages(inputs, Partition(stages=placement.stages), variant.spec.partition.strategy)
+
+    return _ranked(_with_remedies(network, placed, more_devices=False))
+
+
+def _of_plan(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Return the placement of the plan; without limits where the planned devices, which are not used, would break them."""
+    try:
+        return _place(network, devices)
+    except NoFeasiblePlan:
+        return _place(network, _unlimited(devices))
+
+
+def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
+    """Return a placement whose devices keep their limits.
+
+    Raises:
+        NoFeasiblePlan: they do not.
+    """
+    if any(device.memory_bytes is not None for device in placement.devices):
+        inputs = evolve(network.planner_inputs(placement.devices), schedule=placement.schedule)
+        within_memory(inputs, Partition(stages=placement.stages))
+    return placement
+
+
+def _ranked(placement: Placement) -> Placement:
+    rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
+    return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
+
+
+def _unlimited(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    return tuple(evolve(device, memory_bytes=None) for device in devices)
+
+
+def _planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the devices of a variant, which may name more than the specification."""
+    return devices if device_count(network.spec.partition) == len(devices) else planned_devices(network.spec.partition)
+
+
+def _with_remedies(
+    network: MeasuredNetwork, placed: Callable[[MeasuredNetwork], Placement], *, more_devices: bool
+) -> Placement:
+    """Place a network; where that is refused, name changes of the specification after which it is not."""
+
+    def fits(variant: MeasuredNetwork) -> bool:
+        try:
+            placed(variant)
+        except PetraGraphError:
+            return False
+        return True
+
+    try:
+        return placed(network)
+    except NoFeasiblePlan as error:
+        hint = working_remedies(network, fits, more_devices=more_devices)
+        raise NoFeasiblePlan([evolve(problem, hint=hint) for problem in error.problems]) from None
+
+
+def _place(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    partition, stages = network.spec.partition, network.stages
+    if stages is None:
+        assert isinstance(partition.stages, int)
+        return cut_and_place(network.planner_inputs(devices), partition.stages, partition.strategy)
+    count = len(stages.stages)
+    limited = any(device.memory_bytes is not None for device in devices)
+    unlike = len({(device.type, device.link) for device in devices}) > 1
+    if isinstance(partition.devices, tuple) and len(partition.devices) == count:
+        stages = stages.spread_over(partition.devices)
+        if limited:
+            return within_memory(network.planner_inputs(devices), stages)
+    elif limited or 1 < len(devices) < count or (unlike and len(devices) > count):
+        return place_stages(network.planner_inputs(devices), stages, partition.strategy)
+    else:
+        stages = stages.spread_over([device.name for device in devices[:count]])
+    schedule = network.schedule
+    if schedule == "auto":
+        schedule = resolved_schedule(network.planner_inputs(devices), stages)
+    return Placement(stages=stages.stages, devices=devices, schedule=schedule)

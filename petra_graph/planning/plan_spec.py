@@ -1,0 +1,83 @@
+"""A plan from a specification alone: check, measure, place, predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from petra_graph.errors import SpecError
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.measure_network import MeasuredNetwork, head_problems, measure
+from petra_graph.planning.place_network import place
+from petra_graph.planning.predict_plan import Plan, predict
+from petra_graph.planning.problem_collector import ProblemCollector
+from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.program.plan_document import Document, read_document
+from petra_graph.spec.load_spec import Given
+from petra_graph.spec.model import Spec
+
+
+class Planner:
+    """Plans of one specification and its variants: the network is checked and measured once."""
+
+    def __init__(self, given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> None:
+        """Check the specification.
+
+        Args:
+            given: a TOML file, or "-" for the standard input, or a specification made in code.
+            overrides: `--set` assignments, KEY=VALUE.
+            overlap: devices run forwards and backwards on two streams.
+
+        Raises:
+            SpecError: the specification is wrong; all problems, located.
+            PluginError: only plugins are at fault.
+        """
+        self.checked = check_spec(given, overrides, import_local=True)
+        self._overlap = overlap
+
+    @property
+    def spec(self) -> Spec:
+        return self.checked.spec
+
+    def plan(self, variant: Spec | None = None) -> Plan:
+        """Plan the specification, or a variant with the same network.
+
+        Raises:
+            SpecError: shapes, stages, devices or method are wrong; located.
+            PluginError: only blocks are at fault.
+            NoFeasiblePlan: no placement keeps the devices' memory limits.
+        """
+        problems = ProblemCollector(loaded=self.checked.loaded)
+        devices = problems.attempt(planned_devices, (variant or self.spec).partition)
+        network = problems.require(lambda: self._measured if variant is None else self._measured.variant(variant))
+        problems.add(head_problems(network, self.checked.facts))
+        problems.raise_any()
+        assert devices is not None
+        return problems.require(lambda: predict(network, place(network, devices), overlap=self._overlap))
+
+    @cached_property
+    def _measured(self) -> MeasuredNetwork:
+        return measure(self.checked)
+
+
+def plan(given: Given, overrides: Iterable[str] = (), *, overlap: bool = False) -> Plan:
+    """Plan a specification; errors as `Planner`."""
+    return Planner(given, overrides, overlap=overlap).plan()
+
+
+def saved_or_planned(source: str, *, overlap: bool = False) -> Document:
+    """Return the document of a plan that was saved as JSON, by itself or in a run's directory, or of a specification.
+
+    Raises:
+        SpecError: it is none of these.
+    """
+    path = Path(source)
+    if path.is_dir():
+        path /= "plan.json"
+    if path.suffix != ".json":
+        return plan(source, overlap=overlap).document(with_timeline=False)
+    try:
+        return read_document(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise SpecError(f"cannot read the plan {path}: {error.strerror or error}") from None

@@ -1,0 +1,292 @@
+"""The warnings of a plan: each names a weakness and the key of the specification that changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import ceil
+
+import attrs
+from attrs import evolve
+
+from petra_graph.compiler.listed_stages import partition
+from petra_graph.compiler.memory.pipeline_memory import stage_memory
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.placement_search import resolved_schedule
+from petra_graph.compiler.profile_check import taken_under_load
+from petra_graph.compiler.simulator.least_depths import least_depths, with_depths
+from petra_graph.compiler.simulator.steady_state import tick
+from petra_graph.errors import shown
+from petra_graph.graph.node_graph import INPUT
+from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.plan_assumptions import device_guesses
+from petra_graph.program.stage_bytes import summed
+from petra_graph.program.stage_program import Segment, StageProgram
+from petra_graph.spec.intervals import interval
+from petra_graph.spec.model import Spec
+from petra_graph.units import byte_count, noun, size_text
+
+_STATE = "set partition.device_type, or partition.profile, which `petra-graph profile` makes there"
+_IDLE = 0.7
+"""Mean utilisation below which a warning says why devices wait."""
+_FULL = 0.9
+"""Share of a memory limit above which a warning says so."""
+_STAGES_TRIED = 64
+"""Stages up to which other depths are tried, which takes a moment."""
+_SAVING = 0.9
+"""Share of the staleness or of the buffers that a change must undercut."""
+_SAME = 0.01
+"""Relative difference of speeds that count as equal."""
+_NAMED = 6
+"""Stages that are listed one by one, at most."""
+_HARMLESS = 1
+"""Updates of delay beyond which networks without batch normalisation were found to lose."""
+_MEASURED = (
+    "a transformer of six stages had 93 % of digits right after ten epochs of adamw without delay, 75 % with gradients 5 updates late, "
+    "36 % with 10 (tools/README.md)"
+)
+
+
+def warnings(prediction: Prediction, network: MeasuredNetwork) -> Iterator[str]:
+    """Yield the warnings, most important first."""
+    spec = network.spec
+    yield from (f"{guess}: {_STATE}" for guess in device_guesses(prediction.inputs))
+    if (profile := prediction.inputs.profile) is not None and (loaded := taken_under_load(profile)):
+        yield loaded
+    yield from warnings_without_prediction(network, prediction.programs)
+    yield from _above_the_device(prediction, spec)
+    yield from _nearly_full(prediction)
+    yield from _unused(prediction)
+    yield from _merging(prediction)
+    yield from _exchanging(prediction)
+    yield from _unbalanced(prediction, spec)
+    yield from _stale(prediction)
+
+
+def warnings_without_prediction(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
+    """Yield the warnings that need no prediction, for runs that begin without one."""
+    yield from _delayed(network, programs)
+    yield from _beyond_the_run(network)
+    yield from _without_effect(network, programs)
+
+
+def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
+    """Say what the delay means for a network without batch normalisation, and which keys shorten it."""
+    k, count = programs[0].accumulation, len(programs)
+    depth = 1 if programs[0].flush == "window" else max(program.depth for program in programs)
+    stale = (depth - 1) / k
+    if stale <= _HARMLESS or any(node.batch_norm for node in network.shapes.values()):
+        return
+    names = {"lockstep": '"1f1b" (half of it) or "auto"', "1f1b": '"auto"'}
+    schedule = names.get(network.schedule) if isinstance(network.schedule, str) else None
+    fewer = int(1 + _HARMLESS * k * (count - 1) / (depth - 1))
+    keys = [] if schedule is None else [f"method.schedule = {schedule}"]
+    keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
+    keys += [f"method.accumulation = {ceil((depth - 1) / _HARMLESS)} (of fewer updates an epoch)"]
+    yield (
+        f"gradients reach the first stage {stale:.3g} updates late, and no node has a batch normalisation: there delays were found "
+        f"to cost most, under {network.optimizer.plugin} as under others; {_MEASURED}. Less delay: {'; '.join(keys)}"
+    )
+
+
+def _beyond_the_run(network: MeasuredNetwork) -> Iterator[str]:
+    """Name epochs that the specification gives and the run never reaches."""
+    spec, epochs = network.spec, network.spec.run.epochs
+    length = f"the run's {epochs} {noun(epochs, 'epoch')}"
+    warmup = spec.lr_schedule.warmup_epochs
+    if warmup >= epochs:
+        yield (
+            f"the warm-up of {warmup:g} epochs takes all of {length}, and the learning rate reaches "
+            f"{min(1.0, epochs / warmup):.0%} of its value at their end: set lr_schedule.warmup_epochs lower, or run.epochs higher"
+        )
+    options = network.lr_schedule.options
+    for attribute in attrs.fields(type(options)):
+        value = getattr(options, attribute.name)
+        listed = value if isinstance(value, tuple) else (value,)
+        late = [item for item in listed if isinstance(item, int | float) and item >= epochs]
+        if attribute.metadata.get("unit") == "epochs" and late:
+            yield (
+                f"{attribute.name} {', '.join(f'{item:g}' for item in late)} of {network.lr_schedule.plugin} "
+                f"{'lies behind' if len(late) == 1 else 'lie behind'} {length}, without effect: set "
+                f"lr_schedule.options.{attribute.name}, or run.epochs"
+            )
+    every = None if spec.checkpoint.every is None else interval(spec.checkpoint.every)
+    updates = None if network.micro_batches is None else epochs * ceil(network.micro_batches / spec.method.accumulation)
+    ends = {"epochs": epochs, "updates": updates}.get("" if every is None else every.unit)
+    if every is not None and ends is not None and every.count > ends:
+        yield (
+            f"checkpoint.every = {shown(spec.checkpoint.every)} is longer than the run of {ends:,} "
+            f"{every.unit.removesuffix('s') if ends == 1 else every.unit}: it writes none before its end, but at an interruption"
+        )
+
+
+def _without_effect(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iterator[str]:
+    """Name keys that something else in the specification leaves without a use."""
+    spec, precision = network.spec, network.spec.precision
+    floats = network.facts.dtype.startswith("float")
+    buffers = [
+        segment
+        for program in programs
+        for segment in program.segments
+        if _stores(segment) and (floats or any(each.edge.producer != INPUT for each in segment.inputs))
+    ]
+    stored = [
+        key
+        for key, default in (("buffer_dtype", "as-streams"), ("buffer_device", "stage"))
+        if getattr(precision, key) != default
+    ]
+    if stored and not any(_stores(segment) for program in programs for segment in program.segments):
+        yield from (f"precision.{key} changes nothing: no node stores its input until its backward" for key in stored)
+    elif precision.buffer_dtype != "as-streams" and not buffers:
+        yield f"precision.buffer_dtype changes nothing: what waits in buffers are samples of {network.facts.dtype}"
+    if precision.channel_dtype != "as-streams" and len(programs) == 1:
+        yield "precision.channel_dtype changes nothing: there is one stage, and no channel"
+    if spec.partition.sync_batch_norm and spec.partition.replicas == 1:
+        yield "partition.sync_batch_norm changes nothing: there is one replica"
+    if spec.checkpoint.best_is is not None and spec.checkpoint.best is None:
+        yield "checkpoint.best_is changes nothing: checkpoint.best names no metric"
+
+
+def _stores(segment: Segment) -> bool:
+    """Whether a segment's input waits for its backward; the head's follows at once."""
+    return segment.keeps == "input" and segment.kind != "head"
+
+
+def _above_the_device(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    """Say where a stated limit is more than a device has, which then is the limit."""
+    stated = spec.partition.memory
+    sizes = [byte_count(size) for size in ((stated,) if isinstance(stated, str) else stated or ())]
+    devices = prediction.inputs.devices
+    for kind in dict.fromkeys(
+        device.type
+        for device, size in zip(devices, sizes * len(devices), strict=False)
+        if device.memory_bytes == device.type.memory_bytes and (device.memory_bytes or size) < size
+    ):
+        yield (
+            f"partition.memory = {shown(stated)} is more than a {kind.name} has: the limit is {size_text(kind.memory_bytes or 0)}, "
+            "and the memory of the kernels themselves comes out of it too: set it lower"
+        )
+
+
+def _nearly_full(prediction: Prediction) -> Iterator[str]:
+    for device in prediction.inputs.devices:
+        held = prediction.device_memory.get(device.name)
+        most = device.memory_bytes or device.type.memory_bytes
+        if held is None or most is None or held.total <= _FULL * most:
+            continue
+        share = f"{size_text(held.total)} of {size_text(most)}"
+        if device.memory_bytes is None:
+            yield (
+                f"{device.name} needs {share} that a {device.type.name} has, and the memory of the kernels themselves "
+                "comes on top: use more devices or a smaller batch, or set partition.memory and let the planner find a cut"
+            )
+        else:
+            yield f"{device.name} needs {share}, and the memory of the kernels themselves comes on top: leave more room"
+
+
+def _unused(prediction: Prediction) -> Iterator[str]:
+    idle = [device.name for device in prediction.inputs.devices if device.name not in prediction.device_memory]
+    if idle:
+        stages = len(prediction.programs)
+        yield (
+            f"{len(idle)} of {len(prediction.inputs.devices)} devices get no stage, there being {stages}: set "
+            "partition.stages higher, partition.devices lower, or partition.replicas"
+        )
+
+
+def _merging(prediction: Prediction) -> Iterator[str]:
+    """Compare with one stage a device, from that placement's own prediction."""
+    inputs, programs = prediction.inputs, prediction.programs
+    if len(prediction.pipeline.hosted) == len(programs) or prediction.pipeline.flushes:
+        return
+    runs = [(device, list(stages)) for device, stages in groupby(programs, key=lambda program: program.device)]
+    if len(runs) != len(prediction.pipeline.hosted):
+        return  # a device hosts stages that are not neighbours
+    cuts = [[name for program in stages for name in program.nodes] for _, stages in runs]
+    stages = partition(inputs.graph, cuts, [device for device, _ in runs])
+    if isinstance(prediction.placement.schedule, tuple):
+        inputs = evolve(inputs, schedule="auto")
+    placement = evolve(prediction.placement, stages=stages.stages, schedule=resolved_schedule(inputs, stages))
+    merged = Prediction(inputs=inputs, placement=placement)
+    stale, less = prediction.programs[0].depth - 1, merged.programs[0].depth - 1
+    buffers, fewer = _buffers(prediction), _buffers(merged)
+    if less >= stale and fewer >= _SAVING * buffers:
+        return
+    now, then = prediction.timing.tick_seconds, merged.timing.tick_seconds
+    speed = "at the same speed" if abs(then / now - 1) < _SAME else f"at {now / then:.2f} times the speed"
+    count = len(cuts)
+    yield (
+        f"{len(programs)} stages on {count} {noun(count, 'device')}: merging each device's into one would lower "
+        + (f"the first stage's staleness from {stale} to {less} micro-batches and " if less < stale else "")
+        + f"buffers from {size_text(buffers)} to {size_text(fewer)}, {speed}: set partition.stages = {count}"
+    )
+
+
+def _buffers(prediction: Prediction) -> int:
+    held = summed(prediction.memory)
+    return held.input_buffer + held.parameter_buffer
+
+
+def _exchanging(prediction: Prediction) -> Iterator[str]:
+    """Say what part of the time the replicas wait for one another."""
+    share = prediction.timing.exchange_fraction
+    if share > 1 - _IDLE:
+        every = prediction.inputs.accumulation
+        yield (
+            f"devices wait {share:.0%} of the time for the all-reduce of {prediction.inputs.replicas} replicas, once in "
+            f"{every} {noun(every, 'micro-batch', 'es')}: set method.accumulation higher, or partition.replicas lower"
+        )
+
+
+def _unbalanced(prediction: Prediction, spec: Spec) -> Iterator[str]:
+    """Name the stages or the device that limits the speed, where the others wait for long."""
+    exchange = prediction.timing.exchange
+    used = {device: share + exchange[device] for device, share in prediction.timing.utilisation.items()}
+    mean = sum(used.values()) / len(used)
+    ahead = max(stage.depth for stage in prediction.pipeline.stages) > 1
+    if mean >= _IDLE or prediction.pipeline.flushes or not ahead:
+        return  # a method without forwards ahead, or one that flushes, waits by definition
+    slowest = max(used, key=lambda device: used[device])
+    if used[slowest] < _IDLE:
+        limiting = prediction.timing.limited_by
+        which = f"stages {', '.join(map(str, limiting))}" if 0 < len(limiting) <= _NAMED else f"{len(limiting)} stages"
+        yield (
+            f"devices work {mean:.0%} of the time: {which} wait for each other's messages, or because their depths "
+            'allow no further forward; method.schedule = "auto" finds depths that hide it'
+        )
+        return
+    stages = [program for program in prediction.programs if program.device == slowest]
+    nodes = [name for program in stages for name in program.nodes]
+    enough = ceil(sum(used.values()) / used[slowest])
+    if enough >= len(used):
+        return
+    if len(nodes) == 1:
+        remedy = f"{shown(nodes[0])} alone takes that long, and about {enough} devices would be as fast"
+    elif isinstance(spec.partition.stages, int):
+        remedy = f"no cut found is better; about {enough} devices would be as fast"
+    else:
+        remedy = f'partition.stages = {len(used)} cuts by cost (strategy "{spec.partition.strategy}")'
+    label = f"{noun(len(stages), 'stage')} {', '.join(str(program.index) for program in stages)}"
+    yield f"devices work {mean:.0%} of the time, since {slowest} with {label} takes longest: {remedy}"
+
+
+def _stale(prediction: Prediction) -> Iterator[str]:
+    """Compare with the least depths at the same speed."""
+    inputs, pipeline = prediction.inputs, prediction.pipeline
+    small = len(prediction.programs) <= _STAGES_TRIED and pipeline.one_stage_a_device
+    if pipeline.flushes or not small or max(stage.depth for stage in pipeline.stages) == 1:
+        return
+    least = least_depths(pipeline)
+    depths = [stage.depth for stage in pipeline.stages]
+    if sum(least) - len(least) > _SAVING * (sum(depths) - len(depths)):
+        return
+    if tick(with_depths(pipeline, least)).seconds > prediction.timing.tick_seconds * 1.01:
+        return
+    programs = inputs.programs(prediction.placement, tuple(least))
+    held = summed(stage_memory(programs, inputs.costs, transport=inputs.transport))
+    now = summed(prediction.memory)
+    yield (
+        f"the first stage is {(depths[0] - 1) / inputs.accumulation:.3g} updates stale; {(least[0] - 1) / inputs.accumulation:.3g} "
+        f"would do at the same speed, in {size_text(held.total)} instead of {size_text(now.total)}: "
+        'set method.schedule = "auto"'
+    )

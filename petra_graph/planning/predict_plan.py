@@ -1,0 +1,57 @@
+"""From a placement to a plan: its memory and its speed."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from petra_graph.compiler.memory_and_time import Prediction
+from petra_graph.compiler.plan_as_json import document
+from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.plan_assumptions import assumptions
+from petra_graph.planning.plan_warnings import warnings
+from petra_graph.program.placement import Placement
+from petra_graph.program.plan_document import Document
+from petra_graph.spec.model import Spec
+
+
+@frozen(kw_only=True)
+class Plan:
+    """A network with the prediction of its placement."""
+
+    network: MeasuredNetwork
+    prediction: Prediction
+
+    @property
+    def spec(self) -> Spec:
+        return self.network.spec
+
+    def document(self, *, with_timeline: bool, with_warnings: bool = True) -> Document:
+        """Return the plan as JSON.
+
+        Args:
+            with_timeline: list the first operations one by one.
+            with_warnings: name keys to change, for which other plans are tried.
+        """
+        return document(
+            self.spec.name,
+            self.prediction,
+            self.network.shapes,
+            epochs=self.spec.run.epochs,
+            micro_batches=self.network.micro_batches,
+            assumptions=assumptions(self.prediction, self.spec),
+            warnings=warnings(self.prediction, self.network) if with_warnings else (),
+            with_timeline=with_timeline,
+        )
+
+
+def predict(network: MeasuredNetwork, placement: Placement, *, overlap: bool = False) -> Plan:
+    """Predict a placement: a plan's, or a run's.
+
+    Args:
+        overlap: devices run forwards and backwards on two streams.
+
+    Raises:
+        SpecError: the profile does not belong to the specification, or a block cannot be run.
+    """
+    inputs = network.planner_inputs(placement.devices, overlap=overlap)
+    return Plan(network=network, prediction=Prediction(inputs=inputs, placement=placement))

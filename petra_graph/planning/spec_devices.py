@@ -1,0 +1,146 @@
+"""The devices of a specification: those that are present for a run, or those that a plan assumes."""
+
+from __future__ import annotations
+
+import torch
+from attrs import evolve
+
+from petra_graph.compiler.planner_inputs import stated_link
+from petra_graph.compiler.spec_checks import device_count, device_problems
+from petra_graph.errors import Problem, SpecError, shown
+from petra_graph.planning.gpu_type import gpu_type
+from petra_graph.program.device_types import DEVICE_TYPES, MACHINE_DEVICES, NETWORK, Device, DeviceType
+from petra_graph.spec.model import PartitionSpec
+from petra_graph.units import byte_count
+
+
+def present_devices(partition: PartitionSpec, processes: int = 1) -> tuple[str, ...]:
+    """Return the names of a run's devices, in order.
+
+    A number means the first CUDA devices, or the CPU where torch sees no CUDA device. Several processes have one device
+    each.
+
+    Raises:
+        SpecError: a device does not exist here.
+    """
+    devices = partition.devices
+    available = torch.cuda.device_count()
+    if processes > 1:
+        return process_devices(partition, processes, "cuda" if available else "cpu")
+    if isinstance(devices, int):
+        if available == 0:
+            return ("cpu",)
+        devices = tuple(f"cuda:{index}" for index in range(devices))
+    problems = [
+        Problem(
+            message=f"device {shown(name)} does not exist here",
+            hint=f"allowed: cpu{''.join(f', cuda:{index}' for index in range(available))}",
+            path=("partition", "devices"),
+        )
+        for name in devices
+        if not _exists(name, available)
+    ]
+    if problems:
+        raise SpecError(problems)
+    return tuple(devices)
+
+
+def planned_devices(partition: PartitionSpec, names: tuple[str, ...] | None = None) -> tuple[Device, ...]:
+    """Return the devices with their types, limits and links; no limit is above what a device has.
+
+    Args:
+        names: the devices that are present; None: those that the specification names, which need not exist.
+
+    Raises:
+        SpecError: a type is unknown, or lists do not match in length.
+    """
+    planned = device_count(partition)
+    if problems := list(device_problems(partition)):
+        raise SpecError(problems)
+    count = planned if names is None else len(names)
+    types = tuple(DEVICE_TYPES[name] for name in _each(partition.device_type, count))[:count]
+    if names is not None and any(not name.startswith(kind.kind) for name, kind in zip(names, types, strict=False)):
+        types = ()  # the present devices are of another kind than the planned ones, whose memory is not theirs
+        limits: tuple[int | None, ...] = (None,) * count
+    else:
+        limits = tuple(byte_count(size) for size in _each(partition.memory, count)) or (None,) * count
+    assigned = names or _names(partition, types, count)
+    types = types or tuple(map(_type_here, assigned))
+    return tuple(
+        Device(
+            name=name,
+            type=device,
+            memory_bytes=None if limit is None else min(limit, device.memory_bytes or limit),
+            link=stated_link(partition, device.link),
+            machine=machine_of(index, device) if names is None else 0,
+            network=stated_link(partition, device.link.slower(NETWORK)),
+        )
+        for index, (name, device, limit) in enumerate(zip(assigned, types, limits[:count], strict=True))
+    )
+
+
+def machine_of(index: int, device: DeviceType) -> int:
+    """Return the machine, counted from 0, of the device at a place in the pipeline; machines are filled in order."""
+    return index // MACHINE_DEVICES[device.kind]
+
+
+def _exists(name: str, available: int) -> bool:
+    kind, _, index = name.partition(":")
+    if kind == "cuda" and index.isdecimal():
+        return int(index) < available
+    return name == "cpu"
+
+
+def _names(partition: PartitionSpec, types: tuple[DeviceType, ...], count: int) -> tuple[str, ...]:
+    if not isinstance(partition.devices, int):
+        return tuple(dict.fromkeys(partition.devices))
+    kinds = [device.kind for device in types] or ["cuda" if torch.cuda.is_available() else "cpu"] * count
+    return ("cpu",) if kinds == ["cpu"] else tuple(f"{kind}:{index}" for index, kind in enumerate(kinds))
+
+
+def _each(given: str | tuple[str, ...] | None, count: int) -> tuple[str, ...]:
+    """Return one value for each device; an empty tuple where the specification gives none."""
+    if given is None:
+        return ()
+    return (given,) * count if isinstance(given, str) else given
+
+
+def _type_here(name: str) -> DeviceType:
+    """Return the type of a device of this machine; of its first one, with a guess, where it has none of that name."""
+    kind, _, index = name.partition(":")
+    if kind == "cpu":
+        return DEVICE_TYPES["cpu"]
+    if not torch.cuda.is_available():
+        guess = f"{name} is taken to be a CPU core, since no GPU is here" if kind == "cuda" else ""
+        return evolve(DEVICE_TYPES["cpu"], guess=guess)
+    here = torch.cuda.device_count()
+    place = int(index) if index.isdecimal() else 0
+    found = gpu_type(torch.cuda.get_device_properties(place if place < here else 0))
+    if place < here or found.guess:
+        return found
+    return evolve(found, guess=f"{name} is not here, and is taken to be a {found.name} as cuda:0 is")
+
+
+def process_devices(partition: PartitionSpec, processes: int, available: str) -> tuple[str, ...]:
+    """Return the device of each process, in the order of ranks, named as if all were on one machine.
+
+    On CUDA each process has the device of its local rank.
+
+    Args:
+        available: the kind of device where the specification names none, "cpu" or "cuda".
+
+    Raises:
+        SpecError: the number of devices is not that of the processes, or the devices are of different kinds.
+    """
+    devices, kinds, problem = partition.devices, {available}, None
+    if isinstance(devices, int):
+        if devices not in {1, processes}:
+            problem = f"there are {processes} processes, and each is a device", "leave it out"
+    else:
+        kinds = {name.partition(":")[0] for name in devices}
+        if len(kinds) != 1 or not kinds <= {"cpu", "cuda"}:
+            problem = "all processes run on one kind of device", '["cpu"] or ["cuda"]'
+    if problem is not None:
+        message = f"partition.devices is {shown(devices)}, but {problem[0]}"
+        raise SpecError(Problem(message=message, hint=problem[1], path=("partition", "devices")))
+    return tuple("cpu" if kinds == {"cpu"} else f"cuda:{rank}" for rank in range(processes))

@@ -1,0 +1,134 @@
+"""The cost of every node: all that the planner knows of a network.
+
+Operations are those of the executor's segment runners:
+
+    forward             evaluate without a graph
+    reverse             reconstruct the input and differentiate there         reversible nodes that keep nothing
+    recompute           evaluate again from a stashed input, differentiate    nodes that keep their input
+    record              evaluate with a graph, and stash it                   nodes that keep graphs
+    replay              differentiate the stashed graph                       the same
+    invert              reconstruct the input alone                           before `recompute`: delayed-reconstructed
+    forward_backward    evaluate, take the loss and differentiate both        the head
+    update              the optimizer's step
+    copy                copy the parameters before an update, where a backward uses older ones    (in a profile alone)
+
+A table holds for one micro-batch size, one precision and one optimizer.
+
+A profile has the seconds of these operations, timed on a real device, for plans that need not guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from attrs import frozen
+
+from petra_graph.program.device_types import Link
+from petra_graph.spec.model import Kind
+
+Operation = Literal[
+    "forward", "reverse", "recompute", "record", "replay", "invert", "forward_backward", "update", "copy"
+]
+
+
+@frozen(kw_only=True)
+class Work:
+    """The cost of one operation of one node on one micro-batch."""
+
+    flops: int = 0
+    """Of convolutions, matrix products and attention; a multiply-add counts two."""
+    traffic_bytes: int = 0
+    """Read and written by kernels, without caches: inputs and outputs of every operation that does not only make a view."""
+    kernels: int = 0
+    """These operations; each has a kernel to launch."""
+    working_bytes: int = 0
+    """Most bytes alive at once, beyond those alive before (arguments count before, results here). Parameter gradients
+    are allocated, as in a window's first backward."""
+    accumulating_bytes: int = 0
+    """The same where parameter gradients exist before, and the operation adds to them."""
+    kept_bytes: int = 0
+    """Bytes alive afterwards beyond arguments and results: those of a stashed graph."""
+    shares: tuple[int | None, ...] = ()
+    """For each returned stream, the index of the tensor in whose memory it lies; None: memory of its own.
+
+    Indices count the arguments and then the returned streams, so that a block may return one tensor as both streams. The
+    arguments of an operation are those that it has of: output streams, their gradients, input streams. It returns the
+    streams of the other side and then their gradients.
+    """
+
+
+@frozen(kw_only=True)
+class NodeCost:
+    """The costs of one node."""
+
+    kind: Kind
+    parameters: int
+    """Number of trained values."""
+    parameter_tensors: int = 0
+    parameter_bytes: int
+    gradient_bytes: int
+    """Of the parameters that have a gradient, once a backward has made it."""
+    statistics: int
+    """Number of floating-point values beside the parameters, such as running statistics."""
+    statistics_bytes: int
+    """With counters."""
+    optimizer_bytes: int
+    """State after the first step."""
+    input_values: tuple[int, ...]
+    """Of each input stream."""
+    input_bytes: tuple[int, ...]
+    output_bytes: tuple[int, ...]
+    work: Mapping[Operation, Work]
+
+
+@frozen(kw_only=True)
+class CostTable:
+    """The costs of all nodes, for one micro-batch size."""
+
+    micro_batch: int
+    """Samples in a micro-batch."""
+    sample_bytes: int
+    """A micro-batch of samples as they enter the first node: in the data set's own type."""
+    target_bytes: int
+    nodes: Mapping[str, NodeCost]
+    assumptions: tuple[str, ...] = ()
+    """Conditions under which the numbers hold, as sentences for the user."""
+
+
+OPERATIONS: Mapping[Kind, frozenset[Operation]] = {
+    "reversible": frozenset({"forward", "reverse", "recompute", "record", "replay", "invert", "update", "copy"}),
+    "buffered": frozenset({"forward", "recompute", "record", "replay", "copy", "update"}),
+    "head": frozenset({"forward_backward", "update"}),
+}
+"""The operations that a profile times, by kind of node: all that any method uses."""
+
+
+@frozen(kw_only=True)
+class Profile:
+    """One network with one micro-batch size, precision and optimizer, on one type of device."""
+
+    name: str
+    """The name in the specification."""
+    device: str
+    """The device's name, as users know it."""
+    device_type: str
+    """The name of its type, as plans know it."""
+    kind: Literal["cpu", "cuda"]
+    micro_batch: int
+    """Samples."""
+    threads: int
+    settings: Mapping[str, Any]
+    """By key of the specification, as JSON: precision, optimizer, clipping and loss that were timed."""
+    nodes: Mapping[str, Mapping[Operation, float]]
+    """By node and operation: seconds a micro-batch (medians); `update`: seconds a step."""
+    sizes: Mapping[str, tuple[int, int]]
+    """By node: trained values, and bytes of its output; they distinguish networks."""
+    outside: float
+    """Seconds a micro-batch outside all stages: loading samples, passing messages."""
+    link: Link | None
+    """Between two of the devices; on the CPU of one machine, through its memory."""
+    wall_seconds: float | None = None
+    """The sum of all operations' medians."""
+    cpu_seconds: float | None = None
+    """The same of the processor's time, which is less where something else used it; None: a GPU, for which the host waits."""

@@ -1,0 +1,63 @@
+"""Profiles as files."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import attrs
+from cattrs import Converter
+
+from petra_graph.errors import SpecError, shown
+from petra_graph.program.node_costs import Profile
+from petra_graph.record.run_directory import environment, write_output
+
+FORMAT = 2
+_REMEDY = "`petra-graph profile SPEC --output FILE`"
+
+
+def write_profile(path: Path, profile: Profile) -> None:
+    """Write a profile, with the environment that it was measured in.
+
+    Raises:
+        RunFailed: the disk refuses.
+    """
+    values = {"format": FORMAT, **attrs.asdict(profile), "environment": environment()}
+    write_output(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile that `write_profile` wrote.
+
+    Raises:
+        SpecError: it cannot be read, is not a profile, or is one of another format.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values["format"] == FORMAT:
+            return _profile(values)
+    except OSError as error:
+        raise SpecError(f"cannot read the profile {path}: {error.strerror or error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise SpecError(f"{path} is not a profile", f"{_REMEDY} writes one") from None
+    message = f"{path} is a profile of format {shown(values['format'])}, and this petra-graph reads format {FORMAT}"
+    raise SpecError(message, f"{_REMEDY} measures it again")
+
+
+def _profile(values: dict[str, Any]) -> Profile:
+    converter = Converter(detailed_validation=False)
+    converter.register_structure_hook(float, lambda value, _: _number(value))
+    try:
+        return converter.structure(values, Profile)
+    except Exception as error:  # cattrs raises many kinds, some of them Exception itself
+        raise ValueError(error) from error
+
+
+def _number(value: Any) -> float:
+    """Return a number of seconds, or of bytes in a second."""
+    number = float(value)
+    if not (isfinite(number) and number >= 0):
+        raise ValueError(value)
+    return number

@@ -1,0 +1,123 @@
+"""A store of small JSON values by name, which all processes of a run share; bulk goes through channels.
+
+Decision: every value carries an HMAC over the run, the name and the value, keyed with the run's secret. Torch's store asks
+nobody for a password, so whoever reaches its port can write to it; a value without the secret is as if it were not
+there. A run has a part of the store to which each of its ranks has given a random number, so that what was signed in an
+earlier run counts for nothing. Reading is open to everybody who reaches the port, and so is filling or breaking the store.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from petra_graph.errors import RunFailed
+from petra_graph.runtime.control.awake_time import AwakeTime
+from petra_graph.runtime.control.rank_info import SECRET
+
+_LOOK_SECONDS = 0.005
+STORE_ENDED = "its launcher has ended, or rank 0 if no launcher started it"
+
+
+class StoreGone(RuntimeError):
+    """The store does not answer: whoever kept it has ended."""
+
+
+class RunStore:
+    """JSON values by name."""
+
+    def __init__(self, store: Store, run: str, secret: str) -> None:
+        """Take a part of torch's store.
+
+        Args:
+            store: holds this run's values, and perhaps others.
+            run: its name, which sets its values apart from another run's in the same store.
+            secret: known to the run's processes alone; "" signs with nothing.
+        """
+        self._store = store
+        self._torch_store = PrefixStore(run, store)
+        self._run = run
+        self._secret = secret
+
+    def within(self, name: str) -> RunStore:
+        """Return a part of the store whose names are apart from all others."""
+        return self.beside(f"{self._run}/{name}")
+
+    def beside(self, run: str) -> RunStore:
+        """Return what another run has in the same store."""
+        return RunStore(self._store, run, self._secret)
+
+    def set(self, name: str, value: Any) -> None:
+        with _answering():
+            self._torch_store.set(name, self._signed(name, value))
+
+    def set_default(self, name: str, value: Any) -> Any:
+        """Set a value unless it is set; return the one that holds."""
+        with _answering():
+            content = self._torch_store.compare_set(name, "", self._signed(name, value))
+        holds = self._opened(name, content)
+        return value if holds is None else holds
+
+    def get(self, name: str) -> Any | None:
+        """Return a value, None where there is none."""
+        with _answering():
+            content = self._torch_store.get(name) if self._torch_store.check([name]) else None
+        return None if content is None else self._opened(name, content)
+
+    def wait(self, name: str, seconds: float, otherwise: str) -> Any:
+        """Wait for a value.
+
+        Raises:
+            RunFailed: `otherwise`, since no process has set the value in time, or the store has gone; or the value has another secret.
+        """
+        waits = AwakeTime()
+        try:
+            with _answering():
+                while not self._torch_store.check([name]):
+                    if waits.seconds > seconds:
+                        message = f"{otherwise} within {seconds:g} s"
+                        raise RunFailed(message, hint="see whether all processes were started, and what they say")
+                    time.sleep(_LOOK_SECONDS)
+                content = self._torch_store.get(name)
+        except StoreGone as error:
+            raise RunFailed(f"{otherwise}, and the run's store has gone", hint=STORE_ENDED) from error
+        found = self._opened(name, content)
+        if found is None:
+            raise RunFailed(
+                f"{name} in the run's store was not written with this process's {SECRET}",
+                hint=f"set {SECRET} to the same text for all processes; or another program writes to the store",
+            )
+        return found
+
+    def _signed(self, name: str, value: Any) -> str:
+        text = json.dumps(value)
+        return f"{self._signature(name, text)} {text}"
+
+    def _opened(self, name: str, content: bytes) -> Any | None:
+        signature, _, text = content.decode("utf-8", "replace").partition(" ")
+        # compare_digest takes texts of ASCII characters alone.
+        genuine = signature.isascii() and hmac.compare_digest(signature, self._signature(name, text))
+        return json.loads(text) if genuine else None
+
+    def _signature(self, name: str, text: str) -> str:
+        message = json.dumps([self._run, name, text]).encode()
+        return hmac.new(self._secret.encode(), message, "sha256").hexdigest()
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Within the context, torch's store is asked.
+
+    Raises:
+        StoreGone: whatever torch raises where it does not answer.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise StoreGone(str(error)) from error

@@ -1,0 +1,203 @@
+"""Specifications as files: read, extended, overridden, structured, or written out.
+
+`extends` names a file or several, relative to the file that contains it; later files override earlier ones, and the
+file itself overrides all of them. Each file states the format of its own text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from pathlib import PurePath
+from typing import Any
+
+from attrs import frozen
+
+from petra_graph.errors import Path, Problem, SpecError, Where, shown
+from petra_graph.spec.class_names import named
+from petra_graph.spec.format_versions import FORMAT, format_problem
+from petra_graph.spec.located_paths import with_located_paths
+from petra_graph.spec.model import Spec
+from petra_graph.spec.overrides import apply_overrides
+from petra_graph.spec.source import STDIN, Source, parse_source, read_source
+from petra_graph.spec.structure import Structured, structure
+from petra_graph.spec.value_layers import Layers, merge, paths, source_layers
+from petra_graph.spec.value_types import as_mapping
+
+
+@frozen(kw_only=True)
+class LoadedSpec(Structured):
+    """A specification or its problems, with the files that it came from."""
+
+    layers: Layers
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The merged values, as TOML gave them."""
+        return self.layers.values
+
+    @property
+    def text(self) -> str:
+        """The text of the given file, before the merge."""
+        return self.layers.sources[0].text
+
+    @property
+    def folders(self) -> list[str]:
+        """The absolute folders of the given file and of those that it extends; the current one for the standard input."""
+        folders = [os.path.expanduser(source.folder) for source in self.layers.sources if not source.is_set]  # noqa: PTH111
+        return list(dict.fromkeys(os.path.abspath(folder) for folder in folders))  # noqa: PTH100  no links resolved
+
+    def located(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        return self.layers.in_order(problems)
+
+
+Given = str | Spec
+"""A specification as a user gives it: the name of a TOML file, "-" for the standard input, or one made in code."""
+IN_CODE = "<spec>"
+"""The name in messages of a specification made in code."""
+
+
+def load(given: Given, overrides: Iterable[str] = (), spec_class: type[Spec] = Spec) -> LoadedSpec:
+    """Load a specification.
+
+    Args:
+        given: a file's name, or a specification made in code.
+        overrides: `--set` assignments, KEY=VALUE.
+        spec_class: with a table for each kind of plugin, where packages add some.
+
+    Returns:
+        the specification, or its problems; those are located and in reading order.
+
+    Raises:
+        SpecError: a text cannot be read or is not TOML.
+    """
+    path = given if isinstance(given, str) else IN_CODE
+    read = read_layers(path) if isinstance(given, str) else source_layers(parse_source(dump(given), IN_CODE))
+    return _structured(*apply_overrides(read, overrides), default_name(path), spec_class)
+
+
+def load_values(values: Mapping[str, Any]) -> LoadedSpec:
+    """Load a specification from a mapping with the keys and values of a TOML file, in which a class may be given in place of its name.
+
+    Raises:
+        SpecError: TOML cannot write a value, or a class cannot be found again by its name.
+    """
+    import tomli_w
+
+    text = tomli_w.dumps(named(values, ""))
+    return _structured(source_layers(parse_source(text, IN_CODE)), (), "run")
+
+
+def _structured(layers: Layers, problems: Iterable[Problem], name: str, spec_class: type[Spec] = Spec) -> LoadedSpec:
+    structured = structure({"name": name} | dict(with_located_paths(layers)), spec_class)
+    problems = layers.in_order((*problems, *structured.problems))
+    spec = None if problems else structured.spec
+    return LoadedSpec(spec=spec, parts=structured.parts, problems=problems, layers=layers)
+
+
+def dump(spec: Spec) -> str:
+    """Return the specification as TOML; loading the text gives an equal specification.
+
+    The format and every default are written out, so that a change of a default does not change it.
+    """
+    import tomli_w
+
+    return tomli_w.dumps({"format": FORMAT, **as_mapping(spec)})
+
+
+_MOST_LEVELS = 50
+"""Of files that extend files."""
+
+
+def default_name(path: str) -> str:
+    """Return the name of a run whose specification has none: the file's name without its ending."""
+    return "stdin" if path == STDIN else re.sub(r"[^\w.-]+", "-", PurePath(path).stem).lstrip(".") or "run"
+
+
+def read_layers(path: str) -> Layers:
+    """Return a specification merged over all files that it extends.
+
+    Raises:
+        SpecError: a file cannot be read, is not TOML, or extends itself.
+    """
+    return _extended(read_source(path), path, (), {})
+
+
+def _extended(source: Source, path: str, above: tuple[str, ...], known: dict[str, Layers]) -> Layers:
+    """Return a text over all files that it extends; `known` has those that were read, by their names in messages."""
+    chain = (*above, os.path.realpath(path))
+    bases: list[Layers] = []
+    names, wrong = _names(source)
+    problems = [*_of_another_format(source), *_below_headers(source), *wrong]
+    for name, where in names:
+        try:
+            bases.append(_base(path, name, where, chain, known))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(source_layers(source).in_order(problems))
+    return reduce(merge, [*bases, source_layers(source)])
+
+
+def _base(path: str, name: str, where: Where, chain: tuple[str, ...], known: dict[str, Layers]) -> Layers:
+    folder = "" if path == STDIN else os.path.dirname(path)  # noqa: PTH120  keeps the path as the user wrote it
+    base = os.path.normpath(os.path.join(folder, os.path.expanduser(name)))  # noqa: PTH118, PTH111  ditto
+    if os.path.realpath(base) in chain:
+        message = f"extends {shown(name)}, which extends this file again" if len(chain) > 1 else "extends itself"
+        raise SpecError(Problem(message=message, hint="a chain of extends must end", where=where))
+    if len(chain) > _MOST_LEVELS:
+        raise SpecError(Problem(message=f"extends over more than {_MOST_LEVELS} levels", where=where))
+    if base in known:
+        return known[base]
+    if not os.path.exists(base) or os.path.isdir(base):  # noqa: PTH110, PTH112  a string until here
+        message = f"extends {shown(name)}, but there is no such file"
+        hint = f"looked for {base!r}; the name is relative to the file that contains it"
+        raise SpecError(Problem(message=message, hint=hint, where=where))
+    known[base] = _extended(read_source(base, given=False), base, chain, known)
+    return known[base]
+
+
+def _of_another_format(source: Source) -> list[Problem]:
+    if "format" not in source.values:
+        return []
+    problem = format_problem(source.values["format"], source.where(("format",)), source.values)
+    return [] if problem is None else [problem]
+
+
+def _below_headers(source: Source) -> list[Problem]:
+    """Return the problem of each `extends` that stands below a table's header, and so belongs to that table.
+
+    What the files that it names would have given is missing then, and no further problem says more.
+    """
+    return [
+        Problem(
+            message=f"extends stands below {_header(path[:-1])}, and so belongs to that table",
+            hint="write it at the top of the file, above the first [table]",
+            where=source.where(path, at_key=True),
+        )
+        for path in paths(source.values)
+        if len(path) > 1 and path[-1] == "extends" and "options" not in path
+    ]
+
+
+def _header(path: Path) -> str:
+    keys = ".".join(key for key in path if isinstance(key, str))
+    return f"[[{keys}]]" if isinstance(path[-1], int) else f"[{keys}]"
+
+
+def _names(source: Source) -> tuple[list[tuple[str, Where]], list[Problem]]:
+    """Return the names under `extends`, each with its position, and the problems of items that are not names."""
+    value: Any = source.values.get("extends", [])
+    names = (
+        [(name, source.where(("extends", index))) for index, name in enumerate(value)]
+        if isinstance(value, list)
+        else [(value, source.where(("extends",)))]
+    )
+    wrong = [(name, where) for name, where in names if not isinstance(name, str) or not name or "\0" in name]
+    problems = [
+        Problem(message=f"extends must be a file's name or a list of them (got {shown(name)})", where=where)
+        for name, where in wrong
+    ]
+    return [named for named in names if named not in wrong], problems

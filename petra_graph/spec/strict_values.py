@@ -1,0 +1,205 @@
+"""Strict reading of TOML values: a value must have exactly its type, and every problem is reported at once.
+
+Decision: no value is converted. "3", true and 3.0 are not integers; only an integer may be given for
+a number. A silent conversion would hide a mistake of the author until later.
+
+Decision: a field's validator runs when its value is read, not when the whole table is built, so that one pass reports
+values out of range together with unknown keys.
+
+Decision: not cattrs, which reads profiles. Its readers of numbers, texts, unions and literals would each need a hook
+of ours so that nothing is converted, and a field's validator would run only when the class is built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, NoReturn, get_args, get_origin
+
+import attrs
+
+from petra_graph.errors import Problem
+from petra_graph.spec.bounds import OutOfBounds
+from petra_graph.spec.error_messages import (
+    RawValue,
+    mismatch,
+    missing_key,
+    no_table,
+    out_of_bounds,
+    refused_table,
+    refused_value,
+    unknown_key,
+)
+from petra_graph.spec.headers import headers_by_key
+from petra_graph.spec.value_types import describe, is_list, is_literal, is_mapping, is_union, item_types, members
+
+
+class Unreadable(Exception):
+    """A value cannot be read, for the reasons in `problems`; `allowed` are the values of its literal types."""
+
+    def __init__(self, problems: Iterable[Problem], allowed: tuple[Any, ...] = ()) -> None:
+        super().__init__()
+        self.problems = tuple(problems)
+        self.allowed = allowed
+
+
+class Mismatch(Unreadable):
+    """A value itself, and not an item inside it, does not have its type."""
+
+    def __init__(self, value: RawValue, expected: str, allowed: tuple[Any, ...] = ()) -> None:
+        super().__init__([mismatch(value, expected, allowed)], allowed)
+
+
+class NoTable(Mismatch):
+    """A value is in the place of a table."""
+
+    def __init__(self, value: RawValue, cls: type | None = None, fitting: tuple[str, Any] | None = None) -> None:
+        Unreadable.__init__(self, [no_table(value, cls, fitting)])
+
+
+def read(value: RawValue, kind: Any) -> Any:
+    """Return a TOML value as a value of this type.
+
+    Raises:
+        Unreadable: the value, or an item inside it, does not have its type, or a validator refuses it.
+    """
+    if kind is Any:
+        return value.raw
+    if is_union(kind):
+        return _read_union(value, kind)
+    if is_literal(kind):
+        return _read_literal(value, kind)
+    if is_list(kind):
+        return _read_list(value, kind)
+    if is_mapping(kind):
+        return _read_mapping(value, kind)
+    return _read_class(value, kind) if attrs.has(kind) else _read_simple(value, kind)
+
+
+def _read_simple(value: RawValue, kind: type) -> Any:
+    accepted = (int, float) if kind is float else (kind,)
+    if type(value.raw) not in accepted:
+        raise Mismatch(value, describe(kind))
+    if kind is float and not math.isfinite(value.raw):
+        raise Mismatch(value, "a finite number")
+    return kind(value.raw)
+
+
+def _read_literal(value: RawValue, kind: Any) -> Any:
+    allowed = get_args(kind)
+    for item in allowed:
+        if type(item) is type(value.raw) and item == value.raw:
+            return item
+    raise Mismatch(value, describe(kind), allowed)
+
+
+def _read_list(value: RawValue, kind: Any) -> Any:
+    types = item_types(kind, len(value.raw)) if isinstance(value.raw, list | tuple) else None
+    if types is None:
+        raise Mismatch(value, describe(kind))
+    items = _read_items((value.item(index), item_type) for index, item_type in enumerate(types))
+    return items if get_origin(kind) is list else tuple(items)
+
+
+def _read_mapping(value: RawValue, kind: Any) -> dict[str, Any]:
+    if not isinstance(value.raw, Mapping):
+        raise NoTable(value)
+    item_type = get_args(kind)[1]
+    return dict(zip(value.raw, _read_items((value.item(key), item_type) for key in value.raw), strict=True))
+
+
+def _read_items(entries: Iterable[tuple[RawValue, Any]]) -> list[Any]:
+    """Return the read values of entries (value, type)."""
+    items: list[Any] = []
+    problems: list[Problem] = []
+    for value, kind in entries:
+        try:
+            items.append(read(value, kind))
+        except Unreadable as error:
+            problems += error.problems
+    if problems:
+        raise Unreadable(problems)
+    return items
+
+
+def _read_union(value: RawValue, kind: Any) -> Any:
+    errors: list[Unreadable] = []
+    for member in members(kind):
+        try:
+            return read(value, member)
+        except Unreadable as error:
+            errors.append(error)
+    # A problem inside the value says more: the outer shape was right.
+    inside = [error for error in errors if not isinstance(error, Mismatch)]
+    if inside or len(errors) == 1:
+        raise (inside or errors)[0]
+    raise Mismatch(value, describe(kind), tuple(item for error in errors for item in error.allowed))
+
+
+def _read_class(value: RawValue, cls: type) -> Any:
+    attrs.resolve_types(cls)
+    fields = {attribute.name: attribute for attribute in attrs.fields(cls) if attribute.init}
+    if not isinstance(value.raw, Mapping):
+        raise NoTable(value, cls, _fitting(value, fields.values()))
+    unknown = [key for key in value.raw if key not in fields]
+    # A misspelt key was meant to be one of these, which therefore is not missing.
+    misspelt = {close for key in unknown for close in get_close_matches(key, fields, n=1)}
+    arguments: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, attribute in fields.items():
+        if name in value.raw:
+            try:
+                arguments[attribute.alias or name] = _read_field(value.item(name), attribute)
+            except Unreadable as error:
+                problems += error.problems
+        elif attribute.default is attrs.NOTHING and name not in misspelt:
+            problems.append(missing_key(value, attribute))
+    problems += [unknown_key(value, key, fields, headers_by_key().get(key, ())) for key in unknown]
+    if problems:
+        raise Unreadable(problems)
+    try:
+        return cls(**arguments)
+    except Exception as error:  # a plugin's own check may raise anything
+        raise Unreadable([refused_table(value, error)]) from error
+
+
+def _fitting(value: RawValue, fields: Iterable[attrs.Attribute[Any]]) -> tuple[str, Any] | None:
+    """Return the key of a table that a value fits, if the value is in the place of the table; a required key is likelier."""
+    raw = value.raw[0] if isinstance(value.raw, list) and len(value.raw) == 1 else value.raw
+    for attribute in sorted(fields, key=lambda attribute: attribute.default is not attrs.NOTHING):
+        for candidate in (value.raw, raw):
+            try:
+                _read_field(RawValue(path=(attribute.name,), raw=candidate), attribute)
+            except Unreadable:
+                continue
+            return attribute.name, candidate
+    return None
+
+
+def _read_field(value: RawValue, attribute: attrs.Attribute[Any]) -> Any:
+    result = read(value, attribute.type)
+    if attribute.validator is not None:
+        try:
+            attribute.validator(_UNBUILT, attribute, result)
+        except _NeedsInstanceError:
+            pass  # The validator compares fields, and runs when the table is built.
+        except OutOfBounds as error:
+            raise Unreadable(out_of_bounds(value, fault) for fault in error.faults) from error
+        except Exception as error:  # any function may be a validator
+            raise Unreadable([refused_value(value, error)]) from error
+    return result
+
+
+class _NeedsInstanceError(Exception):
+    pass
+
+
+class _Unbuilt:
+    """The table, for validators, while its fields are still being read."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise _NeedsInstanceError(name)
+
+
+_UNBUILT = _Unbuilt()

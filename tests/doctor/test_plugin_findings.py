@@ -1,0 +1,148 @@
+"""What the doctor finds of plugins: broken, hidden, with one name, in groups that do not exist."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from petra_graph.doctor.plugin_findings import examine_plugins
+from petra_graph.registry.registry import discover
+from petra_graph.registry.survey import PluginSummary
+
+
+@pytest.fixture
+def findings(site):
+    """What is found beside what is right, with the given plugins broken."""
+
+    def examine(*broken):
+        summaries = [
+            PluginSummary(group=group, name=name, distribution=owner, fault=fault)
+            for group, name, owner, fault in broken
+        ]
+        found = examine_plugins(discover([str(site), *os.sys.path[1:]]), lambda _, __: summaries)
+        return [(one.name, one.status, one.found, one.remedy) for one in found if one.status != "ok"]
+
+    return examine
+
+
+def test_nothing(findings):
+    assert findings() == []
+
+
+def test_a_broken_plugin(findings):
+    assert findings(("blocks", "mine", "my-blocks", "its import takes more than 10 s")) == [
+        (
+            "blocks/mine",
+            "broken",
+            "its import takes more than 10 s",
+            "install my-blocks again if its entry points have changed; otherwise report it to its author, or remove it",
+        )
+    ]
+
+
+def test_a_misspelt_group(install, findings):
+    install("my-blocks", "[petra_graph.block]\nmine = a:b\n")
+    assert findings() == [
+        (
+            "my-blocks",
+            "broken",
+            'my-blocks registers "mine" in the entry-point group "petra_graph.block", which does not exist',
+            'its author must write "petra_graph.blocks"',
+        )
+    ]
+
+
+def test_a_name_that_two_have(install, findings):
+    install("my-blocks", "[petra_graph.blocks]\nrev-basic = a:b\n")
+    assert findings() == [
+        (
+            "blocks/rev-basic",
+            "warning",
+            'block "rev-basic" is in my-blocks and petra-graph: a spec that writes it is refused',
+            'write "my-blocks:rev-basic" or "petra-graph:rev-basic" in specs',
+        )
+    ]
+
+
+def test_entry_points_that_cannot_be_read(install, findings):
+    (install("aaa-broken", "") / "entry_points.txt").write_bytes(b"[petra_graph.blocks]\nx = \xff\n")
+    assert findings() == [("aaa-broken", "broken", "its entry points cannot be read", "reinstall it, or remove it")]
+
+
+def test_code_that_another_file_hides(install, findings, site, tmp_path, monkeypatch):
+    info = install("my-blocks", "[petra_graph.blocks]\nmine = hidden_blocks:B\n", hidden_blocks="B = 1")
+    (info / "RECORD").write_text("hidden_blocks.py,,\n")
+    assert findings() == []
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "hidden_blocks.py").write_text("B = 2")
+    monkeypatch.syspath_prepend(str(before))
+    assert findings() == [
+        (
+            "my-blocks",
+            "warning",
+            f"its module 'hidden_blocks' is hidden by {before}/hidden_blocks.py, which Python finds first",
+            f"rename or remove {before}/hidden_blocks.py, or take its folder from PYTHONPATH",
+        )
+    ]
+
+
+def test_a_distribution_that_is_installed_twice(install, findings, site, tmp_path, monkeypatch):
+    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
+    older = tmp_path / "older" / "my_blocks-0.5.dist-info"
+    older.mkdir(parents=True)
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: My_Blocks\nVersion: 0.5\n")
+    monkeypatch.setattr("sys.path", [*os.sys.path, str(tmp_path / "older")])
+    assert findings() == [
+        (
+            "my-blocks",
+            "warning",
+            f"is installed more than once: 1.0 in {site} and 0.5 in {tmp_path}/older; the first one counts",
+            "pip uninstall my-blocks, as often as it is there, and install it once",
+        )
+    ]
+
+
+def test_a_distribution_that_is_installed_for_editing(install, findings, tmp_path, monkeypatch):
+    """setuptools leaves metadata beside the sources, which a warning took for a second installation."""
+    install("my-blocks", "[petra_graph.blocks]\nmine = a:b\n")
+    left = tmp_path / "src" / "my_blocks.egg-info"
+    left.mkdir(parents=True)
+    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: my-blocks\nVersion: 1.0\n")
+    monkeypatch.setattr("sys.path", [*os.sys.path, str(left.parent)])
+    assert findings() == []
+
+
+def test_petra_graph_without_its_own_plugins():
+    found = list(examine_plugins(discover([]), lambda _, __: []))
+    assert [(one.name, one.status, one.found) for one in found] == [
+        ("petra-graph", "broken", "its own plugins are not found")
+    ]
+
+
+@pytest.mark.processes
+def test_all_faults_at_once_each_by_its_name(install, site):
+    """The plugins are imported in another process, as `petra-graph list` does it."""
+    declared = "from petra_graph.plugins import LossDeclaration\nL = LossDeclaration(summary='x', build='a:b'{})\n"
+    install("newer", "[petra_graph.losses]\nnewer = newer_losses:L\n", newer_losses=declared.format(", api=99"))
+    install("fails", "[petra_graph.losses]\nfails = fails_losses:L\n", fails_losses="raise RuntimeError('no')\n")
+    install("ends", "[petra_graph.losses]\nends = ends_losses:L\n", ends_losses="import os\nos._exit(3)\n")
+    install("one", "[petra_graph.losses]\nsame = fine_losses:L\n", fine_losses=declared.format(""))
+    install("two", "[petra_graph.losses]\nsame = fine_losses:L\nmean-squared-error = fine_losses:L\n")
+    install("misspelt", "[petra_graph.loss]\nx = fine_losses:L\n")
+    (install("nameless", "[petra_graph.losses]\n") / "METADATA").write_bytes(b"\xff\n")
+    many = "".join(f"name-{number} = fine_losses:L\n" for number in range(500))
+    install("many", f"[petra_graph.losses]\n{many}")
+    found = {one.name: one for one in examine_plugins(discover([str(site), *os.sys.path[1:]])) if one.status != "ok"}
+    expected = {
+        "losses/newer": ("broken", "is written for plugin API 99, and this petra-graph has plugin API 1"),
+        "losses/fails": ("broken", "RuntimeError: no"),
+        "losses/ends": ("broken", "its import ends the process with exit code 3"),
+        "losses/same": ("warning", 'loss "same" is in one and two: a spec that writes it is refused'),
+        "losses/mean-squared-error": ("warning", 'loss "mean-squared-error" is in petra-graph and two'),
+        "misspelt": ("broken", 'in the entry-point group "petra_graph.loss", which does not exist'),
+    }
+    assert {name: one.status for name, one in found.items()} == {name: status for name, (status, _) in expected.items()}
+    assert all(text in found[name].found for name, (_, text) in expected.items())
+    assert all(one.remedy for one in found.values())

@@ -1,0 +1,323 @@
+"""A stage's update: average, clip, learning rate, step."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from attrs import frozen
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from petra_graph.blocks import Buffered, NoOptions
+from petra_graph.errors import RunFailed
+from petra_graph.executor.stage_update import Updater, parameter_groups
+from petra_graph.kinds.optimizer import rate_ratios
+from petra_graph.spec.model import ClipSpec
+from tests.support.pipelines import CHAIN, REVNET, batches, pipeline, plain_network, relative_error
+
+ROUNDING = 1e-12
+TORCHS_NORM_GUARD = 1e-6
+"""torch.nn.utils.clip_grad_norm_ divides by the norm plus this."""
+
+
+def parameter(*values: float, gradient: tuple[float, ...] | None = None) -> nn.Parameter:
+    made = nn.Parameter(torch.tensor(values, dtype=torch.float64))
+    made.grad = None if gradient is None else torch.tensor(gradient, dtype=torch.float64)
+    return made
+
+
+def updater(parameters, *, rate=lambda _: 1.0, clip: ClipSpec | None = None) -> Updater:
+    return Updater(parameters, torch.optim.SGD(parameters, lr=1.0) if parameters else None, rate, clip)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_gradients_are_averaged_over_the_window(window):
+    p = parameter(0.0, 0.0, gradient=(6.0, -12.0))
+    made = updater([p])
+    for _ in range(window):
+        made.accumulated()
+    made.average()
+    assert p.grad.tolist() == [6.0 / window, -12.0 / window]
+    assert made.window == 0
+
+
+def test_windows_are_averaged_over_their_own_length():
+    """Five micro-batches of gradient m, k = 2: updates by the means of (0, 1), (2, 3) and (4)."""
+    p = parameter(0.0)
+    made = updater([p])
+    seen = []
+    for m in range(5):
+        p.grad = (0 if p.grad is None else p.grad) + torch.tensor([float(m)], dtype=torch.float64)
+        made.accumulated()
+        if m % 2 == 1 or m == 4:
+            before = p.item()
+            made.average()
+            made.step()
+            seen.append(before - p.item())
+    assert seen == [0.5, 2.5, 4.0]
+    assert made.updates == 3
+
+
+def test_the_rate_follows_the_stages_own_update_count():
+    p = parameter(0.0)
+    made = updater([p], rate=lambda update: 10.0**update)
+    values = []
+    for _ in range(3):
+        p.grad = torch.ones_like(p)
+        made.step()
+        values.append(p.item())
+    assert values == [-1.0, -11.0, -111.0]
+
+
+def test_groups_keep_their_ratios_to_the_base_rate():
+    """Layer-wise rates were overwritten by one."""
+    one, other, third = parameter(0.0), parameter(0.0), parameter(0.0)
+    groups = [{"params": [one]}, {"params": [other], "lr": 0.3 * 10}, {"params": [third], "lr": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr=0.3)
+    made = Updater([one, other, third], optimizer, lambda u: 2.0**-u, None, ratios=rate_ratios(optimizer, 0.3))
+    for _ in range(2):
+        for p in made.parameters:
+            p.grad = torch.ones_like(p)
+        made.step()
+    assert [one.item(), other.item(), third.item()] == [-1.5, -15.0, 0.0]
+
+
+@pytest.mark.parametrize("base", [0.0, 0.1, 1e-3, 1 / 3])
+def test_a_group_of_the_base_rate_or_of_none_has_exactly_it(base):
+    p = [parameter(0.0)]
+    for made in (torch.optim.SGD(p, lr=base), torch.optim.Adam(p), torch.optim.Optimizer(p, {})):
+        assert rate_ratios(made, base) == (1.0,)
+    assert rate_ratios(torch.optim.Adam([{"params": p, "lr": 10 * base}], lr=base), base) == (10.0 if base else 1.0,)
+
+
+def test_a_step_forgets_the_gradients():
+    p = parameter(1.0, gradient=(1.0,))
+    updater([p]).step()
+    assert p.grad is None
+
+
+def test_a_stage_without_parameters_counts_its_updates_all_the_same():
+    made = updater([])
+    made.accumulated()
+    made.average()
+    made.step()
+    assert (made.updates, made.window, made.squared_norm().item()) == (1, 0, 0.0)
+
+
+def test_clipping_by_value():
+    p = parameter(0.0, 0.0, 0.0, gradient=(3.0, -4.0, 0.5))
+    updater([p], clip=ClipSpec(by="value", limit=1.0)).step()
+    assert p.tolist() == [-1.0, 1.0, -0.5]
+
+
+def test_clipping_by_the_stages_norm():
+    one, other = parameter(0.0, gradient=(3.0,)), parameter(0.0, gradient=(-4.0,))
+    updater([one, other], clip=ClipSpec(limit=1.0)).step()
+    assert [one.item(), other.item()] == pytest.approx([-0.6, 0.8], abs=ROUNDING)
+
+
+def test_a_norm_within_the_limit_is_left_alone():
+    p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
+    updater([p], clip=ClipSpec(limit=5.0)).step()
+    assert p.tolist() == [-3.0, -4.0]
+
+
+def test_clipping_by_the_norm_of_all_stages():
+    p = parameter(0.0, 0.0, gradient=(3.0, 4.0))
+    updater([p], clip=ClipSpec(limit=5.0, scope="global")).step(torch.tensor(50.0, dtype=torch.float64))
+    assert p.tolist() == pytest.approx([-0.3, -0.4], abs=ROUNDING)
+
+
+@pytest.mark.parametrize("norm", [None, torch.tensor(float("inf"))])
+def test_a_norm_that_is_not_finite_leaves_the_parameters_alone(norm):
+    p = parameter(1.0, 2.0, gradient=(3.0, float("nan")))
+    made = updater([p], clip=ClipSpec(limit=5.0))
+    with pytest.raises(RunFailed, match=r"update 1: the norm of the gradient is (nan|inf), and cannot be clipped"):
+        made.step(norm)
+    assert (p.tolist(), made.updates) == ([1.0, 2.0], 0)
+
+
+def test_parameters_without_a_gradient_are_left_out():
+    used, unused = parameter(0.0, gradient=(2.0,)), parameter(7.0)
+    made = updater([used, unused], clip=ClipSpec(limit=1.0))
+    made.accumulated()
+    made.accumulated()
+    made.average()
+    made.step()
+    assert (used.item(), unused.item()) == (-1.0, 7.0)
+
+
+def test_the_norm_is_taken_before_rounding():
+    """Squares of float32 gradients overflow float32 well before the gradients do."""
+    p = nn.Parameter(torch.zeros(2))
+    p.grad = torch.tensor([3e30, 4e30])
+    assert updater([p]).squared_norm().sqrt().item() == pytest.approx(5e30)
+
+
+def plain_updates(built, data, accumulation, limit, lr=0.05):
+    modules, forward = plain_network(built)
+    every = [p for module in modules.values() for p in module.parameters()]
+    optimizer = torch.optim.SGD(every, lr=lr, momentum=0.9, nesterov=True)
+    for start in range(0, len(data), accumulation):
+        window = data[start : start + accumulation]
+        optimizer.zero_grad()
+        for x, target in window:
+            (cross_entropy(forward(x), target) / len(window)).backward()
+        assert nn.utils.clip_grad_norm_(every, limit) > limit, "nothing would be clipped"
+        optimizer.step()
+    return {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(("method", "schedule"), [("backprop", None), ("petra", "sequential")])
+def test_the_global_norm_is_torchs_over_all_parameters(method, schedule, accumulation):
+    limit = 0.05
+    data = batches((8,), 7)
+    clip = ClipSpec(limit=limit, scope="global")
+    built = pipeline(
+        CHAIN, (8,), method=method, schedule=schedule, accumulation=accumulation, clip=clip, weight_decay=0.0
+    )
+    expected = plain_updates(built, data, accumulation, limit)
+    built.train(data)
+    assert relative_error(built.parameters(), expected) < TORCHS_NORM_GUARD / limit
+
+
+def test_the_stages_own_norms_are_not_the_global_one():
+    data = batches((8,), 7)
+    by_stage, together = (
+        pipeline(CHAIN, (8,), method="backprop", clip=ClipSpec(limit=0.05, scope=scope), weight_decay=0.0)
+        for scope in ("stage", "global")
+    )
+    for built in (by_stage, together):
+        built.train(data)
+    assert relative_error(by_stage.parameters(), together.parameters()) > 1e-3
+
+
+@frozen(kw_only=True)
+class Split:
+    decayed: set[str]
+    undecayed: set[str]
+
+
+def split(*modules: nn.Module) -> Split:
+    groups = parameter_groups(modules)
+    names = {id(p): name for module in modules for name, p in module.named_parameters()}
+    return Split(decayed={names[id(p)] for p in groups.decayed}, undecayed={names[id(p)] for p in groups.undecayed})
+
+
+def test_normalisation_and_biases_are_undecayed():
+    block = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.LayerNorm(2), nn.RMSNorm(2), nn.Linear(2, 2))
+    assert split(block) == Split(
+        decayed={"0.weight", "4.weight"},
+        undecayed={"0.bias", "1.weight", "1.bias", "2.weight", "2.bias", "3.weight", "4.bias"},
+    )
+
+
+class NormFreeConv(nn.Conv2d):
+    pass
+
+
+class Standardised(nn.BatchNorm2d):
+    pass
+
+
+class WeightNorm(nn.Linear):
+    pass
+
+
+class LayerNorm2d(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("module", "decays"),
+    [
+        (NormFreeConv(1, 2, 3), True),
+        (WeightNorm(2, 2), True),
+        (nn.LSTM(2, 2), True),
+        (Standardised(2), False),
+        (LayerNorm2d(), False),
+        (nn.InstanceNorm1d(2, affine=True), False),
+        (nn.GroupNorm(1, 2), False),
+        (nn.SyncBatchNorm(2), False),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_normalisations_are_recognised_by_their_class(module, decays):
+    """A convolution lost its decay because of its name."""
+    assert bool(split(module).decayed) is decays
+
+
+def test_biases_that_belong_to_a_larger_module_are_undecayed():
+    assert {"in_proj_bias", "out_proj.bias"} <= split(nn.MultiheadAttention(4, 2)).undecayed
+
+
+def test_every_parameter_is_in_one_group_once():
+    built = pipeline(REVNET, (3, 6, 6))
+    for executor in built.executors:
+        groups = parameter_groups(executor.modules.values())
+        found = [id(p) for p in (*groups.decayed, *groups.undecayed)]
+        assert sorted(found) == sorted({id(p) for m in executor.modules.values() for p in m.parameters()})
+
+
+class Scaled(nn.Module):
+    """A block's own scale, and a token in a list."""
+
+    undecayed = ("scale", "tokens.*")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2))
+        self.scales = nn.Parameter(torch.ones(2))
+        self.tokens = nn.ParameterList([torch.ones(2), torch.ones(2)])
+
+
+def test_a_block_says_what_else_is_undecayed():
+    assert split(Scaled()) == Split(decayed={"scales"}, undecayed={"scale", "tokens.0", "tokens.1"})
+    assert split(nn.Sequential(Scaled())).undecayed == set()  # the block says it, not a layer of it
+
+
+class Tied(Buffered):
+    """One matrix used by two layers."""
+
+    def __init__(self) -> None:
+        super().__init__(((2,),), NoOptions())
+        self.first = nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return (self.second(self.first(x)),)
+
+
+def test_a_parameter_that_two_layers_share_is_stepped_once():
+    """Listed twice, it made torch warn, and every step counted twice."""
+    tied = Tied()
+    groups = parameter_groups([tied])
+    assert [id(p) for p in groups.decayed] == [id(tied.first.weight)]
+    tied.undecayed = ("second.weight",)
+    assert tied.first.weight in set(parameter_groups([tied]).undecayed)
+    assert len(groups.undecayed) == 2
+    torch.optim.SGD([{"params": list(groups.decayed)}, {"params": list(groups.undecayed)}], lr=0.1)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_weight_decay_reaches_what_it_should(optimizer):
+    """With gradients of zero only the decay moves anything."""
+    options = {"weight_decay": 0.1} | ({"momentum": 0.0, "nesterov": False} if optimizer == "sgd" else {})
+    built = pipeline(REVNET, (3, 6, 6), optimizer=optimizer, **options)
+    before = copy.deepcopy(built.parameters())
+    for executor in built.executors:
+        for p in executor.updater.parameters:
+            p.grad = torch.zeros_like(p)
+        executor.updater.step()
+    after = built.parameters()
+    moved = {key for key in before if not torch.equal(before[key], after[key])}
+    kernels = {key for key, value in before.items() if value.dim() > 1}
+    assert moved == kernels
+    for key in moved:
+        torch.testing.assert_close(after[key], before[key] * (1 - 0.05 * 0.1), rtol=ROUNDING, atol=0)

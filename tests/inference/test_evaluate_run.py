@@ -1,0 +1,99 @@
+"""Evaluations of saved runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.errors import SpecError
+from petra_graph.inference.evaluate_run import evaluate
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.training.data.micro_batches import spread_part
+from tests.support.runs import SPEC, only_run, summary_of
+
+
+def test_it_gives_the_run_s_own_numbers(trained, opened):
+    found = evaluate(opened)
+    assert found.samples == 40
+    assert found.means == summary_of(trained)["test"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["compute=bfloat16", "compute=float64", "streams=grid", "memory_format=contiguous", "buffer_dtype=int8"],
+)
+def test_in_every_precision(write, setting):
+    assert main(["run", write("small.toml", SPEC), "--set", f"precision.{setting}"]) == 0
+    assert evaluate(SavedRun.open("latest")).means == summary_of(only_run())["test"]
+
+
+def test_other_data(trained):
+    other = evaluate(SavedRun.open(trained, ["data.options.test=7", "data.options.train=2000"]))
+    assert other.samples == 7
+    with pytest.raises(SpecError, match=r"has shape \[3, 8, 6\], but the data set's samples have \[3, 8, 8\]"):
+        SavedRun.open(trained, ["data.options.shape=[3,8,8]"])
+
+
+def test_the_training_samples(opened):
+    assert evaluate(opened, split="train").samples == 64
+
+
+def test_a_device_that_is_not_here(opened):
+    with pytest.raises(SpecError, match="cannot compute on 'nothing'"):
+        evaluate(opened, device="nothing")
+
+
+@pytest.fixture
+def damaged(opened, monkeypatch):
+    """The run, of whose data the samples from number 20 on cannot be read."""
+    split = type(opened.checked.data.build().test)
+    whole = split.fetch
+
+    def fetch(self, indices, *, seed, epoch):
+        if max(indices) >= 20:
+            raise KeyError("no such sample")
+        return whole(self, indices, seed=seed, epoch=epoch)
+
+    monkeypatch.setattr(split, "fetch", fetch)
+
+
+def test_samples_that_cannot_be_read(trained, damaged, tmp_path, capsys):
+    assert main(["evaluate", str(trained), "--set", "data.evaluation_batch=20"]) == 1
+    assert "samples 20..39 of its test data: KeyError: 'no such sample'" in capsys.readouterr().err
+    assert main(["export", str(trained), "--format", "torch-export", "--output", str(tmp_path / "net.pt2")]) == 0
+    said = "compared with random samples, as the run's data cannot be read: data set"
+    assert said in capsys.readouterr().out
+
+
+def test_the_command(trained, capsys):
+    assert main(["evaluate", str(trained), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["means"] == summary_of(trained)["test"]
+    assert main(["evaluate", str(trained), "--weights", "latest"]) == 0
+    assert "   40 samples, weights of " in capsys.readouterr().out
+    assert main(["evaluate", str(trained), "--set", "data.batchh=3"]) == 2
+    assert "did you mean 'batch'?" in capsys.readouterr().err
+
+
+def test_a_part_that_is_asked_for(trained, capsys):
+    """The first batches of a folder sorted by class were one class; and the key was passed over."""
+    settings = ["run.evaluation_batches=2", "data.evaluation_batch=8"]
+    found = evaluate(SavedRun.open(trained, settings))
+    assert (found.samples, found.of) == (16, 40)
+    assert evaluate(SavedRun.open(trained, [*settings, "run.seed=5"])).means == found.means, "the same for every run"
+    assert main(["evaluate", str(trained), *(word for each in settings for word in ("--set", each))]) == 0
+    assert "16 of 40 samples" in capsys.readouterr().out
+
+
+def test_a_part_of_the_data_is_spread_over_all_of_it(write, capsys):
+    sets = ("--set", "run.evaluation_batches=2", "--set", "data.evaluation_batch=8")
+    assert main(["run", write("small.toml", SPEC), *sets, "--set", "data.workers=1"]) == 0
+    said = capsys.readouterr()
+    assert said.err.count("(16 of 359 samples)") == 2
+    assert " (16 of 359 samples)\n" in said.out
+    assert evaluate(SavedRun.open("latest", sets[1::2])).means == summary_of(only_run())["test"]
+    rows = spread_part(range(359), 2, 8).rows
+    assert rows.tolist() == sorted(rows.tolist())
+    assert rows.min() < 60
+    assert rows.max() >= 300

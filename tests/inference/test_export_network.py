@@ -1,0 +1,111 @@
+"""Networks for other programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from safetensors import safe_open
+
+from petra_graph.cli.main import main
+from petra_graph.errors import RunFailed, SpecError
+from petra_graph.inference import export_network as exports
+from petra_graph.inference.evaluate_run import first_samples
+from petra_graph.inference.evaluate_run import opened as opened_data
+from petra_graph.inference.export_network import export
+from petra_graph.inference.saved_run import SavedRun
+from tests.support.runs import SPEC, only_run, summary_of
+
+PLAIN_TORCH = """\
+import sys
+import numpy as np, torch
+assert "petra_graph" not in sys.modules
+program = torch.export.load(sys.argv[1]).module()
+np.save("outputs.npy", program(torch.from_numpy(np.load("samples.npy"))).detach().numpy())
+assert "petra_graph" not in sys.modules
+"""
+
+
+@pytest.fixture
+def expected(opened):
+    """Samples, and what the network says about them."""
+    samples, network = first_samples(opened, 11), opened.load()[0]
+    with torch.no_grad():
+        return samples, network(samples)
+
+
+def close(found, expected):
+    return torch.allclose(torch.as_tensor(found), expected, rtol=0, atol=1e-5)
+
+
+def test_tensors_with_what_samples_look_like(trained, opened, tmp_path):
+    assert main(["export", str(trained), "--format", "safetensors", "--output", str(tmp_path / "a.safetensors")]) == 0
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+        state = opened.load()[0].block("layer.1").state_dict()
+        assert torch.equal(file.get_tensor("layer.1.first.0.weight"), state["first.0.weight"])
+        metadata = file.metadata()
+    assert json.loads(metadata["samples"])["shape"] == [3, 8, 6]
+    assert tomllib.loads(metadata["spec"])["data"]["name"] == "random"
+
+
+def test_a_program_for_plain_torch(trained, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", str(trained), "--format", "torch-export", "--output", "net.pt2"]) == 0
+    assert "on 40 samples" in capsys.readouterr().out
+    np.save("samples.npy", expected[0].numpy())
+    subprocess.run([sys.executable, "-c", PLAIN_TORCH, "net.pt2"], check=True, timeout=100)
+    assert close(np.load("outputs.npy"), expected[1])
+
+
+def test_a_program_for_onnx_with_any_batch(trained, expected):
+    assert main(["export", str(trained), "--format", "onnx"]) == 0
+    session = onnxruntime.InferenceSession(trained / "network.onnx")
+    for size in (1, 11):
+        (found,) = session.run(None, {"samples": expected[0][:size].contiguous().numpy()})
+        assert close(found, expected[1][:size])
+
+
+def test_a_program_normalises_samples_itself(write):
+    assert main(["run", write("small.toml", SPEC), "--set", "run.epochs=1"]) == 0
+    assert main(["export", "latest", "--format", "torch-export", "--output", "net.pt2"]) == 0
+    samples, targets = digits()
+    outputs = torch.export.load("net.pt2").module()(samples)
+    found = torch.nn.functional.cross_entropy(outputs, targets).detach()
+    assert found.item() == pytest.approx(summary_of(only_run())["test"]["loss"], rel=1e-5)
+
+
+def digits():
+    test = opened_data(SavedRun.open("latest")).test
+    return test.fetch(np.arange(len(test)), seed=0, epoch=0)
+
+
+def test_outputs_that_differ_are_a_failure(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(exports, "_tolerance", lambda *_: -1.0)
+    with pytest.raises(RunFailed, match="its outputs differ from the network's by"):
+        export(opened, opened.load()[0], "torch-export", tmp_path / "net.pt2")
+
+
+def test_without_onnx(opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(exports.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SpecError, match="ONNX needs onnx, which is not installed"):
+        export(opened, opened.load()[0], "onnx", tmp_path / "net.onnx")
+
+
+def test_a_network_that_cannot_be_followed(opened, tmp_path):
+    network = opened.load()[0]
+    block = network.block("layer.0")
+    block.residual = lambda x: x * float(x.sum())
+    with pytest.raises(RunFailed, match="the network cannot be written as torch-export: "):
+        export(opened, network, "torch-export", tmp_path / "net.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_single_test_sample(trained, tmp_path):
+    run = SavedRun.open(trained, ["data.options.test=1"])
+    assert export(run, run.load()[0], "torch-export", tmp_path / "net.pt2").samples == 1

@@ -1,0 +1,260 @@
+"""The measured costs are those of the runners, on every device of the measurement."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from petra_graph.blocks import AdditiveCoupling, Buffered
+from petra_graph.errors import PluginError
+from petra_graph.kinds.block import BLOCK
+from petra_graph.kinds.loss import LOSS, LossDeclaration
+from petra_graph.kinds.plugin import Plugin, build_plugin
+from petra_graph.measure import cost_table as module
+from petra_graph.measure.cost_table import measure_costs
+from petra_graph.registry.local import resolve_local
+from petra_graph.spec.model import ClipSpec, PrecisionSpec
+from tests.support.costs import UINT8, conditions, costs
+from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
+
+pytestmark = pytest.mark.slow
+IMAGE = (3, 12, 12)
+EVERY = (
+    node("stem", "conv-stem", channels=8, pool=2),
+    node("basic", "rev-basic", dropout=0.5),
+    node("down", "down-bottleneck", channels=16, hidden=8, stride=2),
+    node("bottleneck", "rev-bottleneck", hidden=4),
+    node("smaller", "down-basic", channels=8, stride=2),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+RESNETS = (
+    node("stem", "conv-stem", channels=8, streams=1),
+    node("basic", "res-basic", channels=8, stride=2),
+    node("bottleneck", "res-bottleneck", channels=16, hidden=4),
+    node("head", "pool-linear", outputs=CLASSES),
+)
+
+
+def refuse(*_):
+    raise NotImplementedError
+
+
+def on_cpu(monkeypatch, nodes, shape, batch, **changes):
+    """The same table, run with values."""
+    monkeypatch.setattr(module, "_SMALL", (batch, batch + 1))
+    monkeypatch.setattr(module, "_run_without_memory", refuse)
+    return costs(nodes, shape, batch=batch, **changes)
+
+
+@pytest.mark.parametrize("compute", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [(EVERY, IMAGE), (RESNETS, IMAGE), (CHAIN, (8,)), (SKIP, (8,)), (BRANCHES, (8,))],
+    ids=["revnet", "resnet", "chain", "skip", "branches"],
+)
+def test_without_memory_it_is_what_the_cpu_holds_to_the_byte(monkeypatch, nodes, shape, memory_format, compute):
+    precision = PrecisionSpec(compute=compute, memory_format=memory_format)
+    expected = costs(nodes, shape, batch=4, precision=precision)
+    found = on_cpu(monkeypatch, nodes, shape, 4, precision=precision)
+    for name, cost in expected.nodes.items():
+        assert cost == found.nodes[name], name
+
+
+def test_a_grid_checks_and_rounds_in_the_same_bytes(monkeypatch):
+    precision = PrecisionSpec(streams="grid")
+    plain = costs(REVNET, IMAGE)
+    expected = costs(REVNET, IMAGE, precision=precision)
+    assert expected.nodes == on_cpu(monkeypatch, REVNET, IMAGE, 4, precision=precision).nodes
+    assert expected.nodes["stem"].work["forward"].traffic_bytes > plain.nodes["stem"].work["forward"].traffic_bytes
+
+
+def test_operations_are_those_of_the_kinds():
+    found = {name: set(cost.work) for name, cost in costs(REVNET, IMAGE).nodes.items()}
+    buffered = {"forward", "recompute", "record", "replay", "update"}
+    assert found["down"] == buffered
+    assert found["a0"] == buffered | {"invert", "reverse"}
+    assert found["head"] == {"forward_backward", "update"}
+
+
+def test_a_reversible_backward_evaluates_once():
+    """PETRA section 4.2: four units, where a forward is one."""
+    work = costs(REVNET, IMAGE).nodes["a0"].work
+    forward = work["forward"].flops
+    assert forward > 0
+    assert {name: work[name].flops / forward for name in ("record", "replay", "reverse", "recompute", "invert")} == {
+        "record": 1,
+        "replay": 2,
+        "reverse": 3,
+        "recompute": 3,
+        "invert": 1,
+    }
+
+
+def test_a_coupling_shares_the_streams_that_it_swaps():
+    work = costs(REVNET, IMAGE).nodes["a0"].work
+    assert work["forward"].shares == (None, 0)  # (x, t) -> (t + F(x), x)
+    assert work["reverse"].shares == (1, None, None, 2)  # (y, s), (dy, ds) -> (s, y - F(s)), (dx, dy)
+
+
+def test_samples_are_in_the_data_sets_own_type():
+    table = costs(REVNET, IMAGE, sample_dtype="uint8", normalisation=UINT8)
+    assert table.sample_bytes == table.nodes["stem"].input_bytes[0] == 4 * 3 * 12 * 12
+    assert table.target_bytes == 4 * 8
+    assert table.nodes["a0"].input_bytes == (4 * 4 * 12 * 12 * 4,) * 2
+
+
+@pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 1), ("lars", 1), ("adam", 2), ("adamw", 2)])
+def test_optimizer_state_is_what_the_optimizer_makes(optimizer, copies):
+    node = costs(REVNET, IMAGE, optimizer=optimizer).nodes["a0"]
+    counters = 4 * 8 if copies == 2 else 0  # Adam counts the steps of each of the eight tensors, in float32.
+    assert node.optimizer_bytes == copies * node.parameter_bytes + counters
+    assert node.gradient_bytes == node.parameter_bytes == 4 * node.parameters
+
+
+def test_clipping_by_norm_needs_the_gradient_in_double():
+    clip = ClipSpec(limit=1.0)
+    plain, clipped = costs(REVNET, IMAGE).nodes["a0"], costs(REVNET, IMAGE, clip=clip).nodes["a0"]
+    assert clipped.work["update"].working_bytes == 16 * 4 * 4 * 9 > plain.work["update"].working_bytes
+
+
+def test_equal_nodes_are_measured_once(monkeypatch):
+    run: list[str] = []
+    original = module._measure
+    monkeypatch.setattr(module, "_measure", lambda node, *rest: run.append(node.name) or original(node, *rest))
+    table = costs(REVNET, IMAGE)
+    assert run == ["stem", "a0", "down", "b0", "head"]
+    assert table.nodes["a1"] == table.nodes["a0"]
+
+
+class Reader(Buffered):
+    """Reads values, which the meta device does not have."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], inputs[0][0])
+
+    def forward(self, *streams):
+        scale = 1.0 if float(streams[0].detach().abs().max()) < 1e9 else 0.5
+        return tuple(self.linear(stream) * scale for stream in streams)
+
+
+class Passing(AdditiveCoupling):
+    """F hands its input through: the gradient must not be shared with the message."""
+
+    def residual(self, x):
+        return x.view_as(x)
+
+
+class Attending(AdditiveCoupling):
+    """Attention over four steps of a quarter of the features."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(inputs[0][0], 8)
+        self.back = nn.Linear(8, inputs[0][0])
+
+    def residual(self, x):
+        steps = self.linear(x).view(len(x), 1, 4, 2)
+        return self.back(functional.scaled_dot_product_attention(steps, steps, steps, is_causal=True).flatten(1))
+
+
+def with_block(block, **kinds):
+    graph = built_graph(CHAIN)
+    name = f"{__name__}:{block}"
+    plugin = Plugin(kind=BLOCK, name=name, distribution="", declaration=resolve_local(BLOCK, name, ()))
+    changed = attrs.evolve(
+        graph.nodes["rev1"], block=name, plugin=plugin, options=plugin.declaration.options(), **kinds
+    )
+    graph.nodes = {**graph.nodes, "rev1": changed}
+    return graph
+
+
+@pytest.mark.parametrize("batch", [2, 7, 64])
+def test_a_block_that_reads_values_is_scaled_and_says_so(batch):
+    table = measure_costs(with_block("Reader", kind="buffered"), conditions((8,), batch=batch))
+    work = table.nodes["rev1"].work["forward"]
+    assert work.flops == 2 * (2 * batch * 6 * 6)
+    assert table.nodes["rev1"].output_bytes == (batch * 6 * 4,) * 2
+    (text,) = [line for line in table.assumptions if "rev1" in line]
+    assert "run on the CPU with 2 and 4 samples, and scaled" in text
+
+
+class Weighted:
+    """Cross-entropy with weights of classes, which are on the CPU."""
+
+    def __init__(self, options):
+        self.weights = torch.ones(CLASSES)
+
+    def __call__(self, output, target):
+        return functional.cross_entropy(output, target, self.weights[torch.arange(output.shape[1])])
+
+    def metrics(self, output, target):
+        return {}
+
+
+class Unwilling(Weighted):
+    def __call__(self, output, target):
+        raise ValueError("not these")
+
+
+def guarded(loss):
+    plugin = Plugin(
+        kind=LOSS,
+        name=loss.__name__,
+        distribution="",
+        declaration=LossDeclaration(summary="x", build=f"{__name__}:{loss.__name__}"),
+    )
+    return build_plugin(plugin, None)
+
+
+def test_a_loss_with_tensors_of_its_own_is_measured_on_the_cpu():
+    """A run with class weights was not planned, and `plan` refused it."""
+    plain = measure_costs(built_graph(CHAIN), conditions((8,), batch=6)).nodes["head"]
+    table = measure_costs(built_graph(CHAIN), conditions((8,), batch=6, loss=guarded(Weighted)))
+    assert table.nodes["head"].work["forward_backward"].flops == plain.work["forward_backward"].flops
+    (text,) = [line for line in table.assumptions if "head" in line]
+    assert text.startswith("node head needs values (")
+    assert "run on the CPU with 2 and 4 samples, and scaled" in text
+
+
+def test_a_loss_that_fails_on_the_cpu_too_is_named():
+    with pytest.raises(PluginError, match=r"Unwilling.* failed on outputs \[2, \d+\] .*not these"):
+        measure_costs(built_graph(CHAIN), conditions((8,), loss=guarded(Unwilling)))
+
+
+def test_a_function_that_hands_its_input_through():
+    table = measure_costs(with_block("Passing"), conditions((8,)))
+    assert table.nodes["rev1"].work["reverse"].shares == (1, None, None, 2)
+
+
+def test_attention_is_what_the_cpu_does(monkeypatch):
+    expected = measure_costs(with_block("Attending"), conditions((8,)))
+    assert not [text for text in expected.assumptions if "rev1" in text]
+    monkeypatch.setattr(module, "_SMALL", (4, 5))
+    monkeypatch.setattr(module, "_run_without_memory", refuse)
+    assert expected.nodes == measure_costs(with_block("Attending"), conditions((8,))).nodes
+
+
+@pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
+@pytest.mark.parametrize("compute", ["float32", "bfloat16"])
+def test_attention_takes_as_many_flops_whatever_kernel_is_at_hand(kernel, compute):
+    with sdpa_kernel(kernel):
+        table = measure_costs(with_block("Attending"), conditions((8,), precision=PrecisionSpec(compute=compute)))
+    work = table.nodes["rev1"].work
+    forward = 4 * (2 * 2 * 6 * 8 + 2 * 2 * 4 * 4 * 2)  # two layers, two products of four steps by four of width two
+    assert {name: work[name].flops / forward for name in ("forward", "replay", "reverse")} == {
+        "forward": 1,
+        "replay": 2,
+        "reverse": 3,
+    }
+
+
+def test_nothing_is_drawn_and_nothing_allocated():
+    state = torch.get_rng_state()
+    measure_costs(with_block("Reader", kind="buffered"), conditions((8,)))
+    assert torch.equal(state, torch.get_rng_state())

@@ -1,0 +1,113 @@
+"""The output streams of a graph's nodes, measured without memory, and the messages where they cannot run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from petra_graph.errors import Problem
+from petra_graph.measure.node_shapes import NodeShapes, measure_shapes
+from tests.support.pipelines import GRAPHS, REVNET, SHAPES, built_graph, node, pipeline
+
+STEM = node("stem", "linear-stem", features=6)
+HEAD = node("head", "pool-linear", outputs=5)
+IMAGE = (3, 6, 6)
+
+
+def test_shapes_and_parameters_of_a_revnet():
+    assert measure_shapes(built_graph(REVNET), IMAGE, torch.float32) == {
+        "stem": NodeShapes(inputs=(IMAGE,), outputs=((4, 6, 6),) * 2, parameters=(27 + 1 + 2) * 8, additive=False),
+        "a0": NodeShapes(
+            inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4, additive=True
+        ),
+        "a1": NodeShapes(
+            inputs=((4, 6, 6),) * 2, outputs=((4, 6, 6),) * 2, parameters=2 * (9 * 4 + 1 + 2) * 4, additive=True
+        ),
+        "down": NodeShapes(
+            inputs=((4, 6, 6),) * 2,
+            outputs=((6, 3, 3),) * 2,
+            parameters=((9 * 4 + 3) + (9 * 6 + 3) + (4 + 3)) * 6,
+            additive=False,
+        ),
+        "b0": NodeShapes(
+            inputs=((6, 3, 3),) * 2, outputs=((6, 3, 3),) * 2, parameters=2 * (9 * 6 + 1 + 2) * 6, additive=True
+        ),
+        "head": NodeShapes(inputs=((6, 3, 3),) * 2, outputs=((5,),), parameters=(12 + 1) * 5, additive=False),
+    }
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_what_is_measured_is_what_is_trained(graph):
+    built = pipeline(GRAPHS[graph], SHAPES[graph])
+    trained = {
+        name: sum(p.numel() for p in module.parameters())
+        for executor in built.executors
+        for name, module in executor.modules.items()
+    }
+    assert {name: shapes.parameters for name, shapes in built.network.shapes.items()} == trained
+
+
+def test_nothing_is_allocated_and_nothing_random_is_drawn():
+    """The widest layer alone would need 4 TB."""
+    huge = (node("stem", "linear-stem", features=10**6), HEAD)
+    before = torch.get_rng_state()
+    measured = measure_shapes(built_graph(huge), (10**6,), torch.float32)
+    assert measured["stem"].parameters == (10**6 + 1) * 2 * 10**6
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_wrong_channel_count(refused):
+    nodes = (
+        node("stem", "conv-stem", channels=4),
+        node("down", "down-basic", channels=6, stride=2),
+        node("join", "add", inputs=["down", "stem"]),
+        HEAD,
+    )
+    (problem,) = refused(built_graph(nodes), IMAGE)
+    assert problem.message.startswith('node "join": block "add" cannot read its input: ')  # the rest is torch's
+    assert problem.hint == "its input streams are 6x3x3, 6x3x3, 4x6x6, 4x6x6 (without the batch); it reads down, stem"
+    assert problem.path == ("graph", "node", 2)
+
+
+def test_too_few_streams(refused):
+    nodes = (node("stem", "linear-stem", features=6, streams=1), node("rev", "rev-mlp", hidden=7), HEAD)
+    assert refused(built_graph(nodes), (8,)) == [
+        Problem(
+            message='node "rev": block "rev-mlp" reads 2 streams, and its inputs carry 1',
+            hint="a stem with streams = 2 feeds reversible blocks",
+            path=("graph", "node", 1),
+        )
+    ]
+
+
+def test_too_many_streams(refused):
+    nodes = (STEM, node("res", "res-basic", channels=4), HEAD)
+    assert refused(built_graph(nodes), (8,)) == [
+        Problem(
+            message='node "res": block "res-basic" reads 1 streams, and its inputs carry 2',
+            hint='merge nodes read several streams (block = "add"); others read one node',
+            path=("graph", "node", 1),
+        )
+    ]
+
+
+def test_a_block_that_cannot_be_built(refused):
+    nodes = (STEM, node("join", "add", streams=3), HEAD)
+    (problem,) = refused(built_graph(nodes), (8,))
+    assert problem == Problem(
+        message='node "join": block "add" cannot be built: its inputs carry 2 streams, which is no multiple of '
+        "streams = 3",
+        hint="its input streams are 6, 6 (without the batch); it reads stem",
+        path=("graph", "node", 1),
+    )
+
+
+def test_every_branch_is_walked_to_its_first_fault(refused):
+    nodes = (
+        STEM,
+        node("left", "add", inputs=["stem"], streams=3),
+        node("right", "add", inputs=["stem"], streams=5),
+        node("join", "add", inputs=["left", "right"], streams=7),
+        HEAD,
+    )
+    assert [problem.path[-1] for problem in refused(built_graph(nodes), (8,))] == [1, 2]

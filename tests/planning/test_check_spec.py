@@ -1,0 +1,267 @@
+"""What a checked specification holds, and what a broken one tells."""
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.registry.registry import discover
+from tests.support.specs import SHORT_SPEC as SPEC
+
+REGISTRY = discover()
+ARCHITECTURE = """
+[data]
+name = "cifar10"
+options = { root = "nowhere" }
+[optimizer]
+options = { lr = 0.1 }
+[architecture]
+name = "revnet"
+options = { depth = 18 }
+"""
+
+
+def faults(write, text, kind=SpecError, overrides=()):
+    with pytest.raises(kind) as caught:
+        check_spec(write("a.toml", text), overrides)
+    assert type(caught.value) is kind
+    return [f"{problem.where}: {problem.message}" for problem in caught.value.problems]
+
+
+def test_nodes_that_are_listed(write):
+    checked = check_spec(write("a.toml", SPEC))
+    assert [(node.name, node.plugin.name, node.path) for node in checked.graph.nodes.values()] == [
+        ("stem", "linear-stem", ("graph", "node", 0)),
+        ("middle.0", "rev-mlp", ("graph", "node", 1)),
+        ("middle.1", "rev-mlp", ("graph", "node", 1)),
+        ("head", "pool-linear", ("graph", "node", 2)),
+    ]
+    assert (checked.facts.shape, checked.optimizer.options.lr) == ((1, 8, 8), 0.1)
+
+
+def test_nodes_that_an_architecture_makes(write):
+    checked = check_spec(write("a.toml", ARCHITECTURE))
+    assert list(checked.graph.nodes)[0::9] == ["stem", "head"]
+    assert {node.path for node in checked.graph.nodes.values()} == {("architecture",)}
+
+
+def test_no_room_hides_the_problems_of_another(write):
+    text = (
+        SPEC.replace("hidden = 8", "hiden = 8").replace('"pool-linear"', '"pol-linear"').replace("lr = 0.1", "lr = 'x'")
+    )
+    assert faults(write, text + '[method]\nname = "petr"\n[run]\nepoch = 1\n', overrides=["loss.name=cross"]) == [
+        'a.toml:4:18: lr in the options of optimizer "sgd" must be a number (got "x")',
+        'a.toml:13:13: unknown key "hiden" in the options of block "rev-mlp"',
+        'a.toml:16:9: unknown block "pol-linear"',
+        'a.toml:19:8: unknown method "petr"',
+        'a.toml:21:1: unknown key "epoch" in [run]',
+        '--set loss.name=cross: unknown loss "cross"',
+    ]
+
+
+def test_an_architecture_complains_about_its_own_options(write):
+    assert faults(write, ARCHITECTURE.replace("depth = 18", "depth = 19")) == [
+        'a.toml:8:21: depth in the options of architecture "revnet" must be one of 18, 34, 50, 101 (got 19)'
+    ]
+
+
+def test_the_stated_input_is_the_data_sets(write):
+    text = SPEC + "[graph.input]\nshape = [3, 8, 8]\n"
+    assert faults(write, text) == [
+        "a.toml:19:9: the graph's input has shape [3, 8, 8], but the data set's samples have [1, 8, 8]"
+    ]
+
+
+def test_what_the_run_would_refuse_is_refused_here(write):
+    text = SPEC + "[method]\nname = 'backprop'\nschedule = '1f1b'\n"
+    assert faults(write, text) == ['a.toml:20:12: method "backprop" runs under sequential (got "1f1b")']
+    text = SPEC + "[optimizer.clip]\nlimit = 1.0\nscope = 'global'\n"
+    assert faults(write, text) == ['a.toml:20:9: scope = "global" needs a synchronous schedule (got "lockstep")']
+    text = SPEC + "[partition]\nstages = [['stem', 'middle.0'], ['head', 'middel.1']]\n"
+    assert faults(write, text) == [
+        "a.toml:19:10: no stage holds middle.1",
+        'a.toml:19:33: stage 2 names "middel.1", which is not a node',
+    ]
+
+
+BROKEN = "[petra_graph.losses]\nbad = bad_loss:LOSS\n"
+
+
+def test_plugins_alone_are_at_fault(write, install):
+    install("bad-losses", BROKEN, bad_loss="raise RuntimeError('no')\n")
+    assert faults(write, SPEC + "[loss]\nname = 'bad'\n", PluginError) == [
+        "a.toml:19:8: loss \"bad\" of bad-losses cannot be loaded from 'bad_loss:LOSS': RuntimeError: no"
+    ]
+
+
+def test_both_are_at_fault(write, install):
+    install("bad-losses", BROKEN, bad_loss="raise RuntimeError('no')\n")
+    assert len(faults(write, SPEC + "[loss]\nname = 'bad'\n[run]\nepochs = 0\n", SpecError)) == 2
+
+
+def test_a_broken_plugin_that_no_specification_names_is_no_problem(write, install):
+    install("bad-losses", BROKEN, bad_loss="raise RuntimeError('no')\n")
+    assert check_spec(write("a.toml", SPEC)).loss.plugin.name == "cross-entropy"
+
+
+def test_code_of_a_data_set_or_architecture_that_fails_is_the_plugins_fault(write, install):
+    install(
+        "bad-data",
+        "[petra_graph.datasets]\nbad = bad_data:DATA\n[petra_graph.architectures]\nbad = bad_data:NET\n",
+        bad_data="""
+        from petra_graph.kinds.architecture import ArchitectureDeclaration
+        from petra_graph.kinds.data_set import DataSetDeclaration
+        def nodes(options, facts):
+            return ["not a node"]
+        DATA = DataSetDeclaration(summary="x", build="a:b", facts=lambda options: options.nothing)
+        NET = ArchitectureDeclaration(summary="x", build="bad_data:nodes")
+        """,
+    )
+    assert faults(write, SPEC.replace('"digits"', '"bad"'), PluginError) == [
+        (
+            'a.toml:1:1: data set "bad" of bad-data cannot say what its samples are: '
+            "AttributeError: 'NoOptions' object has no attribute 'nothing'"
+        )
+    ]
+    text = "[data]\nname = 'digits'\n[optimizer]\noptions = { lr = 0.1 }\n[architecture]\nname = 'bad'\n"
+    assert faults(write, text, PluginError) == [
+        (
+            'a.toml:5:1: architecture "bad" of bad-data is broken: '
+            "its build returns a str among its nodes, not a NodeSpec"
+        )
+    ]
+
+
+LOCAL = SPEC.replace('block = "rev-mlp"', 'block = "right_here:Mine"')
+
+
+def test_blocks_being_written_are_not_imported_unless_asked(write, here):
+    write("right_here.py", "raise RuntimeError('imported')\n")
+    checked = check_spec(write("a.toml", LOCAL))
+    assert checked.unchecked_blocks == ("right_here:Mine",)
+    assert len(checked.graph.nodes) == 4
+
+
+def test_a_block_being_written_may_be_the_head(write):
+    write("right_here.py", "raise RuntimeError('imported')\n")
+    text = SPEC.replace('block = "pool-linear"', 'block = "right_here:Mine"')
+    assert check_spec(write("a.toml", text)).graph.nodes["head"].kind == "head"
+
+
+def test_blocks_being_written_are_checked_where_they_may_be_imported(write, site):
+    (site / "right_there.py").write_text(
+        "from attrs import frozen\n"
+        "class Mine:\n"
+        "    kind = 'reversible'\n"
+        "    @frozen(kw_only=True)\n"
+        "    class Options:\n"
+        "        size: int\n"
+    )
+    text = LOCAL.replace("right_here", "right_there")
+    with pytest.raises(SpecError) as caught:
+        check_spec(write("a.toml", text), import_local=True)
+    assert [problem.message for problem in caught.value.problems] == [
+        'size is missing in the options of block "right_there:Mine"',
+        'unknown key "hidden" in the options of block "right_there:Mine"',
+    ]
+
+
+WORDS = [
+    "data",
+    "graph",
+    "node",
+    "input",
+    "architecture",
+    "optimizer",
+    "lr_schedule",
+    "method",
+    "partition",
+    "run",
+    "loss",
+    "name",
+    "block",
+    "kind",
+    "inputs",
+    "repeat",
+    "options",
+    "clip",
+    "limit",
+    "by",
+    "scope",
+    "stages",
+    "devices",
+    "shape",
+    "dtype",
+    "epochs",
+    "seed",
+    "extends",
+    "$schema",
+    "depth",
+    "features",
+    "outputs",
+    "lr",
+]
+VALUES = st.recursive(
+    st.sampled_from(
+        [*WORDS, "digits", "revnet", "linear-stem", "pool-linear", "rev-mlp", "my:Block", "os:path", "a:b:c"]
+    )
+    | st.integers(-2, 9)
+    | st.floats()
+    | st.booleans()
+    | st.dates()
+    | st.just(""),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+GOOD = tomllib.loads(SPEC)
+
+
+def found(path, overrides):
+    try:
+        check_spec(path, overrides, registry=REGISTRY)
+    except (SpecError, PluginError) as error:
+        return error.problems
+    return ()
+
+
+def laid_over(below, above):
+    if isinstance(below, dict) and isinstance(above, dict):
+        return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
+    return above
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=4),
+    st.booleans(),
+    st.lists(
+        st.tuples(st.lists(st.sampled_from([*WORDS, "0", "stem"]), min_size=1, max_size=4), VALUES)
+        | st.tuples(st.just(["graph", "node", "0"]), VALUES),
+        max_size=2,
+    ),
+)
+def test_whatever_is_written_ends_in_problems_that_are_located(tmp_path_factory, document, over_good, assigned):
+    document = laid_over(GOOD, document) if over_good else document
+    overrides = [
+        f"{'.'.join(keys)}={tomli_w.dumps({'x': value}, multiline_strings=False)[4:-1]}" for keys, value in assigned
+    ]
+    path = tmp_path_factory.mktemp("fuzz") / "a.toml"
+    path.write_text(tomli_w.dumps(document))
+    assert all(problem.where is not None and problem.message for problem in found(str(path), overrides))
+
+
+@pytest.mark.processes
+def test_validation_imports_neither_torch_nor_numpy(write):
+    name = write("a.toml", ARCHITECTURE)
+    program = (
+        "import sys; from petra_graph.planning.check_spec import check_spec; "
+        f"check_spec({name!r}); print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,135 @@
+"""The types of GPUs, from what their drivers say; no GPU is needed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from petra_graph.planning.gpu_type import gpu_type
+from petra_graph.planning.plan_spec import plan
+from petra_graph.planning.spec_devices import planned_devices, present_devices
+from petra_graph.program.device_types import DEVICE_TYPES
+from petra_graph.spec.model import PartitionSpec
+from tests.support.runs import SPEC
+
+GIB = 2**30
+
+
+def properties(name, count, gib, capability, clocks=(0, 0, 0)):
+    """Return what torch says of a GPU.
+
+    `clocks` are its clock and its memory's in kHz, as drivers count them, and the bits of the bus; 0 where torch does not say.
+    """
+    return SimpleNamespace(
+        name=name,
+        multi_processor_count=count,
+        total_memory=int(gib * GIB),
+        major=capability[0],
+        minor=capability[1],
+        clock_rate=clocks[0],
+        memory_clock_rate=clocks[1],
+        memory_bus_width=clocks[2],
+    )
+
+
+LISTED = {
+    "a100-40gb": properties("NVIDIA A100-SXM4-40GB", 108, 39.4, (8, 0)),
+    "a100-80gb": properties("NVIDIA A100 80GB PCIe", 108, 79.2, (8, 0)),
+    "h100": properties("NVIDIA H100 80GB HBM3", 132, 79.1, (9, 0)),
+    "h200": properties("NVIDIA H200", 132, 139.8, (9, 0)),
+    "l4": properties("NVIDIA L4", 58, 22.0, (8, 9)),
+    "l40": properties("NVIDIA L40", 142, 44.4, (8, 9)),
+    "l40s": properties("NVIDIA L40S", 142, 44.4, (8, 9)),
+    "rtx3090": properties("NVIDIA GeForce RTX 3090", 82, 23.7, (8, 6)),
+    "rtx4090": properties("NVIDIA GeForce RTX 4090", 128, 23.5, (8, 9)),
+    "t4": properties("Tesla T4", 40, 14.6, (7, 5)),
+    "v100": properties("Tesla V100-SXM2-32GB", 80, 31.7, (7, 0)),
+}
+UNLISTED = (
+    # The maker's data sheet: Tflop/s in float32 and in bfloat16, GB/s.
+    (properties("NVIDIA GeForce RTX 3060", 28, 11.8, (8, 6), (1777_000, 7501_000, 192)), (12.7, 25.0, 360)),
+    (properties("NVIDIA A10G", 80, 22.1, (8, 6), (1710_000, 6251_000, 384)), (35.0, 70.0, 600)),
+    (properties("NVIDIA B200", 148, 178.4, (10, 0), (1965_000, 3996_000, 8192)), (74.5, 2250.0, 8000)),
+    (properties("NVIDIA H100 PCIe", 114, 79.1, (9, 0), (1755_000, 1593_000, 5120)), (51.2, 756.0, 2039)),
+    (properties("NVIDIA GeForce RTX 3090 Ti", 84, 23.7, (8, 6), (1860_000, 10501_000, 384)), (40.0, 80.0, 1008)),
+)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Let torch see GPUs of these properties."""
+
+    def here(*found):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found))
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found[index])
+
+    return here
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_gpu_of_the_table_is_known_by_its_properties(name):
+    """An A100 of 40 GB was taken for one of 80, and an L40 for an L4."""
+    found = gpu_type(LISTED[name])
+    assert (found.name, found.guess) == (name, "")
+    assert found.float32_flops == DEVICE_TYPES[name].float32_flops
+    assert found.memory_bytes == LISTED[name].total_memory
+
+
+def test_every_gpu_of_the_table_is_tested():
+    assert set(LISTED) == {name for name, device in DEVICE_TYPES.items() if device.kind == "cuda"}
+
+
+@pytest.mark.parametrize(("said", "sheet"), UNLISTED, ids=lambda one: getattr(one, "name", ""))
+def test_a_gpu_that_is_not_listed_has_the_rates_of_its_properties(said, sheet):
+    """An RTX 3060, an A10G and a B200 were planned as A100s of 80 GB, without a word."""
+    found = gpu_type(said)
+    rates = (found.float32_flops / 1e12, found.bfloat16_flops / 1e12, found.memory_bandwidth / 1e9)
+    assert rates == pytest.approx(sheet, rel=0.12)
+    assert found.name == said.name
+    assert found.memory_bytes == said.total_memory
+    assert "computed from what its driver says" in found.guess
+    assert "assumed link" in found.guess
+
+
+def test_what_torch_does_not_say_is_assumed_and_said():
+    found = gpu_type(properties("NVIDIA A10G", 80, 22.1, (8, 6)))
+    assert found.float32_flops == pytest.approx(35e12, rel=0.12)
+    assert "at assumed 1.7 GHz" in found.guess
+    assert "memory of assumed 720 GB/s" in found.guess
+    newer = gpu_type(properties("NVIDIA Z1", 100, 100.0, (99, 0)))
+    assert "assumed 128 cores" in newer.guess
+
+
+def test_each_gpu_has_its_own_type(gpus):
+    gpus(LISTED["h100"], LISTED["t4"])
+    names = present_devices(PartitionSpec(devices=2))
+    assert [device.type.name for device in planned_devices(PartitionSpec(devices=2), names)] == ["h100", "t4"]
+    mixed = planned_devices(PartitionSpec(devices=("cpu", "cuda:1")))
+    assert [device.type.name for device in mixed] == ["cpu", "t4"]
+    four = planned_devices(PartitionSpec(devices=4))
+    assert [device.type.name for device in four] == ["h100", "t4", "h100", "h100"]
+    assert [bool(device.type.guess) for device in four] == [False, False, True, True]
+
+
+def test_a_plan_warns_of_guesses(gpus, write):
+    gpus(UNLISTED[1][0])
+    (warning, *_) = plan(write("small.toml", SPEC)).document(with_timeline=False)["warnings"]
+    assert warning.startswith("NVIDIA A10G has no data sheet here")
+    assert "set partition.device_type, or partition.profile" in warning
+
+
+def test_a_gpu_that_is_named_where_none_is_warns(write):
+    document = plan(write("small.toml", SPEC), ['partition.devices=["cuda:0"]']).document(with_timeline=False)
+    assert document["warnings"][0].startswith("cuda:0 is taken to be a CPU core, since no GPU is here")
+
+
+def test_devices_beyond_a_machine_s_are_on_a_network():
+    devices = planned_devices(PartitionSpec(devices=16, device_type="h100"))
+    assert [device.machine for device in devices] == [0] * 8 + [1] * 8
+    assert devices[6].link_to(devices[7]).bytes_per_second == 450e9
+    assert devices[7].link_to(devices[8]).bytes_per_second == 12.5e9
+    stated = planned_devices(PartitionSpec(devices=16, device_type="h100", link_bandwidth=1e9))
+    assert stated[7].link_to(stated[8]).bytes_per_second == 1e9

@@ -1,0 +1,106 @@
+"""Memory limits hold for the devices that do the work: a plan's, those that are present, or a run's processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from petra_graph.errors import NoFeasiblePlan
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.planning.measure_network import measure
+from petra_graph.planning.place_network import place, place_on_present, place_on_processes
+from petra_graph.planning.predict_plan import predict
+from petra_graph.planning.spec_devices import planned_devices
+
+QUICKSTART = str(Path(__file__).parents[2] / "specs" / "quickstart.toml")
+MEASURED = 4.11 * 2**20
+"""Bytes of the quickstart on one device, by `tools/bench/plan_memory.py`."""
+
+
+def network(*overrides):
+    return measure(check_spec(QUICKSTART, overrides))
+
+
+def devices_of(network):
+    return planned_devices(network.spec.partition)
+
+
+@pytest.fixture
+def no_remedies(monkeypatch):
+    """They measure the network anew for every batch that they try."""
+    monkeypatch.setattr("petra_graph.planning.place_network.working_remedies", lambda *_, **__: "")
+
+
+def on_processes(network, processes):
+    return place_on_processes(network, devices_of(network), processes)
+
+
+def held(network, placement):
+    return {name: one.total for name, one in predict(network, placement).prediction.device_memory.items()}
+
+
+@pytest.mark.usefixtures("no_remedies")
+def test_a_limit_above_what_a_run_holds_refuses_nothing():
+    """The quickstart holds 4.1 MiB on one device; its stages' peaks add up to 9.1 MiB, and 6 MiB were refused."""
+    enough = network("partition.memory=6MiB")
+    (holds,) = held(enough, place(enough, devices_of(enough))).values()
+    assert holds == pytest.approx(MEASURED, rel=0.02)
+    short = network("partition.memory=4MiB")
+    with pytest.raises(NoFeasiblePlan, match=r'device "cpu" would hold 4\.11 MiB and may hold 4\.00 MiB'):
+        place(short, devices_of(short))
+
+
+def test_processes_are_judged_as_processes():
+    """Four processes were judged as the one planned device first, which refused them, and without limits afterwards."""
+    found = network("partition.memory=3MiB")
+    with pytest.raises(NoFeasiblePlan):
+        place(found, devices_of(found))
+    placement = on_processes(found, 4)
+    assert [device.memory_bytes for device in placement.devices] == [3 * 2**20] * 4
+    assert len(held(found, placement)) == 4
+    assert max(held(found, placement).values()) <= 3 * 2**20
+    short = network("partition.memory=1MiB")
+    with pytest.raises(NoFeasiblePlan, match=r'device "rank [0-3]" would hold') as caught:
+        on_processes(short, 4)
+    assert "partition.devices" not in (caught.value.problems[0].hint or "")
+
+
+@pytest.mark.parametrize("stages", ['partition.stages="per-block"', "partition.stages=4"])
+def test_processes_change_no_stage(stages):
+    roomy = network(stages)
+    planned = place(roomy, devices_of(roomy)).stages
+    found = network(stages, "partition.memory=4MiB")
+    for processes in (2, 3, 4):
+        placement = on_processes(found, processes)
+        assert [stage.nodes for stage in placement.stages] == [stage.nodes for stage in planned]
+        assert len({stage.rank for stage in placement.stages}) == processes
+
+
+@pytest.mark.usefixtures("no_remedies")
+def test_as_many_processes_as_devices_keep_the_devices_limits():
+    apart = ("partition.devices=2", "partition.memory=['4MiB', '2MiB']")
+    placement = on_processes(network(*apart), 2)
+    assert [device.memory_bytes for device in placement.devices] == [4 * 2**20, 2 * 2**20]
+    with pytest.raises(NoFeasiblePlan):
+        on_processes(network("partition.devices=2", "partition.memory=['2MiB', '2MiB']"), 2)
+
+
+@pytest.mark.usefixtures("no_remedies")
+def test_the_only_present_device_is_judged_with_all_stages():
+    """Two planned devices with 4 MiB each were accepted, and then one device ran all stages, whatever it might hold."""
+    found = network("partition.devices=2", "partition.memory=4MiB")
+    assert len(place(found, devices_of(found)).devices) == 2
+    with pytest.raises(NoFeasiblePlan, match=r'device "cpu" would hold 4\.11 MiB'):
+        place_on_present(found, devices_of(found), ("cpu",))
+    enough = network("partition.devices=2", "partition.memory=5MiB")
+    assert {stage.device for stage in place_on_present(enough, devices_of(enough), ("cpu",)).stages} == {"cpu"}
+    tight = network("partition.devices=2", "partition.memory=1MiB")
+    with pytest.raises(NoFeasiblePlan):
+        place_on_present(tight, devices_of(tight), ("cpu",))
+
+
+def test_limits_of_other_devices_do_not_hold_here():
+    found = network("partition.devices=2", "partition.device_type=a100-80gb", "partition.memory=4MiB")
+    placement = place_on_present(found, devices_of(found), ("cpu",))
+    assert [device.memory_bytes for device in placement.devices] == [None]

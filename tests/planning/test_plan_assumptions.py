@@ -1,0 +1,30 @@
+"""What plans say of their own numbers."""
+
+from __future__ import annotations
+
+import json
+
+from petra_graph.planning.plan_assumptions import CPU_RATIO
+from petra_graph.program.device_types import CPU_LAUNCH_SECONDS
+from tests.support import ROOT
+
+
+def throughputs():
+    """The kept results of the benchmark's latest day: on a quiet machine, and on one that others loaded."""
+    results = list((ROOT / "tools" / "bench" / "results").glob("throughput*.json"))
+    latest = max(path.stem[-10:] for path in results)
+    return [json.loads(path.read_text()) for path in results if path.stem.endswith(latest)]
+
+
+def test_the_factor_that_a_plan_states_is_the_one_that_was_found():
+    """A plan by the data sheet now says how far such estimates hold; the benchmark's kept result must say the same."""
+    rows = [row for result in throughputs() for row in result["rows"]]
+    medians = [row["predicted by the data sheet / measured"]["median"] for row in rows]
+    found = min(medians), max(medians)
+    assert tuple(round(ratio, 1) for ratio in found) == CPU_RATIO
+
+
+def test_a_launch_takes_on_a_cpu_what_was_measured():
+    measured = [result["microseconds of an operation with no samples"] for result in throughputs()]
+    least, largest = min(one["least"] for one in measured), max(one["largest"] for one in measured)
+    assert least <= 1e6 * CPU_LAUNCH_SECONDS <= largest

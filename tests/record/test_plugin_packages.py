@@ -1,0 +1,52 @@
+"""A run whose plugins are gone names the package that had them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from petra_graph.cli.main import main
+from petra_graph.record.plugin_packages import packages_then
+from tests.support.runs import SPEC, only_run
+
+ENTRIES = """\
+[petra_graph.blocks]
+mine-rev = petra_graph.catalog.blocks.declared:REV_MLP
+mine-stem = petra_graph.catalog.blocks.declared:LINEAR_STEM
+"""
+
+
+@pytest.fixture
+def package(install, write):
+    """Where a run has trained with two blocks of it."""
+    folder = install("my-blocks", ENTRIES)
+    text = SPEC.replace('"rev-mlp"', '"mine-rev"').replace('"linear-stem"', '"mine-stem"')
+    settings = ["run.self_check=false", "checkpoint.every='1 epoch'"]
+    trial = ["--fast-dev-run", *(word for one in settings for word in ("--set", one))]
+    assert main(["run", write("small.toml", text), *trial]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", ["evaluate latest", "run --resume latest", "validate {run}/resolved.toml"])
+def test_the_package_is_named_once_with_its_version(package, capsys, command):
+    shutil.rmtree(package)
+    capsys.readouterr()
+    assert main(command.format(run=only_run()).split()) == 4
+    said = "the run's plugins: my-blocks is not installed\n    help: install my-blocks 1.0\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_package_that_has_a_block_no_longer(package, capsys):
+    (package / "entry_points.txt").write_text(ENTRIES.replace("mine-rev", "renamed"))
+    assert main(["evaluate", "latest"]) == 4
+    said = 'my-blocks has no block "mine-rev", which that of the run had\n    help: install my-blocks 1.0\n'
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"plugins": [1]}', '{"plugins": {"blocks/a": 1}}'])
+def test_a_run_that_does_not_say(tmp_path: Path, text):
+    if text is not None:
+        (tmp_path / "env.json").write_text(text)
+    assert packages_then(str(tmp_path / "resolved.toml")) == {}

@@ -1,0 +1,48 @@
+"""Channels keep their order, and moving leaves alone what is where it should be."""
+
+from __future__ import annotations
+
+import torch
+
+from petra_graph.executor.encoded_tensors import encode
+from petra_graph.runtime.transport.local_channel import LocalChannel, moved
+
+
+def test_messages_leave_in_the_order_in_which_they_came():
+    channel = LocalChannel()
+    for message in range(3):
+        channel.send(message)
+    assert [channel.receive() for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_channel_says_whether_something_is_there():
+    channel = LocalChannel()
+    assert not channel.ready()
+    channel.send("x")
+    assert channel.ready()
+    channel.receive()
+    assert not channel.ready()
+
+
+def test_what_is_there_is_not_copied():
+    stream = torch.zeros(2)
+    assert moved((stream,), torch.device("cpu"))[0] is stream
+
+
+def test_a_message_moves_whole():
+    meta = torch.device("meta")
+    found = moved((torch.zeros(2), torch.zeros(3)), meta)
+    assert [stream.device for stream in found] == [meta, meta]
+
+
+def test_an_encoded_message_moves_as_it_is():
+    meta = torch.device("meta")
+    value, integers = moved(encode((torch.zeros(2), torch.arange(2)), "int8"), meta)
+    assert (value.payload.dtype, value.payload.device, value.scale.device) == (torch.int8, meta, meta)
+    assert integers.device == meta
+
+
+def test_layout_moves_along():
+    stream = torch.zeros(2, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    (found,) = moved((stream,), torch.device("meta"))
+    assert found.is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,51 @@
+"""A value far beyond use is refused by its key, before anything takes its time or its memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from petra_graph.errors import SpecError
+from petra_graph.planning.check_spec import check_spec
+from petra_graph.spec.largest_values import NODES
+from tests.support import ROOT
+
+QUICKSTART = str(ROOT / "specs" / "quickstart.toml")
+
+
+def refused(*overrides):
+    with pytest.raises(SpecError) as caught:
+        check_spec(QUICKSTART, overrides)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("graph.node.layer1.repeat", "100000000", "20000"),
+        ("method.accumulation", "100000", "4096"),
+        ("method.accumulation", str(2**63), "4096"),
+        ("method.schedule", "[1000000000000, 1]", "1000000"),
+        ("partition.stages", "10000000", "20000"),
+        ("partition.devices", "1000000000", "10000"),
+        ("partition.replicas", "1000000000", "10000"),
+        ("data.batch", str(10**30), "16777216"),
+        ("data.workers", "100000", "4096"),
+        ("lr_schedule.warmup_epochs", "1e308", "1000000000"),
+        ("run.seed", str(2**63), str(2**63 - 1)),
+        ("run.epochs", str(10**30), "1000000000"),
+        ("run.watchdog", "1e300", "1000000000"),
+    ],
+)
+def test_a_slip_of_a_key(key, value, limit):
+    assert f"must be at most {limit} (got " in refused(f"{key}={value}")
+
+
+def test_many_repeated_nodes():
+    overrides = [f"graph.node.{name}.repeat={NODES // 2}" for name in ("layer1", "layer2")]
+    message = refused(*overrides)
+    assert f"the network has {NODES + 3:,} nodes, and {NODES:,} are the most" in message
+
+
+def test_what_is_legal_is_read():
+    checked = check_spec(QUICKSTART, [f"graph.node.layer1.repeat={NODES - 5}"])
+    assert len(checked.graph.nodes) == NODES
