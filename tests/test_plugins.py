@@ -11,9 +11,9 @@ import attrs
 import pytest
 
 from petra_graph import blocks, plugins, testing
-from petra_graph.kinds.table import KINDS
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.spec.model import RunSpec, Spec
-from petra_graph.testing import checks
+from petra_graph.testing import check_each_kind
 
 SCREEN = 60
 
@@ -34,7 +34,7 @@ def test_the_help_of_a_public_module_is_read_at_once(module):
 
 
 def test_the_help_names_what_authors_call():
-    kinds = [name for name in vars(checks) if name.startswith("check_")]
+    kinds = [name for name in vars(check_each_kind) if name.startswith("check_")]
     assert len(kinds) == len(KINDS)
     assert [name for name in kinds if f"`{name}`" not in testing.__doc__ or not hasattr(testing, name)] == []
     bases = ("AdditiveCoupling", "TwoFunctionCoupling", "Reversible", "Buffered", "Head")

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from petra_graph.authoring.package_parts import DECLARED, EXAMPLES, KIND_OF, PARTS, Names, common_test, part_files
 from petra_graph.errors import SpecError, shown
-from petra_graph.kinds.kind import Part
+from petra_graph.kinds.plugin_kind import Part
 from petra_graph.registry.registry import Registry
 
 _DOCSTRINGS = {

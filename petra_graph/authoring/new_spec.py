@@ -11,11 +11,11 @@ import attrs
 from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError, shown, suggestion
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.data_set import declared_facts
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
-from petra_graph.kinds.table import KINDS
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.registry.listing import Option, likely_options, list_options, small_options
+from petra_graph.registry.options_in_words import Option, likely_options, list_options, small_options
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.format_versions import FORMAT
 from petra_graph.spec.load_spec import load_values

@@ -12,8 +12,8 @@ from importlib.resources import files
 
 from attrs import frozen
 
-from petra_graph.kinds.kind import Part, PluginKind
-from petra_graph.kinds.table import KINDS
+from petra_graph.kinds.all_kinds import KINDS
+from petra_graph.kinds.plugin_kind import Part, PluginKind
 
 EXAMPLES = "petra-graph-examples"
 """The distribution that the parts are written as."""

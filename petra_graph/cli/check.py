@@ -43,7 +43,7 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
     """
     import torch
 
-    from petra_graph.testing.targets import find_targets
+    from petra_graph.testing.plugins_to_check import find_targets
 
     torch.set_num_threads(1)
     given = [parse_override(text) for text in options]
@@ -65,7 +65,7 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
 
 def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     from petra_graph.errors import SpecError
-    from petra_graph.kinds.examine import examine
+    from petra_graph.kinds.examined_promises import examine
     from petra_graph.testing.likely_trials import in_words, likely_trial
 
     plugin = found.plugin

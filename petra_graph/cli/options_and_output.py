@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from petra_graph.errors import Problem, printable, suggestion
-from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.registry import Registry
 
 ANY_WIDTH = 100_000

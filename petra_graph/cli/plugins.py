@@ -14,9 +14,9 @@ from petra_graph.cli.options_and_output import echo, json_option, kind_called, p
 from petra_graph.errors import shown
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.registry.listing import Option, list_options, snippet
+from petra_graph.registry.options_in_words import Option, list_options, snippet
 from petra_graph.registry.registry import Registry, discover
-from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 
 
 @click.command("list")

@@ -15,7 +15,7 @@ from petra_graph.errors import shown
 from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.registry.discovery import canonical
 from petra_graph.registry.registry import Registry
-from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 from petra_graph.units import plural
 
 finding = partial(Finding, area="plugins")

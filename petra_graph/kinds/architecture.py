@@ -14,8 +14,8 @@ from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
-from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.spec.model import NodeSpec
 
 
@@ -50,7 +50,7 @@ def _nodes_fault(made: Any) -> str:
     return f"its build returns {described(others[0])} among its nodes, not a NodeSpec" if others else ""
 
 
-_CHECKS = "petra_graph.promises.architecture"
+_CHECKS = "petra_graph.promises.architecture_promises"
 
 ARCHITECTURE = PluginKind(
     noun="architecture",

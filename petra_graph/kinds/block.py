@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from attrs import frozen
 
 from petra_graph.kinds.declaration import Declaration, expect_among
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise
+from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise
 from petra_graph.spec.model import Kind
 
 
@@ -63,42 +63,55 @@ BLOCK = PluginKind(
         declared=_declared,
     ),
     promises=(
-        Promise("declaration", f"{_AT}.declared_blocks:check_declaration", registration="its fields", foundation=True),
+        Promise(
+            "declaration", f"{_AT}.block_declaration:check_declaration", registration="its fields", foundation=True
+        ),
         Promise(
             "construction",
-            f"{_AT}.construction:check_construction",
+            f"{_AT}.alike_blocks:check_construction",
             build="one block",
             before_run=_GLANCE,
             foundation=True,
         ),
         Promise(
-            "shapes", f"{_AT}.streams:check_shapes", build="on the meta device", before_run=_GLANCE, foundation=True
+            "shapes",
+            f"{_AT}.shapes_and_streams:check_shapes",
+            build="on the meta device",
+            before_run=_GLANCE,
+            foundation=True,
         ),
-        Promise("streams untouched", f"{_AT}.streams:check_streams_untouched", before_run=_GLANCE),
+        Promise("streams untouched", f"{_AT}.shapes_and_streams:check_streams_untouched", before_run=_GLANCE),
         Promise(
-            "inverse", f"{_AT}.backward:check_inverse", before_run=_GLANCE, applies=lambda trial: trial.is_reversible
+            "inverse",
+            f"{_AT}.inverse_and_gradients:check_inverse",
+            before_run=_GLANCE,
+            applies=lambda trial: trial.is_reversible,
         ),
-        Promise("one evaluation", f"{_AT}.backward:check_one_evaluation", applies=lambda trial: trial.has_residuals),
-        Promise("gradients", f"{_AT}.backward:check_gradients"),
-        Promise("recomputation", f"{_AT}.evaluation:check_recomputation", before_run=_GLANCE),
+        Promise(
+            "one evaluation",
+            f"{_AT}.inverse_and_gradients:check_one_evaluation",
+            applies=lambda trial: trial.has_residuals,
+        ),
+        Promise("gradients", f"{_AT}.inverse_and_gradients:check_gradients"),
+        Promise("recomputation", f"{_AT}.repeatable_evaluation:check_recomputation", before_run=_GLANCE),
         Promise(
             "statistics",
-            f"{_AT}.state:check_statistics",
+            f"{_AT}.learned_and_running_state:check_statistics",
             before_run=_GLANCE,
             first_steps="what two passes of each node change",
         ),
         Promise(
             "randomness",
-            f"{_AT}.evaluation:check_randomness",
+            f"{_AT}.repeatable_evaluation:check_randomness",
             before_run=_GLANCE,
             first_steps="the generators without a key, in two passes of each node",
         ),
-        Promise("autocast", f"{_AT}.backward:check_autocast"),
-        Promise("evaluation mode", f"{_AT}.evaluation:check_evaluation_mode", before_run=_GLANCE),
-        Promise("state dictionary", f"{_AT}.state:check_state_dict"),
-        Promise("meta device", f"{_AT}.streams:check_meta_device"),
+        Promise("autocast", f"{_AT}.inverse_and_gradients:check_autocast"),
+        Promise("evaluation mode", f"{_AT}.repeatable_evaluation:check_evaluation_mode", before_run=_GLANCE),
+        Promise("state dictionary", f"{_AT}.learned_and_running_state:check_state_dict"),
+        Promise("meta device", f"{_AT}.shapes_and_streams:check_meta_device"),
     ),
-    trial=f"{_AT}.trial:Trial",
+    trial=f"{_AT}.block_trial:Trial",
     trials=f"{_AT}.likely_blocks:likely_blocks",
     parts=(
         Part(

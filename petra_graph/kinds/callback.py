@@ -30,10 +30,10 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import call_faults, calls_of, public_methods
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise, takes
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise, takes
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 if TYPE_CHECKING:
     from torch import Tensor

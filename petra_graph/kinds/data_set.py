@@ -16,9 +16,9 @@ from petra_graph.kinds.declaration import LOCATION, Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.kind import Form, Part, PluginKind, Promise
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise
+from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.spec.model import Dtype
 
 if TYPE_CHECKING:

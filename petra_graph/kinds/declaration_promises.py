@@ -10,8 +10,8 @@ import attrs
 
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
-from petra_graph.kinds.kind import Promise
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Promise
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 
 def check_plugin_declaration(trial: PluginTrial) -> None:

@@ -24,9 +24,9 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, states
-from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 _CALLS = (ExpectedCall("record", (), ("epoch", "step", "values")), ExpectedCall("close"))
 _LINE = {"time": 0.0, "epoch": 1, "step": 2, "name": "train/loss", "value": 2.5}

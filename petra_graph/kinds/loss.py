@@ -17,9 +17,9 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 if TYPE_CHECKING:
     import torch

@@ -16,9 +16,9 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION, NO_TORCH
 from petra_graph.kinds.expected_calls import ExpectedCall, function_faults
 from petra_graph.kinds.generators import seeded
-from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 
 @frozen(kw_only=True)

@@ -22,9 +22,9 @@ from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.generators import seeded
-from petra_graph.kinds.kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
+from petra_graph.kinds.plugin_trial import PluginTrial
 
 if TYPE_CHECKING:
     import torch

@@ -11,7 +11,7 @@ from attrs import frozen
 from petra_graph.errors import Path, PluginError, Problem, shown
 from petra_graph.kinds.author_code import AUTHOR, author_code, resolve_location
 from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.spec.structure import structure_as
 
 FIRST_PARTY = "petra-graph"

@@ -22,15 +22,15 @@ from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import expand
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts, declared_facts, declared_samples
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.logger import LOGGER, missing_package
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, read_options
+from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.planning.checked_spec import CheckedSpec, ConfiguredPlugin, given_stages
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
 from petra_graph.record.plugin_packages import packages_then
-from petra_graph.registry.local import missing_module
+from petra_graph.registry.local_plugins import missing_module
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.largest_values import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load

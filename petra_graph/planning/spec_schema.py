@@ -12,8 +12,8 @@ from typing import Any
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.declaration import NoOptions
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin
+from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.program.method import METHODS
 from petra_graph.registry.registry import Registry
 from petra_graph.spec.bounds import Schema

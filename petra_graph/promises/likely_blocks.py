@@ -11,7 +11,7 @@ from torch import Tensor
 from petra_graph.blocks import Shape
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.promises.trial import Draw, Trial, normal
+from petra_graph.promises.block_trial import Draw, Trial, normal
 
 _TOKENS = 8
 

@@ -12,13 +12,13 @@ import attrs
 from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
+from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import AUTHOR, author_code
 from petra_graph.kinds.declaration import Declaration, api_fault, find_fault
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin, label
-from petra_graph.kinds.table import GROUP, KINDS
+from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
-from petra_graph.registry.local import is_local, resolve_local
+from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import Spec, of_plugins
 
 

@@ -14,8 +14,8 @@ from petra_graph.errors import PetraGraphError, SpecError
 from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.generators import seeded
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.trial import AnyTrial, read_given
-from petra_graph.registry.listing import small_options
+from petra_graph.kinds.plugin_trial import AnyTrial, read_given
+from petra_graph.registry.options_in_words import small_options
 
 
 def likely_trial(plugin: Plugin, given: Mapping[str, Any], inputs: Sequence[tuple[int, ...]] = ()) -> AnyTrial:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.examine import check_promise, expect_promises, promises_of
-from petra_graph.kinds.trial import AnyTrial
+from petra_graph.kinds.examined_promises import check_promise, expect_promises, promises_of
+from petra_graph.kinds.plugin_trial import AnyTrial
 
 if TYPE_CHECKING:
     import pytest

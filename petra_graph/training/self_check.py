@@ -36,19 +36,19 @@ from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import DataSetTrial
-from petra_graph.kinds.examine import examine
+from petra_graph.kinds.examined_promises import examine
 from petra_graph.kinds.loss import LossTrial
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.report import Outcome
-from petra_graph.kinds.trial import AnyTrial
+from petra_graph.kinds.plugin_trial import AnyTrial
+from petra_graph.kinds.promise_report import Outcome
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure_network import MeasuredNetwork
-from petra_graph.promises.screening import looks_sound
-from petra_graph.promises.state import IN_A_FORWARD
-from petra_graph.promises.trial import Trial, normal
+from petra_graph.promises.block_trial import Trial, normal
+from petra_graph.promises.blocks_at_a_glance import looks_sound
+from petra_graph.promises.learned_and_running_state import IN_A_FORWARD
 from petra_graph.training.data.opened_data import OpenedData
 from petra_graph.training.stage_assembly import Training
 from petra_graph.training.start_reporter import StartReporter

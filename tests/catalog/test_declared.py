@@ -10,11 +10,11 @@ import attrs
 import pytest
 
 from petra_graph.catalog import architectures, lr_schedules
-from petra_graph.catalog.callbacks import declared as callbacks
-from petra_graph.catalog.datasets import declared as datasets
-from petra_graph.catalog.loggers import declared as loggers
-from petra_graph.catalog.losses import declared as losses
-from petra_graph.catalog.optimizers import declared as optimizers
+from petra_graph.catalog.callbacks import declared_callbacks as callbacks
+from petra_graph.catalog.datasets import declared_datasets as datasets
+from petra_graph.catalog.loggers import declared_loggers as loggers
+from petra_graph.catalog.losses import declared_losses as losses
+from petra_graph.catalog.optimizers import declared_optimizers as optimizers
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration
 

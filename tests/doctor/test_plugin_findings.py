@@ -8,7 +8,7 @@ import pytest
 
 from petra_graph.doctor.plugin_findings import examine_plugins
 from petra_graph.registry.registry import discover
-from petra_graph.registry.survey import PluginSummary
+from petra_graph.registry.survey_of_plugins import PluginSummary
 
 
 @pytest.fixture

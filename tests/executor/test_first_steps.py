@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers import declared
+from petra_graph.catalog.optimizers import declared_optimizers
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.first_steps import STEPS, FirstSteps
 from petra_graph.executor.stage_update import Updater, parameter_groups
@@ -151,7 +151,7 @@ def test_a_step_that_rounding_may_hide_is_not_judged():
 @pytest.mark.parametrize("name", ["SGD", "ADAM", "ADAMW", "LARS"])
 @pytest.mark.parametrize("rate", [1.0, 1e-2, 1e-5, 1e-8])
 def test_the_first_party_s_optimizers_move_what_they_should(name, rate):
-    declaration = getattr(declared, name)
+    declaration = getattr(declared_optimizers, name)
     plugin = Plugin(kind=OPTIMIZER, name=name, distribution="petra-graph", declaration=declaration)
     block = Block()
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from petra_graph.blocks import Buffered, Head, NoOptions
-from petra_graph.catalog.losses.declared import CROSS_ENTROPY
+from petra_graph.catalog.losses.declared_losses import CROSS_ENTROPY
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.examine import check_promise
+from petra_graph.kinds.examined_promises import check_promise
 from petra_graph.plugins import Callback, CallbackDeclaration, Companion, LoggerDeclaration
 from petra_graph.testing import CallbackTrial, LoggerTrial, check_callback, check_logger
 from tests.kinds.plugin_of_each_kind import broken, declared

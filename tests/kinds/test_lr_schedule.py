@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from petra_graph.kinds.examine import PROMISES
+from petra_graph.kinds.examined_promises import PROMISES
 from petra_graph.plugins import Horizon, LrScheduleDeclaration
 from petra_graph.testing import LrScheduleTrial, check_lr_schedule
 from tests.kinds.plugin_of_each_kind import broken, declared

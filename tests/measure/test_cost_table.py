@@ -16,7 +16,7 @@ from petra_graph.kinds.loss import LOSS, LossDeclaration
 from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.measure import cost_table as module
 from petra_graph.measure.cost_table import measure_costs
-from petra_graph.registry.local import resolve_local
+from petra_graph.registry.local_plugins import resolve_local
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
 from tests.support.costs import UINT8, conditions, costs
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node

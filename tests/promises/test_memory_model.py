@@ -15,7 +15,7 @@ from petra_graph.compiler.memory.segment_memory import SegmentMemory
 from petra_graph.kinds.block import BLOCK
 from petra_graph.program.method import METHODS
 from petra_graph.program.schedule import Policy
-from petra_graph.registry.local import resolve_local
+from petra_graph.registry.local_plugins import resolve_local
 from tests.support.costs import devices_predicted_and_measured, predicted_and_measured
 from tests.support.method_cases import cases, chosen
 from tests.support.pipelines import BLOCKS, CLASSES, GRAPHS, REVNET, SHAPES, node

@@ -3,11 +3,11 @@
 import pytest
 
 from petra_graph.errors import PluginError, SpecError
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import load
-from petra_graph.kinds.table import KINDS
 from petra_graph.registry.registry import Registry, discover
 
 DECLARED = """\

@@ -11,7 +11,7 @@ import torch
 from attrs import frozen
 
 from petra_graph.blocks import Block, Streams
-from petra_graph.catalog.blocks import declared
+from petra_graph.catalog.blocks import declared_blocks
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.spec_checks import check_method, check_precision
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
@@ -49,7 +49,7 @@ from petra_graph.training.stage_assembly import Training, executors
 
 BLOCKS: dict[str, BlockDeclaration] = {
     name.lower().replace("_", "-"): value
-    for name, value in vars(declared).items()
+    for name, value in vars(declared_blocks).items()
     if isinstance(value, BlockDeclaration)
 }
 CLASSES = 5
@@ -233,8 +233,8 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.losses.declared import CROSS_ENTROPY
-    from petra_graph.catalog.optimizers import declared as optimizers
+    from petra_graph.catalog.losses.declared_losses import CROSS_ENTROPY
+    from petra_graph.catalog.optimizers import declared_optimizers as optimizers
 
     chosen = getattr(optimizers, optimizer.upper())
     return Training(

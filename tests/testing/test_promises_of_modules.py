@@ -157,6 +157,6 @@ def test_declarations_that_disagree_with_their_class():
 
 @pytest.mark.processes
 def test_declarations_that_import_torch():
-    check_imports_no_torch("petra_graph.kinds.table")
+    check_imports_no_torch("petra_graph.kinds.all_kinds")
     with pytest.raises(BrokenPromise, match=r"no torch: importing petra_graph\.blocks imports torch"):
         check_imports_no_torch("petra_graph.blocks")

@@ -9,7 +9,7 @@ from torch import nn
 
 from petra_graph.blocks import Head
 from petra_graph.kinds.block import BLOCK
-from petra_graph.promises.screening import looks_sound
+from petra_graph.promises.blocks_at_a_glance import looks_sound
 from petra_graph.registry.registry import discover
 from petra_graph.testing import Trial
 from petra_graph.testing.likely_trials import likely_trial

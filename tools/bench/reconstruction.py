@@ -18,7 +18,7 @@ from network import save
 from torch import Tensor, nn
 
 from petra_graph.blocks.grid import grid, rounded
-from petra_graph.catalog.blocks.declared import RevBasicOptions
+from petra_graph.catalog.blocks.declared_blocks import RevBasicOptions
 from petra_graph.catalog.blocks.residual import RevBasic
 
 FORMATS = ("float32", "bfloat16", "float32 streams, bfloat16 F", "grid", "grid, bfloat16 F")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from petra_graph.blocks import AdditiveCoupling, Buffered, Shape, Streams
-from petra_graph.catalog.blocks.declared import (
+from petra_graph.catalog.blocks.declared_blocks import (
     BasicOptions,
     BottleneckOptions,
     RevBasicOptions,

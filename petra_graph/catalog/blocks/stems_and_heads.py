@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from petra_graph.blocks import Buffered, Head, Shape, Streams
-from petra_graph.catalog.blocks.declared import AddOptions, ConvStemOptions, LinearStemOptions, PoolLinearOptions
+from petra_graph.catalog.blocks.declared_blocks import AddOptions, ConvStemOptions, LinearStemOptions, PoolLinearOptions
 
 
 class ConvStem(Buffered):

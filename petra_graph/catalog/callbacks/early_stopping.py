@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from petra_graph.catalog.callbacks.declared import EarlyStoppingOptions
+from petra_graph.catalog.callbacks.declared_callbacks import EarlyStoppingOptions
 from petra_graph.errors import RunFailed, suggestion
 from petra_graph.plugins import Callback, EpochEnded
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from petra_graph.catalog.callbacks.declared import PredictionsOptions
+from petra_graph.catalog.callbacks.declared_callbacks import PredictionsOptions
 from petra_graph.errors import cannot_write
 from petra_graph.plugins import Callback, EpochEnded, Started
 

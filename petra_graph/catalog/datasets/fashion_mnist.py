@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.declared import FASHION_MNIST, FashionMnistOptions
+from petra_graph.catalog.datasets.declared_datasets import FASHION_MNIST, FashionMnistOptions
 from petra_graph.catalog.datasets.files import check_official, expanded, file_error, find_folder
 from petra_graph.catalog.datasets.splits import image_data_set
 from petra_graph.plugins import DataSet

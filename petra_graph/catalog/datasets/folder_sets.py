@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torchvision.transforms.v2.functional import resized_crop
 
-from petra_graph.catalog.datasets.declared import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
+from petra_graph.catalog.datasets.declared_datasets import IMAGE_FOLDER, IMAGENET, ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.files import expanded
 from petra_graph.catalog.datasets.folders import ClassFolders, ImageFiles, decoded, fitted, open_rgb, scan_splits
 from petra_graph.catalog.datasets.splits import (

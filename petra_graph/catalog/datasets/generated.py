@@ -19,7 +19,7 @@ from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from petra_graph.catalog.datasets.declared import DIGITS, RANDOM, DigitsOptions, RandomOptions
+from petra_graph.catalog.datasets.declared_datasets import DIGITS, RANDOM, DigitsOptions, RandomOptions
 from petra_graph.catalog.datasets.splits import OpenedDataSet, image_data_set
 from petra_graph.errors import SpecError
 from petra_graph.plugins import DataSet

@@ -25,7 +25,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from petra_graph.catalog.datasets.array_pickle import ArrayPickleError, read_array_pickle
-from petra_graph.catalog.datasets.declared import (
+from petra_graph.catalog.datasets.declared_datasets import (
     CIFAR10,
     CIFAR100,
     IMAGENET32,

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from petra_graph.catalog.loggers.declared import MlflowOptions
+from petra_graph.catalog.loggers.declared_loggers import MlflowOptions
 from petra_graph.plugins import RunInfo
 from petra_graph.spec.value_types import flat
 

@@ -15,7 +15,7 @@ import os
 import secrets
 from collections.abc import Mapping
 
-from petra_graph.catalog.loggers.declared import WandbOptions
+from petra_graph.catalog.loggers.declared_loggers import WandbOptions
 from petra_graph.plugins import RunInfo
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
+from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
 from petra_graph.plugins import ParameterGroups
 
 

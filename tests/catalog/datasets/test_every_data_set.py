@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from petra_graph.catalog.datasets import declared
+from petra_graph.catalog.datasets import declared_datasets
 from petra_graph.testing import check_dataset
 
 ALL_DATA_SETS = {
-    "cifar10": (declared.CIFAR10, "cifar10_root", {}),
-    "cifar100": (declared.CIFAR100, "cifar100_root", {}),
-    "fashion-mnist": (declared.FASHION_MNIST, "fashion_root", {}),
-    "imagenet": (declared.IMAGENET, "folder_root", {"classes": 2, "test": "test", "size": 16, "resize": 20}),
-    "imagenet32": (declared.IMAGENET32, "imagenet32_root", {}),
-    "image-folder": (declared.IMAGE_FOLDER, "folder_root", {"size": 16}),
-    "image-folder, cached": (declared.IMAGE_FOLDER, "folder_root", {"size": 16, "cache": True}),
-    "digits": (declared.DIGITS, None, {"crop_padding": 1}),
-    "random": (declared.RANDOM, None, {}),
+    "cifar10": (declared_datasets.CIFAR10, "cifar10_root", {}),
+    "cifar100": (declared_datasets.CIFAR100, "cifar100_root", {}),
+    "fashion-mnist": (declared_datasets.FASHION_MNIST, "fashion_root", {}),
+    "imagenet": (declared_datasets.IMAGENET, "folder_root", {"classes": 2, "test": "test", "size": 16, "resize": 20}),
+    "imagenet32": (declared_datasets.IMAGENET32, "imagenet32_root", {}),
+    "image-folder": (declared_datasets.IMAGE_FOLDER, "folder_root", {"size": 16}),
+    "image-folder, cached": (declared_datasets.IMAGE_FOLDER, "folder_root", {"size": 16, "cache": True}),
+    "digits": (declared_datasets.DIGITS, None, {"crop_padding": 1}),
+    "random": (declared_datasets.RANDOM, None, {}),
 }
 NOT_AUGMENTED = {"random"}
 
@@ -116,4 +116,6 @@ def test_published_numbers_of_training_samples():
         "imagenet": 1_281_167,
         "imagenet32": 1_281_167,
     }
-    assert declared.IMAGENET.training_samples(declared.IMAGENET.options(root="x", classes=100)) is None
+    assert (
+        declared_datasets.IMAGENET.training_samples(declared_datasets.IMAGENET.options(root="x", classes=100)) is None
+    )

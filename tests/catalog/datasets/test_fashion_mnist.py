@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from torchvision.datasets import FashionMNIST
 
-from petra_graph.catalog.datasets.declared import FashionMnistOptions
+from petra_graph.catalog.datasets.declared_datasets import FashionMnistOptions
 from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
 from petra_graph.errors import SpecError
 

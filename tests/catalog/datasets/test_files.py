@@ -7,7 +7,7 @@ from hashlib import md5
 import pytest
 from torchvision.datasets import CIFAR10, FashionMNIST
 
-from petra_graph.catalog.datasets.declared import Cifar10Options, FashionMnistOptions
+from petra_graph.catalog.datasets.declared_datasets import Cifar10Options, FashionMnistOptions
 from petra_graph.catalog.datasets.fashion_mnist import fashion_mnist
 from petra_graph.catalog.datasets.files import check_official
 from petra_graph.catalog.datasets.pickled_sets import cifar10

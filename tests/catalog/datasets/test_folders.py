@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms
 
-from petra_graph.catalog.datasets.declared import ImageFolderOptions, ImageNetOptions
+from petra_graph.catalog.datasets.declared_datasets import ImageFolderOptions, ImageNetOptions
 from petra_graph.catalog.datasets.folder_sets import image_folder, imagenet, random_box, random_view
 from petra_graph.errors import RunFailed, SpecError
 from petra_graph.record.run_directory import write_text

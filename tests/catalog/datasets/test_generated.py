@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from petra_graph.catalog.datasets.declared import DigitsOptions, RandomOptions
+from petra_graph.catalog.datasets.declared_datasets import DigitsOptions, RandomOptions
 from petra_graph.catalog.datasets.generated import digits, noise, stratified
 from petra_graph.errors import SpecError
 

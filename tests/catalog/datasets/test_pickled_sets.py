@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from petra_graph.catalog.datasets import pickled_sets
-from petra_graph.catalog.datasets.declared import Cifar10Options, Cifar100Options, ImageNet32Options
+from petra_graph.catalog.datasets.declared_datasets import Cifar10Options, Cifar100Options, ImageNet32Options
 from petra_graph.catalog.datasets.pickled_sets import cifar10, cifar100, imagenet32
 from petra_graph.errors import SpecError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from petra_graph.catalog.losses.declared import CrossEntropyOptions
+from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
 from petra_graph.catalog.losses.functions import CrossEntropy, MeanSquaredError
 from petra_graph.kinds.declaration import NoOptions
 

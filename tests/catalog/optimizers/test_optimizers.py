@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from petra_graph.catalog.optimizers.builders import adam, lars, sgd
-from petra_graph.catalog.optimizers.declared import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
+from petra_graph.catalog.optimizers.declared_optimizers import AdamOptions, AdamWOptions, LarsOptions, SgdOptions
 from petra_graph.kinds.optimizer import ParameterGroups
 
 ROUNDING = 1e-12

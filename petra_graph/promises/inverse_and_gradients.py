@@ -15,8 +15,8 @@ from torch import Tensor
 
 from petra_graph.blocks import Block
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, name_of
-from petra_graph.promises.harness import Harness, gradients_for, recorded, residual_names
-from petra_graph.promises.trial import Trial
+from petra_graph.promises.block_trial import Trial
+from petra_graph.promises.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
 
 
 def check_inverse(trial: Trial) -> None:

@@ -18,16 +18,16 @@ from petra_graph.kinds.architecture import ArchitectureDeclaration
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration, CallbackTrial
 from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration, DataSetTrial
-from petra_graph.kinds.examine import conclude, examine
+from petra_graph.kinds.examined_promises import conclude, examine
 from petra_graph.kinds.logger import LoggerDeclaration, LoggerTrial
 from petra_graph.kinds.loss import DrawTargets, LossDeclaration, LossTrial, classes_of
 from petra_graph.kinds.lr_schedule import LrScheduleDeclaration, LrScheduleTrial
 from petra_graph.kinds.optimizer import OptimizerDeclaration, OptimizerTrial
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.report import Report
-from petra_graph.kinds.trial import Options
-from petra_graph.promises.architecture import IMAGES, ArchitectureTrial
-from petra_graph.promises.trial import Settings, Trial
+from petra_graph.kinds.plugin_trial import Options
+from petra_graph.kinds.promise_report import Report
+from petra_graph.promises.architecture_promises import IMAGES, ArchitectureTrial
+from petra_graph.promises.block_trial import Settings, Trial
 
 LeaveOut = Collection[str]
 

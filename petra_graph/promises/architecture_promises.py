@@ -17,9 +17,9 @@ from petra_graph.kinds.architecture import ARCHITECTURE, expand
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import FIRST_PARTY, Plugin, load, read_options
-from petra_graph.kinds.trial import PluginTrial
+from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.measure.node_shapes import NodeShapes, listing, measure_shapes, outputs_for
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.model import NodeSpec

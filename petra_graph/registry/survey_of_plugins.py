@@ -79,7 +79,7 @@ def _in_a_process(
     request = {"path": sys.path, "entries": [attrs.asdict(entry) for entry in registry.entries], "named": named}
     # A session of its own: what a plugin starts ends with it, and a Ctrl-C reaches this process alone.
     process = subprocess.Popen(  # noqa: S603  the command is ours
-        [sys.executable, "-P", "-m", "petra_graph.registry.survey", str(writing)],
+        [sys.executable, "-P", "-m", "petra_graph.registry.survey_of_plugins", str(writing)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -3,7 +3,7 @@
 import pytest
 
 from petra_graph.registry.registry import discover
-from petra_graph.registry.survey import PluginSummary, list_groups
+from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 
 GOOD = """\
 from petra_graph.kinds.declaration import NoOptions

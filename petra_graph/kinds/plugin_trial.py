@@ -9,8 +9,8 @@ from attrs import frozen
 
 from petra_graph.errors import SpecError
 from petra_graph.kinds.declaration import Declaration
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin, build_plugin, load, read_options
+from petra_graph.kinds.plugin_kind import PluginKind
 
 Given = Declaration | Plugin
 Options = Mapping[str, Any] | object

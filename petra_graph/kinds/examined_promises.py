@@ -12,12 +12,12 @@ from collections.abc import Collection
 from types import MappingProxyType
 
 from petra_graph.errors import PluginError
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.kind import When
-from petra_graph.kinds.report import BrokenPromises, Outcome, Report
-from petra_graph.kinds.table import KINDS
-from petra_graph.kinds.trial import AnyTrial
+from petra_graph.kinds.plugin_kind import When
+from petra_graph.kinds.plugin_trial import AnyTrial
+from petra_graph.kinds.promise_report import BrokenPromises, Outcome, Report
 
 PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked("kit")) for kind in KINDS})
 """The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""

@@ -8,7 +8,7 @@ from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import find_fault
 from petra_graph.kinds.declaration_promises import check_options_class
 from petra_graph.measure.node_shapes import undefined_methods
-from petra_graph.promises.trial import Trial
+from petra_graph.promises.block_trial import Trial
 
 _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}
 

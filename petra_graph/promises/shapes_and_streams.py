@@ -11,8 +11,8 @@ from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
 from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise, largest_difference, name_of
 from petra_graph.measure.node_shapes import listing
-from petra_graph.promises.harness import Harness, gradients_for
-from petra_graph.promises.trial import Trial
+from petra_graph.promises.block_trial import Trial
+from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
 
 
 def check_shapes(trial: Trial) -> None:

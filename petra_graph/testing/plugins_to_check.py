@@ -10,10 +10,10 @@ import attrs
 from petra_graph.errors import PluginError, Problem, SpecError, shown
 from petra_graph.kinds.author_code import resolve_location
 from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin import label as label_of
-from petra_graph.registry.local import is_local, missing_module, possible_kinds
+from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.registry.local_plugins import is_local, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
 
 

@@ -8,7 +8,7 @@ from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.declaration import NoOptions
 from petra_graph.kinds.plugin import load
-from petra_graph.registry.local import is_local, missing_module, resolve_local
+from petra_graph.registry.local_plugins import is_local, missing_module, resolve_local
 from petra_graph.registry.registry import discover
 
 

@@ -11,7 +11,7 @@ from petra_graph.blocks.tensor_faults import tensor_fault
 from petra_graph.blocks.weight_decay import undecayed_fault
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.generators import seeded
-from petra_graph.promises.trial import NODE, Trial
+from petra_graph.promises.block_trial import NODE, Trial
 
 
 def check_construction(trial: Trial) -> None:

@@ -21,7 +21,7 @@ import attrs
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.kinds.author_code import author_code
 from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
-from petra_graph.kinds.kind import PluginKind
+from petra_graph.kinds.plugin_kind import PluginKind
 
 
 def is_local(name: str) -> bool:

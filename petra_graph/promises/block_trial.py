@@ -19,9 +19,9 @@ from petra_graph.blocks import AdditiveCoupling, Block, Reversible, Shape, Strea
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.kind import PluginKind
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.trial import read_given
+from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.plugin_trial import read_given
 from petra_graph.measure.node_shapes import listing
 from petra_graph.spec.model import PrecisionSpec
 
@@ -126,7 +126,7 @@ class Trial:
 
     def attempt(self) -> None:
         """Raise an exception where the block does not take such inputs."""
-        from petra_graph.promises.harness import Harness  # which imports this module
+        from petra_graph.promises.micro_batches_through_block import Harness  # which imports this module
 
         harness = Harness(self)
         with harness.without_graph():
