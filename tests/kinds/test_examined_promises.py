@@ -86,7 +86,7 @@ shapes: forward returned list
 def test_an_error_of_the_block_is_reported_with_its_line():
     message = broken(Raises)
     assert "inverse: it raised ArithmeticError at " in message
-    assert "test_examine.py:" in message
+    assert "test_examined_promises.py:" in message
     assert "not with a graph" in message
 
 

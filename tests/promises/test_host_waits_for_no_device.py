@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.deferred_reads import MOST, DeferredCheck, floats, read_interval
+from petra_graph.kinds import checked_samples
 from petra_graph.kinds.listener import Listener
 from petra_graph.spec.model import ClipSpec
-from petra_graph.training import checked_data, stage_assembly
+from petra_graph.training import stage_assembly
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.training_run import run
@@ -120,7 +121,7 @@ def test_a_run_reads_where_it_is_to_read(write, on_a_gpu, monkeypatch):
         def trained(self, epoch, micro_batches, means):
             reads.append((micro_batches, dict(counts)))
 
-    monkeypatch.setattr(checked_data, "samples_fault", lambda *_: "")  # it reads what lies in the host's memory
+    monkeypatch.setattr(checked_samples, "samples_fault", lambda *_: "")  # it reads what lies in the host's memory
     path = write("small.toml", SPEC)
     with counted(monkeypatch, ("item", "tolist", "__bool__", "__float__")) as counts:
         run(path, ["run.log_every=4", "run.epochs=1"], Watching())
