@@ -23,7 +23,6 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     """Return a TOML file's specification, with all that it extends, checked.
 
     Args:
-        path: of the file.
         changes: values to set.
 
     Raises:

@@ -37,7 +37,6 @@ def option(
 
     Args:
         text: its meaning.
-        default: its default.
         unit: of its value.
         validator: bounds, exported here beside `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
             messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that

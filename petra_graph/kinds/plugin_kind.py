@@ -52,12 +52,10 @@ class Promise:
 
     @property
     def function(self) -> Check:
-        """What checks it."""
         return pkgutil.resolve_name(self.check) if isinstance(self.check, str) else self.check
 
     @property
     def sentence(self) -> str:
-        """What is promised, in one sentence."""
         return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
 
 

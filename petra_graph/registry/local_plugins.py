@@ -33,7 +33,6 @@ def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns
     """Return the problem of a "module:attribute" whose top package cannot be found; this imports nothing.
 
     Args:
-        name: of the plugin.
         folders: those of a registry; their modules come after those of Python's path.
         noun: of its kind, as in "block".
         nouns: several of them.
@@ -53,7 +52,6 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
     The folders join Python's path, at its end: no file there can take the place of an installed module.
 
     Args:
-        kind: of the plugin.
         name: "module:attribute".
         folders: where the module may lie, beside Python's path.
 

@@ -105,7 +105,6 @@ class Registry:
         """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
 
         Args:
-            kind: of the plugin.
             name: as a default or an architecture gives it.
             owners: the distributions that may be meant, the likeliest first.
         """

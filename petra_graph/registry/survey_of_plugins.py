@@ -51,7 +51,6 @@ def list_groups(
     """Return the plugins of groups ("blocks"), in the order of their names; a broken plugin has a fault.
 
     Args:
-        registry: the plugins.
         groups: in the order of the list.
         limit_seconds: the longest that one plugin's import may take.
     """

@@ -25,7 +25,6 @@ def value_text(metric: str, value: float) -> str:
 
 
 def metric_text(metric: str, value: float) -> str:
-    """Write a metric's name and value."""
     return f"{metric} {value_text(metric, value)}"
 
 

@@ -111,7 +111,6 @@ class LiveProgress(PlainProgress):
         self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
 
     def evaluating(self, epoch: int) -> None:
-        """Show that the evaluation runs."""
         if self._epoch is not None:
             self._bar.update(self._epoch, description=f"evaluating after epoch {epoch}")
 
@@ -141,7 +140,6 @@ class _Pace:
         self._before_in_epoch = self._before % run.micro_batches
 
     def epoch_began(self, now: float) -> None:
-        """Begin another epoch."""
         self._epoch_began, self._before_in_epoch = now, 0
 
     def text(self, now: float, epoch: int, micro_batches: int) -> str:

@@ -192,7 +192,6 @@ def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
 
 
 def heading(title: str, note: str = "") -> Text:
-    """Return a section's title, and a note on its numbers."""
     return Text.assemble("\n", (title, "bold"), (f"   {note}" if note else "", "dim"))
 
 

@@ -51,7 +51,6 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
     Args:
         given: the specification.
         overrides: values set on the command line.
-        listener: observes the run.
         resume: the directory of a run, which goes on there.
 
     Raises:

@@ -45,9 +45,7 @@ class EarlyStopping(Callback):
         return f"{self._options.metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
 
     def state(self) -> Any:
-        """Return the best value, its epoch, and the latest epoch."""
         return [self._best, self._best_epoch, self._epoch]
 
     def restore(self, state: Any) -> None:
-        """Go on with the same patience."""
         self._best, self._best_epoch, self._epoch = state

@@ -25,7 +25,6 @@ class Ema(Callback):
         self._options = options
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion:
-        """Return the averages of a stage."""
         return Averages(self._options, parameters)
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
@@ -52,9 +51,7 @@ class Averages(Companion):
             torch._foreach_lerp_(averages, list(self._parameters.values()), 1 - self._options.decay)
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return the averages."""
         return self._averages
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with averages."""
         self._averages = dict(tensors)

@@ -53,7 +53,6 @@ class Predictions(Callback):
         self._lines.clear()
 
     def state(self) -> Any:
-        """Return the length of the file."""
         return self._bytes
 
     def restore(self, state: Any) -> None:

@@ -34,7 +34,6 @@ class Profiler(Callback):
             self._passed(0)
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Begin and end the window."""
         self._passed((epoch - 1) * self._per_epoch + micro_batches)
 
     def stopped(self) -> None:

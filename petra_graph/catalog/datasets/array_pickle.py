@@ -100,7 +100,6 @@ class _Type:
     order: str = "<"
 
     def dtype(self) -> np.dtype[Any]:
-        """Return numpy's type."""
         return np.dtype(self.code).newbyteorder("=" if self.order == "|" else self.order)  # type: ignore[arg-type]
 
 

@@ -27,17 +27,14 @@ from petra_graph.plugins import (
 
 
 def _root(layout: str) -> Any:
-    """Return the required key `root`, the folder of the files."""
     return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=Length(at_least=1), is_path=True)
 
 
 def _download() -> Any:
-    """Return the key `download`."""
     return option("download missing files into root; without this, no file is downloaded", default=False)
 
 
 def _crop_padding(default: int) -> Any:
-    """Return the key `crop_padding`."""
     return option(
         "black border around training images, out of which the original size is cropped at random; 0: no crop",
         default=default,
@@ -47,7 +44,6 @@ def _crop_padding(default: int) -> Any:
 
 
 def _flip() -> Any:
-    """Return the key `flip`."""
     return option("mirror training images left to right, half of them on average", default=True)
 
 

@@ -28,7 +28,6 @@ def expanded(root: str) -> Path:
 
 
 def file_error(message: str, hint: str) -> SpecError:
-    """Return an error about the files under `root`."""
     return SpecError(Problem(message=message, hint=hint, path=ROOT))
 
 
@@ -66,7 +65,6 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
     must be, too.
 
     Args:
-        folder: of the files.
         published: the MD5 digest of each file, by its name.
         hint: the source of the files.
 

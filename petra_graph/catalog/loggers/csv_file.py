@@ -48,7 +48,6 @@ class CsvFile:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _write(self, rows: Iterable[Iterable[Any]]) -> None:

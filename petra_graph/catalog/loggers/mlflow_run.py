@@ -54,5 +54,4 @@ class MlflowRun:
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self) -> None:
-        """End MLflow's run."""
         self._client.set_terminated(self._run)

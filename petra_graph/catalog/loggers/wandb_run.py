@@ -52,5 +52,4 @@ class WandbRun:
         self._run.log({**values, "epoch": epoch, "step": step}, step=self._row)
 
     def close(self) -> None:
-        """End the run."""
         self._run.finish()

@@ -72,7 +72,6 @@ class Chart:
 
     @property
     def drawing(self) -> Drawing:
-        """The chart as SVG."""
         return draw(self)
 
     @property

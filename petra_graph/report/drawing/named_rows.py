@@ -39,11 +39,9 @@ class Rows:
 
     @property
     def bottom(self) -> float:
-        """The lower edge of the last row."""
         return self.top(len(self.names))
 
     def top(self, place: int) -> float:
-        """Return a row's upper edge."""
         return _AXIS + self.height * place
 
     def baseline(self, place: int) -> float:

@@ -79,7 +79,6 @@ def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
 
 
 def end_of(blocks: Mapping[int, Sequence[Document]]) -> float:
-    """Return when the last block ends."""
     return max((block["end"] for mine in blocks.values() for block in mine), default=0.0)
 
 

@@ -76,7 +76,6 @@ def time_bars(document: Document) -> tuple[Drawing, Drawing]:
 
 
 def stage_name(stage: Document) -> str:
-    """Name a stage by its number and its nodes."""
     return f"{stage['index']}  {nodes_label(stage['nodes'])}"
 
 

@@ -61,7 +61,6 @@ def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def _final_metrics(runs: Iterable[RecordedRun]) -> list[str]:
-    """Return the final metrics of several runs, each of which may have its own."""
     return final_metrics(name for run in runs for name in run.metrics)
 
 
