@@ -61,7 +61,7 @@ class Promise:
 
 @frozen(kw_only=True)
 class Form:
-    """What code of a kind looks like where it declares itself, in a module beside a specification.
+    """What code of a kind looks like where it declares itself, in a module next to a specification.
 
     Attributes:
         fits: whether a value is such code.
@@ -69,7 +69,7 @@ class Form:
         otherwise: why a value that does not fit is refused, as the end of a sentence.
         hint: what to write.
         says_its_kind: whether code that fits can be nothing else.
-        declared: the fields of the declaration beside summary, options and build, of the code and its name.
+        declared: the fields of the declaration besides summary, options and build, of the code and its name.
     """
 
     fits: Callable[[Any], bool]
@@ -88,8 +88,8 @@ class Part:
         kind: as in `--KIND`; its files are in the folder of that name, with underscores.
         summary: for the help of the command line.
         example: the plugin's name, as the part is written.
-        suffix: what names the plugin beside others of one package.
-        module: the file of its code beside the declaration, and what that file is; None: there is none.
+        suffix: what tells the plugin's name from the others of one package.
+        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
         stand_in: a first-party block with the same options, in a package without this part.
         options: of the plugin in the example specification, in TOML.
         without: the table of the example specification in a package without this part.
@@ -152,7 +152,7 @@ class PluginKind:
         return self.plural or f"{self.noun}s"
 
     def asked(self, when: When) -> tuple[Promise, ...]:
-        """Return the promises that are asked at a time, in their order."""
+        """Return the promises that are asked at this time, in their order."""
         return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
     def trials_of(self, plugin: Any, options: Any, inputs: Sequence[Any] = ()) -> Sequence[Any]:
