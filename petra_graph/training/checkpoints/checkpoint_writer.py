@@ -1,6 +1,6 @@
-"""A thread that writes the copies of one checkpoint after another, so that the training goes on meanwhile.
+"""A thread that writes the copies of one checkpoint after another, so that the training continues meanwhile.
 
-Decision: at most one checkpoint is being written. Where a stage comes to the next cut before, it waits, so that copies need no
+Decision: at most one checkpoint is being written. Where a stage comes to the next cut earlier, it waits, so that copies need no
 more than the memory of one checkpoint.
 """
 
