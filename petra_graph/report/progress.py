@@ -21,20 +21,20 @@ from petra_graph.units import clock, plural
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
-"""Between the lines of a log within an epoch: a few hundred a night."""
+"""The seconds between the lines of a log within an epoch: a few hundred lines a night."""
 
 
 def progress(stream: TextIO | None = None) -> Listener:
-    """Return the listener that suits the stream, which is stderr where none is given."""
+    """Return the listener that suits the stream, which is stderr where no stream is given."""
     stream = stream or sys.stderr
     return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
 
 
 class PlainProgress(Listener):
-    """Lines for logs: the run, each of its epochs, and within a long one its state once a minute.
+    """Lines for logs: the run, each of its epochs, and within a long epoch its state once a minute.
 
     Args:
-        stream: of the lines.
+        stream: where the lines go.
         clock: returns seconds since some moment.
     """
 
@@ -131,7 +131,7 @@ class LiveProgress(PlainProgress):
 
 
 class _Pace:
-    """How fast a run goes on, and for how long; what was done before it was resumed took none of its time."""
+    """How fast a run is, and how long it still takes; what was done before it was resumed does not count."""
 
     def __init__(self, run: Started, now: float) -> None:
         self.run = run

@@ -1,4 +1,4 @@
-"""The exponential moving average of all parameters, kept beside each stage, in the process of that stage.
+"""The exponential moving average of all parameters, kept with each stage, in the process of that stage.
 
     average <- decay * average + (1 - decay) * parameter        after every n-th update of the stage
 
@@ -28,7 +28,7 @@ class Ema(Callback):
         return Averages(self._options, parameters)
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the run's weights with averages in place of parameters; a run that made no update has none."""
+        """Return the run's weights with averages in place of parameters; a run that made no update has no averages."""
         return {"weights-ema.safetensors": {**weights, **kept}} if kept else {}
 
 
@@ -41,7 +41,7 @@ class Averages(Companion):
         self._averages: dict[str, Tensor] = {}
 
     def updated(self, updates: int) -> None:
-        """Let the averages follow."""
+        """Move the averages towards the parameters, after every n-th update."""
         if updates % self._options.every:
             return
         if not self._averages:

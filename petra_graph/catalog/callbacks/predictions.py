@@ -1,7 +1,7 @@
 """The head's outputs for fixed test samples, taken from the evaluation that the run does anyway.
 
 A line has the epoch, the sample's position in the evaluation (the test data, or its part), its target and its outputs. The lines of an evaluation are written
-when its epoch is over; a run that goes on forgets those behind the checkpoint.
+when its epoch is over; a resumed run removes those behind the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Predictions(Callback):
         self._path = Path()
         self._bytes = 0
         self._lines: list[str] = []
-        """Of the evaluation under way."""
+        """The lines of the evaluation under way."""
 
     def started(self, run: Started) -> None:
-        """Begin an empty file, unless the run goes on."""
+        """Begin an empty file, unless the run is resumed."""
         self._path = run.directory / "predictions.jsonl"
         if run.resumed_at is None or not self._path.exists():
             self._write("")
@@ -56,7 +56,7 @@ class Predictions(Callback):
         return self._bytes
 
     def restore(self, state: Any) -> None:
-        """Cut the file back."""
+        """Cut the file back to its length at the checkpoint."""
         self._bytes = min(state, self._bytes)
         self._write("")
 

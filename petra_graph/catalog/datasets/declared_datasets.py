@@ -1,7 +1,7 @@
 """The data sets that come with the package, as declarations.
 
 Decision: this module has names, options and facts alone, without torch or numpy, so that the check of a specification
-imports neither; the code that opens files stands in one module a format.
+imports neither; the code that opens files is in one module for each format.
 
 Every augmentation default is the one of the paper's recipe (PETRA, section 4: horizontal flip, random crop); means and
 standard deviations are those of each training set, a channel each, in [0, 1].
@@ -209,7 +209,7 @@ class _Images:
     size: int | None = None
     classes: int | None = None
     names: str | None = None
-    """Of the classes."""
+    """The names of the classes, in a text with spaces between them; None: they are not known."""
 
     def __call__(self, options: Any) -> DataFacts:
         size = self.size or options.size

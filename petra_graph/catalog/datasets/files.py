@@ -69,7 +69,7 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
         hint: the source of the files.
 
     Raises:
-        SpecError: some are the published ones, and another one is not.
+        SpecError: some files are the published ones, and another one is not.
     """
     found = {name: _md5(folder / name) for name in published if (folder / name).is_file()}
     wrong = [name for name, digest in found.items() if digest != published[name]]

@@ -1,6 +1,6 @@
 """Events for TensorBoard, which groups names by their first part.
 
-A resumed run opens a file more, and tells TensorBoard to forget the events behind the checkpoint (`purge_step`).
+A resumed run opens another file, and tells TensorBoard to forget the events behind the checkpoint (`purge_step`).
 """
 
 from __future__ import annotations

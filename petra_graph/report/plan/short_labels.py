@@ -13,7 +13,7 @@ from petra_graph.units import left_out, one_line
 T = TypeVar("T")
 
 _DEPTHS = _LINES = 12
-"""A longer schedule or graph is cut."""
+"""The most depths of a schedule, and lines of a graph: longer ones are cut."""
 _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 
