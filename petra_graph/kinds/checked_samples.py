@@ -1,4 +1,4 @@
-"""A data set whose every micro-batch is compared with what it declares, and whose errors name it and its samples."""
+"""A data set of which every micro-batch is compared with what it declares, and whose errors name it and its samples."""
 
 from __future__ import annotations
 

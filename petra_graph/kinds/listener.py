@@ -25,7 +25,7 @@ class Started:
         parameters: number of trained values.
         processes: their number.
         tested: the samples of an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
-        resumed_at: the forward behind the checkpoint from which the run is resumed; None: the run begins.
+        resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
         notes: of its beginning: a checkpoint, or weights of another run.
         warnings: of its plan, each with the key that changes it; or why the run could not be planned.
     """

@@ -152,7 +152,7 @@ def weight_fault(value: Any) -> str:
 
 @frozen(eq=False)
 class _GuardedLoss:
-    """A loss whose every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
+    """A loss of which every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
 
     plugin: Plugin
     loss: Loss

@@ -36,7 +36,7 @@ class Promise:
         before_run: asked by the self-check of a run, on the run's own shapes and samples.
         first_steps: asked of the first passes and steps of a training.
         kit: asked by `petra-graph check` and a plugin's own tests.
-        foundation: whether the promises behind it cannot be checked without it.
+        foundation: whether the promises after it cannot be checked where it is broken.
         applies: whether a trial's plugin makes it at all.
     """
 
@@ -123,7 +123,7 @@ class PluginKind:
             as (plugin, options, inputs). None: that of `trial` alone.
         built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
         guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
-        options_last: whether `build` takes the options behind its other arguments.
+        options_last: whether `build` takes the options after its other arguments.
         parts: what `petra-graph new plugin` writes.
     """
 

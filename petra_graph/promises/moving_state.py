@@ -23,7 +23,7 @@ State = Mapping[str, object]
 
 
 def state_of(module: nn.Module) -> State:
-    """Return a copy of all that the module and its parts remember, but for parameters."""
+    """Return a copy of all that the module and its parts remember, except parameters."""
     state: dict[str, object] = {name: _copy(value, 0) for name, value in module.named_buffers()}
     for prefix, part in module.named_modules():
         for name, value in vars(part).items():

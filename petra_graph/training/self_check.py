@@ -159,7 +159,7 @@ class SelfCheck:
         return (torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32,)
 
     def _real_samples(self) -> Tensor:
-        """Return samples of the training data, images as a stem reads them but for their normalisation."""
+        """Return samples of the training data, images as a stem reads them before their normalisation."""
         samples, _ = self.opened.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)
         return samples / 255 if samples.dtype == torch.uint8 else samples
 

@@ -1,7 +1,7 @@
 """The head's outputs for fixed test samples, taken from the evaluation that the run does anyway.
 
 A line has the epoch, the sample's position in the evaluation (the test data, or its part), its target and its outputs. The lines of an evaluation are written
-when its epoch is over; a resumed run removes those behind the checkpoint.
+when its epoch is over; a resumed run removes those after the checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Predictions(Callback):
         self._write("")
 
     def _write(self, text: str) -> None:
-        """Write text behind the lines that count, so that a file on a full disk ends with a whole one."""
+        """Write text after the lines that count, so that a file on a full disk ends with a whole one."""
         try:
             with self._path.open("ab") as file:
                 os.ftruncate(file.fileno(), self._bytes)

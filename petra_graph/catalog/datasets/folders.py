@@ -1,4 +1,4 @@
-"""Folders of image files, one folder a class.
+"""Folders of image files, one folder for each class.
 
 Class folders are numbered in the order of their names, and files within them likewise, so that a sample's index does
 not depend on the file system.

@@ -1,7 +1,7 @@
 """A run of MLflow, through its client alone: no global state of MLflow changes.
 
 The identity of MLflow's run is in `mlflow.json` of the run's directory, and a resumed run continues it. MLflow forgets no
-values: those behind the checkpoint are kept twice, the later ones from the resumed run.
+values: those after the checkpoint are kept twice, the later ones from the resumed run.
 """
 
 from __future__ import annotations

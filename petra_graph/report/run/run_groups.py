@@ -1,4 +1,4 @@
-"""Runs that repeat one another but for their seed, as groups: what differs between groups, and each metric's spread in one."""
+"""Runs that repeat one another except for their seed, as groups: what differs between groups, and each metric's spread in one."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
 
 
 def differing(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
-    """Return the keys in which specifications differ, but for some, with their values as TOML."""
+    """Return the keys in which specifications differ, except some, with their values as TOML."""
     specs = [dict(_flat(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else "-" for spec in specs] for key in keys}

@@ -1,4 +1,4 @@
-"""The page of several runs: groups that repeat one another but for their seed, over one another and in tables."""
+"""The page of several runs: groups that repeat one another except for their seed, over one another and in tables."""
 
 from __future__ import annotations
 

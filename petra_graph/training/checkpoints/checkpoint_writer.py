@@ -41,7 +41,7 @@ class CheckpointWriter:
     def admit(self, at: int, stage: int) -> bool:
         """Wait until a stage may copy its state at a cut; return whether it has not done so before.
 
-        Where all stages have passed an earlier cut, its checkpoint is written first; nothing behind a cut is needed for that, so
+        Where all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
         no process can wait for ever.
         """
         with self._changed:

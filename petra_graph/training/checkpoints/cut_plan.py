@@ -58,7 +58,7 @@ class CutPlan:
 
 @lru_cache(maxsize=4)
 def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
-    """Return the cuts behind the first forward of an epoch, counted from 0, up to the first of the next one."""
+    """Return the cuts after the first forward of an epoch, counted from 0, up to the first of the next one."""
     start, found = epoch * plan.per_epoch, set[int]()
     every = plan.every
     if plan.evaluations is not None and (epoch + 1) % plan.evaluations == 0:

@@ -1,4 +1,4 @@
-"""Weights that a run begins with, from a file, in place of random ones.
+"""Weights that a run begins with, from a file, instead of random ones.
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node

@@ -98,7 +98,7 @@ class Resumption:
 
     @property
     def at(self) -> int:
-        """The forward behind the cut."""
+        """The first forward after the cut."""
         return self.manifest.at
 
     @property

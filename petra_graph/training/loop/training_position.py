@@ -36,7 +36,7 @@ class TrainingPosition:
     train: Mapping[str, float] | None = None
     """The means over the latest epoch that was trained to its end."""
     resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
-    """The forwards behind the checkpoints from which the run has been resumed."""
+    """The first forward after each checkpoint from which the run has been resumed."""
     epochs: list[EpochEnded] = field(default=(), converter=_reports)
     """The reports of all finished epochs, also after an interruption."""
     metrics_bytes: int = 0

@@ -99,7 +99,7 @@ class LatePlan:
         return cls(directory, network.spec, process, errors)
 
     def figures(self) -> Figures:
-        """Return the plan's figures if it is there, and end the process otherwise: the run is over."""
+        """Return the plan's figures if it has been written, and end the process otherwise: the run is over."""
         if self._found is None:
             self._found = self._ended()
             self._errors.close()
