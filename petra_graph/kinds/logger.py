@@ -59,7 +59,8 @@ class RunInfo:
         directory: of the run; where the run is resumed, `metrics.jsonl` in it ends at the checkpoint.
         name: of the run.
         spec: the resolved specification, in TOML's types.
-        resumed_at: the number of micro-batches before the checkpoint of a resumed run: later events will come a second time. None: the run begins.
+        resumed_at: the number of micro-batches before the checkpoint of a resumed run; later events will come a second time.
+            None: the run begins.
     """
 
     directory: Path
