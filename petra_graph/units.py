@@ -1,11 +1,11 @@
-"""Numbers, spans of time, counts and lists as people read them: every text of the package asks here.
+"""Numbers, spans of time, counts and lists as people read them: every text of the package uses these functions.
 
 Memory has binary prefixes, every other quantity SI prefixes. Three digits are enough to compare two values; the JSON has the
 exact numbers. The numbers of a table's column share one unit, so that their digits can be compared by eye: `Units.column`
 chooses it.
 
-Decision: functions of our own instead of a library of units: the texts have few forms, and sizes one that a regular
-expression reads.
+Decision: functions of our own instead of a library of units: the texts have few forms, and a regular expression
+reads the one form of sizes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ColumnUnit:
 
 @frozen
 class Units:
-    """The units of a quantity: their names, and how many base units each stands for, the smallest first."""
+    """The units of a quantity: their names, and how many base units each is, the smallest first."""
 
     names: tuple[str, ...]
     sizes: tuple[float, ...]
@@ -122,7 +122,7 @@ def paper_memory(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Write samples in a second."""
+    """Write samples per second."""
     return f"{PLAIN.text(value)} samples/s"
 
 
@@ -145,7 +145,7 @@ def duration(value: float) -> str:
 
 
 def age(value: float) -> str:
-    """Write the seconds that have gone by in the largest unit that they reach: 3 d."""
+    """Write the seconds that have passed, in the largest unit that they reach: 3 d."""
     gone = max(0, int(value))
     unit, size = next((unit for unit in _CLOCK if gone >= unit[1]), _CLOCK[-1])
     return f"{gone // size} {unit}"
@@ -157,7 +157,7 @@ def clock(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Write a plain number, without decimals where it has none."""
+    """Write a plain number; a whole number is written without decimals."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
 
 
@@ -167,7 +167,7 @@ def factor(value: float) -> str:
 
 
 def noun(many: float, thing: str, ending: str = "s") -> str:
-    """Return the word for so many things, without their number."""
+    """Return the word for this number of things, without the number."""
     return thing if many == 1 else thing + ending
 
 
@@ -184,12 +184,12 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def left_out(many: int, of_what: str = "") -> str:
-    """Return what stands in place of rows that are not shown: … 3 more, … 3 more lines."""
+    """Return the text in place of rows that are not shown: … 3 more, … 3 more lines."""
     return f"… {many} more {of_what}".rstrip()
 
 
 def bounded(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, cut at any character; an ellipsis stands for the rest."""
+    """Return a text of at most `width` characters, cut at any character; an ellipsis replaces the rest."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from petra_graph.report.notebook_views import NotebookFigure
 
 Changes = Mapping[str, Any]
-"""Values of a spec by key: {"run.epochs": 3}. A class may stand for the name of a plugin."""
+"""Values of a spec by key: {"run.epochs": 3}. A plugin's class may be given instead of its name."""
 
 
 class Run:
@@ -32,7 +32,7 @@ class Run:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """How the run ended: its status, its latest means, its throughput; empty while it goes on."""
+        """How the run ended: its status, its latest means, its throughput; empty while it runs."""
         from petra_graph.record.recorded_run import read_json
 
         return read_json(self.directory / "summary.json", dict) or {}
@@ -98,12 +98,12 @@ def load(run: Run | str | Path, *, weights: str | Mapping[str, torch.Tensor] | N
 
     Args:
         run: or its directory, or "latest".
-        weights: a checkpoint's, "latest", "best" or the forward behind it, or a file's; or themselves, by their names in
-            `weights.safetensors`, also while the run goes on; None: those at the run's end.
+        weights: those of a checkpoint, named "latest", "best" or by the forward behind it, or of a file; or a table of
+            tensors by their names in `weights.safetensors`, also while the run is training; None: those at the run's end.
 
     Raises:
-        SpecError: there is no such run, or it has no such weights.
-        PluginError: a block of the run is not here.
+        SpecError: the run does not exist, or does not have these weights.
+        PluginError: a block of the run is not installed.
     """
     from petra_graph.inference.saved_run import SavedRun
 
@@ -124,11 +124,11 @@ def evaluate(
         run: or its directory, or "latest".
         changes: values to set, as in {"data.options.root": "other/images"}.
         weights: as for `load`.
-        split: of the data.
+        split: which split of the data.
         device: where to compute.
 
     Raises:
-        SpecError: there is no such run, data or device.
+        SpecError: the run, its data or the device does not exist.
         RunFailed: the network cannot be run, or a sample cannot be read.
     """
     from petra_graph.inference.evaluate_run import evaluate as evaluated
@@ -154,12 +154,12 @@ def predict(
     Args:
         run: or its directory, or "latest".
         samples: a file or several (images, .npy, or what the data set reads), or an array [n, *shape] or [*shape] in the data set's type.
-        top: how many classes of each.
+        top: the number of classes for each prediction.
         weights: as for `load`.
         device: where to compute.
 
     Raises:
-        SpecError: there is no such run or device, or files or arrays are no samples; all of them.
+        SpecError: the run or the device does not exist, or files or arrays are not samples; the error names all of them.
     """
     from petra_graph.inference.predict_samples import predict as predicted
     from petra_graph.inference.sample_files import read_samples, samples_of
@@ -187,8 +187,8 @@ def export(
         weights: as for `load`.
 
     Raises:
-        SpecError: there is no such run, or a package is not installed.
-        RunFailed: the network cannot be written so, or what was written has other outputs.
+        SpecError: the run does not exist, or a package is not installed.
+        RunFailed: the network cannot be written in this form, or what was written has other outputs.
     """
     from petra_graph.inference.export_network import SUFFIXES
     from petra_graph.inference.export_network import export as exported
@@ -204,7 +204,7 @@ def directory_of(run: Run | str | Path) -> str | Path:
     """Return a run's directory, or "latest".
 
     Raises:
-        TypeError: it is no run.
+        TypeError: the value is not a run.
     """
     if isinstance(run, Run):
         return run.directory
@@ -217,7 +217,7 @@ def _choice(what: str, value: str, allowed: Sequence[str]) -> None:
     """Refuse a word that is not allowed.
 
     Raises:
-        SpecError: with those that are.
+        SpecError: the message has the words that are allowed.
     """
     if value not in allowed:
         raise SpecError(f"{what} cannot be {value!r}", suggestion(str(value), allowed))
@@ -225,7 +225,7 @@ def _choice(what: str, value: str, allowed: Sequence[str]) -> None:
 
 @contextmanager
 def threads_as_before() -> Iterator[None]:
-    """Let the process have its number of threads again, which the bits of a run depend on."""
+    """Restore the process's number of threads afterwards; the bits of a run depend on it."""
     import torch
 
     before = torch.get_num_threads()

@@ -43,5 +43,5 @@ class PlanView:
 
 
 def _frame(page: str) -> str:
-    """Return a page in a frame of its own, so that its style stays there."""
+    """Return a page in a frame of its own, so that its style reaches nothing else."""
     return f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: 40em; border: 0" title="plan"></iframe>'

@@ -1,6 +1,6 @@
 """Everything from a specification to a plan or a run, as functions; `import petra_graph` has these names.
 
-Decision: the functions take the way of the command line, from the same modules, so a run through either has the same
+Decision: the functions call the modules that the command line calls, so a run through either has the same
 bits. They put back what they set in the process: torch's number of threads, and handlers of signals.
 """
 
@@ -23,11 +23,10 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
     """Return a TOML file's specification, with all that it extends, checked.
 
     Args:
-        path: of the file.
         changes: values to set.
 
     Raises:
-        SpecError: it is wrong; all problems, with file, line and what to do.
+        SpecError: the file is wrong; the error has all problems, with file, line and what to do.
         PluginError: only plugins are at fault.
     """
     from petra_graph.planning.check_spec import check_spec
@@ -39,7 +38,7 @@ def load_spec(path: str | Path, changes: Changes | None = None) -> Spec:
 def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -> Spec:
     """Return a specification made in code, with the keys and values of a TOML file.
 
-    A class or function may stand for the name of a plugin of any kind. It is found again by its module and its name, so it must
+    A class or function may be given instead of the name of a plugin of any kind. It is found again by its module and its name, so it must
     be at the top level of a module or of a notebook.
 
     Args:
@@ -47,7 +46,7 @@ def make_spec(nodes: Sequence[Mapping[str, Any]] | None = None, **tables: Any) -
         tables: all others, as in data={"name": "digits", "batch": 32}, run={"epochs": 3}.
 
     Raises:
-        SpecError: keys or values are wrong; all problems. Plugins are checked when the specification is planned or run.
+        SpecError: keys or values are wrong; the error has all problems. Plugins are checked when the specification is planned or run.
     """
     from petra_graph.errors import SpecError
     from petra_graph.spec.load_spec import load_values
@@ -66,7 +65,7 @@ def plan(spec: Spec | str | Path, changes: Changes | None = None, *, overlap: bo
     Args:
         spec: or the name of its file.
         changes: values to set.
-        overlap: devices run forwards and backwards at once.
+        overlap: whether devices run forwards and backwards at once.
 
     Raises:
         SpecError, PluginError: as `load_spec`.
@@ -90,14 +89,14 @@ def train(
     """Train a specification, as `petra-graph run` does, to the bit.
 
     An interruption (Ctrl-C, or a notebook's stop button) ends the run between two micro-batches, with a checkpoint: the
-    status in its summary is "interrupted", and `resume` goes on with it.
+    status in its summary is "interrupted", and `resume` continues it.
 
     Args:
         spec: or the name of its file; None with `resume`.
         changes: values to set.
-        resume: a run to go on with, or its directory, or "latest".
-        processes: how many share the stages; more than one are started anew, and import the specification's classes.
-        listener: observes the training, in place of the progress on stderr; of this process alone.
+        resume: a run to continue, or its directory, or "latest".
+        processes: how many share the stages; where more than one do, new processes are started, which import the specification's classes.
+        listener: observes the training, instead of the progress on stderr; only where one process trains.
 
     Raises:
         SpecError, PluginError, NoFeasiblePlan: before anything is written.
@@ -157,10 +156,10 @@ def _on_processes(chosen: Spec | str, overrides: Sequence[str], processes: int, 
 
 
 def _specification(given: Spec | str | Path | None) -> Spec | str:
-    """Return a specification, or its file's name.
+    """Return a specification, or the name of its file, as `run` and `plan` are given it.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the value is neither.
     """
     from petra_graph.spec.model import Spec
 
@@ -179,7 +178,7 @@ def _tables(nodes: object) -> list[object]:
     """Return the nodes of a network as a list.
 
     Raises:
-        TypeError: they are no list.
+        TypeError: they are not a list.
     """
     if isinstance(nodes, Sequence) and not isinstance(nodes, str):
         return list(nodes)

@@ -27,7 +27,6 @@ from petra_graph.plugins import (
 
 
 def _final() -> Any:
-    """Return the key `final`, the factor at the run's end."""
     return option("share of the base learning rate at the run's end", default=0.0, validator=[AtLeast(0), AtMost(1)])
 
 
@@ -50,7 +49,6 @@ def _falling(curve: Callable[[float], float], final: float, horizon: Horizon) ->
 
 
 def constant(options: NoOptions, horizon: Horizon) -> Callable[[int], float]:  # noqa: ARG001  the contract's signature
-    """Return the factor 1 for every update."""
     return lambda _: 1.0
 
 

@@ -14,4 +14,4 @@ from petra_graph.kinds.optimizer import OPTIMIZER
 KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, DATA_SET, LOGGER, CALLBACK)
 """In the order of lists and of the guide."""
 GROUP = "petra_graph.kinds"
-"""The entry points that add kinds: `metric = "my_package.metric:METRIC"`, a `Kind`."""
+"""The entry points that add kinds: `metric = "my_package.metric:METRIC"`, a `PluginKind`."""

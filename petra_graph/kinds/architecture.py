@@ -32,7 +32,7 @@ def expand(plugin: Plugin, options: Any, facts: DataFacts) -> tuple[NodeSpec, ..
 
     Raises:
         SpecError: its options or the data do not make a network; paths count from the `options` table.
-        PluginError: the architecture cannot be loaded, failed, or returned something else than nodes.
+        PluginError: the architecture cannot be loaded, failed, or returned something other than nodes.
     """
     build = load(plugin)
     with author_code(f"{plugin.owned} cannot be written out as nodes"):

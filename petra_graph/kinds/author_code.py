@@ -36,9 +36,9 @@ def author_line(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return file:line of the code that raised an error: the author's or, where there is none of it, any.
+    """Return file:line of the code that raised an error: the author's if there is any, else whichever code it was.
 
-    Where only the machinery has run that imports and calls an author's code, "".
+    Return "" where only the machinery that imports and calls an author's code has run.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

@@ -1,4 +1,4 @@
-"""What a callback is: a listener of the run's progress that may also stop it early, and keep tensors beside its stages.
+"""What a callback is: a listener of the run's progress that may also stop it early, and keep tensors with the stages.
 
     in the process that leads      started, trained, warned, evaluating, evaluated, evaluated_weights, epoch_ended, stops, ended,
                                    stopped
@@ -7,9 +7,9 @@
 The process that leads hosts the head of the first replica. Callbacks are called in the order in which the specification lists
 them, after the loggers have the values. A callback is built in every process, so that its companions are where the stages are.
 
-A declaration says what its callback may change: "nothing", so that the run has the bits that it has without it; "length", so that
+A declaration says what its callback may change: "nothing", so that the run's results are the same bits as without it; "length", so that
 `stops` is asked; or "weights", so that its companions may write to the parameters. What a callback returns from `state` is in
-every checkpoint, with the tensors of its companions, and comes back to a run that goes on.
+every checkpoint, with the tensors of its companions, and is given to `restore` when the run is resumed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Companion:
         return {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with the tensors of a checkpoint, on the stage's device: those of this stage's nodes."""
+        """Take back the tensors of a checkpoint when a run is resumed: those of this stage's nodes, on the stage's device."""
 
 
 class Callback(Listener):
@@ -101,24 +101,24 @@ class Callback(Listener):
         Args:
             epoch: counted from 1.
             weights: parameters and running statistics by their names in `weights.safetensors`, of all stages and on the CPU; not to
-                be changed, and not to be kept, since the training goes on in the same memory.
+                be changed or kept, since the training continues in the same memory.
         """
 
     def stops(self) -> str:
-        """Return why the training is to end now, "" to let it go on; asked between two epochs, if `changes` is "length"."""
+        """Return why the training is to end now, or "" to continue; called between two epochs, if `changes` is "length"."""
         return ""
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
-        """Return the companion of a stage; None: it needs none.
+        """Return the companion of a stage, or None where the callback needs no companion there.
 
         Args:
-            parameters: of the stage, themselves, a shared one under all its names; to be read in `updated`, and not to be changed
+            parameters: the stage's own, not copies; a shared one under all its names. Read them in `updated`; they are not to be changed
                 unless `changes` is "weights".
         """
         return None
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return weights to write into the run's directory beside its own, by the names of their files.
+        """Return weights to write into the run's directory next to the run's own, by the names of their files.
 
         Args:
             weights: all parameters and running statistics of a run that is done, or interrupted.
@@ -131,7 +131,7 @@ class Callback(Listener):
         return None
 
     def restore(self, state: Any) -> None:
-        """Go on from a checkpoint's state, after `started`; not called where the checkpoint has none."""
+        """Take back the state of a checkpoint, after `started`; not called where the checkpoint has no state of this callback."""
 
 
 _CALLS = calls_of(Callback, public_methods(Callback))
@@ -151,7 +151,7 @@ def _built_faults(plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iter
 
 
 def companion_fault(companion: object) -> str:
-    """Return why what `at_stage` returned is no companion that a run can call; "" where it is one."""
+    """Return why a run cannot call what `at_stage` returned as a companion; "" where it can."""
     if not isinstance(companion, Companion):
         return f"its at_stage returns {described(companion)}, not a Companion or None"
     return next(call_faults(companion, _OF_COMPANION), "")
@@ -186,14 +186,14 @@ _ELSEWHERE: Mapping[str, str] = {
     "load_state_dict": "restore",
     "on_load_checkpoint": "restore",
 }
-"""The names of Lightning, Keras and transformers, with those that are meant."""
+"""Method names of Lightning, Keras and transformers, each with the name that its author will have meant."""
 _ALIKE = 0.8
 
 
 def misnamed(callback: Callback) -> Iterator[tuple[str, str]]:
     """Yield methods that nothing calls, each with the name that is likely meant, or "".
 
-    A method that the class's own code names is a helper, and no mistake.
+    A method that the class's own code names is a helper, not a mistake.
     """
     known = public_methods(Callback)
     written = [cls for cls in type(callback).__mro__ if cls not in Callback.__mro__]
@@ -217,7 +217,7 @@ class CallbackTrial(PluginTrial):
 
     @contextmanager
     def rehearsal(self) -> Iterator[_Rehearsal]:
-        """Have a run with a new callback."""
+        """Rehearse a run with a new callback, in a directory that is removed afterwards."""
         with tempfile.TemporaryDirectory() as folder:
             yield _Rehearsal(callback=self.build(self.options), directory=Path(folder), parameters=_parameters())
 

@@ -1,4 +1,4 @@
-"""A data set whose every micro-batch is compared with what it declares, and whose errors name it and its samples."""
+"""A data set of which every micro-batch is compared with what it declares, and whose errors name it and its samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CheckedSplit:
     """One split of a data set."""
 
     name: str
-    """Of the data set, as messages say it: data set "digits"."""
+    """The data set's name, as messages say it: data set "digits"."""
     part: str
     """ "training" or "test"."""
     split: Split
@@ -49,7 +49,7 @@ class CheckedSplit:
 
     @property
     def fetch_targets(self) -> Callable[[NDArray[np.intp]], Tensor] | None:
-        """What loads targets alone, where the split has it; errors as those of `fetch`."""
+        """A function that loads targets alone, where the split has one; it raises what `fetch` raises."""
         fetch = getattr(self.split, "fetch_targets", None)
         return None if fetch is None else lambda indices: self._tried(fetch, indices, targets_fault)
 

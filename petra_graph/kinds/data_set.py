@@ -50,7 +50,7 @@ class DataFacts:
         target_dtype: int64 for class indices, floats for values.
         mean: of each channel in [0, 1] (uint8 divided by 255); None: no normalisation.
         std: of each channel, likewise; given with the mean or not at all.
-        class_names: the names of the classes, by number; None where they have none.
+        class_names: the names of the classes, by class index; None where they are not known.
     """
 
     shape: tuple[int, ...]
@@ -89,7 +89,7 @@ class DataFacts:
 
 
 def facts_fault(facts: object) -> str:
-    """Return the first fault of what should be a data set's facts, as the end of a sentence."""
+    """Return the first fault of what should be a data set's facts, as the end of a sentence; "" where they are right."""
     if not isinstance(facts, DataFacts):
         return f"are {described(facts)}, not DataFacts"
     return next(facts.faults(), "")
@@ -103,7 +103,7 @@ class DataSetDeclaration(Declaration):
 
     Attributes:
         facts: a torch-free function of the options alone; it opens no file.
-        training_samples: a torch-free function (options) -> how many samples the training has, or None; it counts no file. Plans
+        training_samples: a torch-free function (options) -> the number of training samples, or None; it does not count files. Plans
             then say what an epoch takes.
         read: the location of a function (options, path) -> samples [*shape] or [n, *shape], for `petra-graph predict`: how a
             file becomes samples; None: images are brought to the size of a sample. Arrays (.npy) are read without it.
@@ -158,7 +158,7 @@ def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
     """Return the facts that a data set's declaration gives.
 
     Raises:
-        PluginError: its function failed, or returned no facts that samples could have.
+        PluginError: its function failed, or did not return facts that samples could have.
     """
     declaration = cast(DataSetDeclaration, plugin.declaration)
     with author_code(f"{plugin.owned} cannot say what its samples are"):
@@ -169,10 +169,10 @@ def declared_facts(plugin: Plugin, options: Any) -> DataFacts:
 
 
 def declared_samples(plugin: Plugin, options: Any) -> int | None:
-    """Return how many training samples a data set's declaration says there are; None where it does not say.
+    """Return the number of training samples that a data set's declaration gives; None where it does not say.
 
     Raises:
-        PluginError: its function failed, or returned no number.
+        PluginError: its function failed, or did not return a number.
     """
     count = cast(DataSetDeclaration, plugin.declaration).training_samples
     if count is None:
@@ -209,7 +209,7 @@ def _built_faults(plugin: Plugin, arguments: Sequence[Any], built: Any) -> Itera
 
 
 def _contradictions(declared: DataFacts, opened: DataFacts) -> Iterator[str]:
-    """Yield what an opened data set says otherwise than its declaration; what the declaration leaves open may be anything."""
+    """Yield where an opened data set contradicts its declaration; what the declaration leaves open may be anything."""
     for one in attrs.fields(DataFacts):
         said, found = getattr(declared, one.name), getattr(opened, one.name)
         if said is not None and said != found:
@@ -217,12 +217,12 @@ def _contradictions(declared: DataFacts, opened: DataFacts) -> Iterator[str]:
 
 
 def samples_fault(facts: DataFacts, rows: int, fetched: Any) -> str:
-    """Return the first fault of a fetched micro-batch, as a sentence without its subject's place; "" where it has none.
+    """Return the first fault of a fetched micro-batch, as a sentence without the place of its subject; "" where nothing is wrong.
 
     Args:
         facts: of the opened data set.
         rows: samples that were asked for.
-        fetched: what came.
+        fetched: what the split returned.
     """
     import torch
 
@@ -279,7 +279,7 @@ class DataSetTrial(PluginTrial):
         plugin: the data set.
         options: an instance of its own options class.
         seed: of the calls that fetch.
-        of_run: the data set as a run has opened it, in the place of a new one; two samples of each split are tried.
+        of_run: the data set as a run has opened it, instead of a new one; two samples of each split are then tried.
     """
 
     seed: int = 0

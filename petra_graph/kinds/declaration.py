@@ -21,7 +21,7 @@ from petra_graph.spec.strict_values import Unreadable, read
 from petra_graph.spec.value_types import as_mapping, class_schema, is_union
 
 API_VERSION = 1
-"""The version of the contracts of all kinds. It grows when a plugin that kept them before would not keep them any more."""
+"""The version of the contracts of all kinds. It grows when a plugin that kept them before would now break them."""
 LOCATION = re.compile(r"[\w.]+:[\w.]+")
 
 
@@ -37,9 +37,8 @@ def option(
 
     Args:
         text: its meaning.
-        default: its default.
         unit: of its value.
-        validator: bounds, exported here beside `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
+        validator: bounds, exported next to `option`: `AtLeast(1)`, or a list, `[AtLeast(0), LessThan(1)]`. They give
             messages, the listing of `petra-graph show` and the JSON schema (see `petra_graph.spec.bounds`). A rule that
             they cannot say is a function (instance, attribute, value) that raises `ValueError("must be odd")`.
         is_path: the value names a file or folder that is read; it is relative to the file that gives it.
@@ -55,7 +54,7 @@ class Declaration:
         summary: one sentence.
         options: a frozen, keyword-only attrs class; its fields are the allowed keys of the plugin's `options` table.
         build: the location of the code, "module:attribute"; imported when the plugin is built.
-        api: the version of the contracts that the plugin was written for. A declaration that states none was written for 1,
+        api: the version of the contracts that the plugin was written for. A declaration without it was written for 1,
             the first; a petra-graph that keeps other contracts refuses the plugin, and names both versions.
     """
 
@@ -65,7 +64,7 @@ class Declaration:
     api: int = 1
 
     def faults(self) -> Iterator[str]:
-        """Yield what is wrong beyond that which every declaration must have; a kind's own class overrides this."""
+        """Yield what is wrong besides what is checked of every declaration; a kind's own class overrides this."""
         yield from ()
 
     @property
@@ -74,7 +73,7 @@ class Declaration:
         return ()
 
     def record(self) -> dict[str, Any]:
-        """Return what a kind's own class states beside summary, options and build, as JSON."""
+        """Return what a kind's own class states besides summary, options and build, as JSON."""
         return {}
 
 
@@ -94,7 +93,7 @@ def api_fault(declaration: object) -> str:
 
 
 def described(value: object) -> str:
-    """Return what came, in words: "None", or its type with the article."""
+    """Return a value's description for a message: "None", or its type with the article."""
     if value is None:
         return "None"
     name = type(value).__name__
@@ -102,7 +101,7 @@ def described(value: object) -> str:
 
 
 def expect_among(name: str, value: object, allowed: tuple[object, ...]) -> Iterator[str]:
-    """Yield the fault of a field that has only some allowed values."""
+    """Yield the fault of a field whose value is not among the allowed ones."""
     if value not in allowed:
         yield f"has {name} = {value!r}, not one of {', '.join(map(str, allowed))}"
 

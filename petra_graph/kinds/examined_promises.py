@@ -53,10 +53,10 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "k
     Args:
         trial: a plugin with options, and what it needs to be tried.
         leave_out: names of promises that the plugin does not make.
-        when: only those that are asked then.
+        when: only the promises that are asked then.
 
     Raises:
-        ValueError: `leave_out` names no promise of the kind.
+        ValueError: a name in `leave_out` is not that of a promise of the kind.
     """
     expect_promises(trial, leave_out)
     outcomes: list[Outcome] = []
@@ -73,7 +73,7 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "k
 
 
 def expect_promises(trial: AnyTrial, names: Collection[str]) -> None:
-    """Raise ValueError where a name is that of no promise of the trial's kind."""
+    """Raise ValueError where a name is not that of a promise of the trial's kind."""
     known = [promise.name for promise in trial.kind.asked("kit")]
     unknown = sorted(set(names) - set(known))
     if unknown:
@@ -84,7 +84,7 @@ def conclude(report: Report) -> Report:
     """Return a report without broken promises.
 
     Raises:
-        BrokenPromises: there are some.
+        BrokenPromises: a promise is broken.
     """
     if not report.kept:
         raise BrokenPromises(report)

@@ -38,5 +38,4 @@ def states() -> Mapping[str, bytes]:
 
 
 def moved_since(before: Mapping[str, bytes]) -> list[str]:
-    """Return the names of the generators that have moved."""
     return [name for name, state in states().items() if state != before[name]]

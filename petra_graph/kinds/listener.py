@@ -1,4 +1,4 @@
-"""Observing a run: what a training calls as it goes on. Terminal output is one listener."""
+"""Observing a run: what a training calls while it runs. Terminal output is one listener."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Started:
         stages: their number.
         parameters: number of trained values.
         processes: their number.
-        tested: the samples of an evaluation, where it leaves out others, as in "64 of 360 samples"; "": all.
-        resumed_at: the forward behind the checkpoint that the run goes on from; None: it begins.
+        tested: the samples of an evaluation, where it does not read all, as in "64 of 360 samples"; "": all.
+        resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
         notes: of its beginning: a checkpoint, or weights of another run.
-        warnings: of its plan, each with the key that changes it; or why there is no plan.
+        warnings: of its plan, each with the key that changes it; or why the run could not be planned.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Listener:
         """Begin to observe a run that is about to train."""
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Observe that so many micro-batches of an epoch are done.
+        """Observe that this number of an epoch's micro-batches is done.
 
         `means` are those of the epoch so far; on a GPU as of the latest reading, every `run.log_every` micro-batches.
         """

@@ -38,7 +38,7 @@ class LoggerDeclaration(Declaration):
     """A logger; `build` names a function (options, RunInfo) -> Logger.
 
     Attributes:
-        requires: the module of another package, without which the logger cannot work; "": it needs none.
+        requires: the module of another package, without which the logger cannot work; "" where there is no such module.
         install: the command that installs that package.
     """
 
@@ -56,10 +56,11 @@ class RunInfo:
     """The run that a logger is built for.
 
     Attributes:
-        directory: of the run; `metrics.jsonl` in it ends where a resumed run goes on.
+        directory: of the run; where the run is resumed, `metrics.jsonl` in it ends at the checkpoint.
         name: of the run.
         spec: the resolved specification, in TOML's types.
-        resumed_at: the micro-batches behind a resumed run: later events will come again. None: the run begins.
+        resumed_at: the number of micro-batches before the checkpoint of a resumed run; later events will come a second time.
+            None: the run begins.
     """
 
     directory: Path
@@ -72,7 +73,7 @@ class Logger(Protocol):
     """A place for a run's values."""
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Keep values by name, such as "train/loss"; they may be infinite or no number.
+        """Keep values by name, such as "train/loss"; they may be infinite or NaN.
 
         Args:
             epoch: counted from 1.
@@ -122,7 +123,7 @@ class LoggerTrial(PluginTrial):
 
     @contextmanager
     def run(self) -> Iterator[Path]:
-        """Have the directory of a run whose `metrics.jsonl` has one line."""
+        """Make the directory of a run, whose `metrics.jsonl` has one line, and remove it afterwards."""
         with tempfile.TemporaryDirectory() as folder:
             directory = Path(folder) / "run"
             directory.mkdir()

@@ -31,9 +31,9 @@ T = TypeVar("T")
 DrawTargets = Callable[["Tensor", "torch.Generator"], "Tensor"]
 """Draws the targets [n, ...] of outputs [n, ...]."""
 RESERVED_METRICS = frozenset({"loss"})
-"""Names that a run records itself, beside the metrics of its loss."""
+"""Names that a run records itself, besides the metrics of its loss."""
 _SHARE_ROUNDING = 1e-3
-"""Of a share that is a mean over a sample's targets, in float32."""
+"""The rounding of a share that is a mean over a sample's targets, in float32."""
 _RIGHT = 6.0
 """The output of a right class, above all that are drawn."""
 _ROUNDED = 4
@@ -75,7 +75,7 @@ def is_share(metric: str) -> bool:
 
 
 def target_weight(loss: Loss, target: Tensor) -> float:
-    """Return the weight of a batch's targets, on the CPU: the number of samples, where the loss gives none.
+    """Return the weight of a batch's targets, on the CPU: the number of samples, where the loss has no `target_weight`.
 
     Targets without values, on the meta device, count in full.
     """
@@ -84,7 +84,7 @@ def target_weight(loss: Loss, target: Tensor) -> float:
 
 
 def mean_loss(loss: Loss, output: Tensor, target: Tensor, weight: float) -> Tensor:
-    """Return the loss of a batch with this weight: 0 where nothing counts, of which torch's means are not numbers."""
+    """Return the loss of a batch with this weight: 0 where nothing counts, for which torch's mean would be NaN."""
     return loss(output, target) if weight else (output * 0.0).sum()
 
 
@@ -108,7 +108,7 @@ def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Ite
 
 
 def value_fault(output: Tensor, value: Any) -> str:
-    """Return why a value is no loss of an output; "" where it is one."""
+    """Return why a value cannot be the loss of an output; "" where it can."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -123,7 +123,7 @@ def value_fault(output: Tensor, value: Any) -> str:
 
 
 def metrics_fault(values: Any) -> str:
-    """Return why values are no metrics of a loss; "" where they are."""
+    """Return why values cannot be the metrics of a loss; "" where they can."""
     import torch
 
     if not isinstance(values, Mapping):
@@ -140,7 +140,7 @@ def metrics_fault(values: Any) -> str:
 
 
 def weight_fault(value: Any) -> str:
-    """Return why a value is no weight of targets; "" where it is one."""
+    """Return why a value cannot be the weight of targets; "" where it can."""
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -152,7 +152,7 @@ def weight_fault(value: Any) -> str:
 
 @frozen(eq=False)
 class _GuardedLoss:
-    """A loss whose every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
+    """A loss of which every value is a scalar with a graph, whose metrics are scalars by name, and whose weights are numbers."""
 
     plugin: Plugin
     loss: Loss
@@ -218,8 +218,8 @@ class LossTrial(PluginTrial):
         targets: draws the targets of a batch: `classes_of`, `values_like`, or a function of one's own.
         samples: in a batch.
         seed: outputs and targets follow from it.
-        of_run: the loss as a run has built it, and targets of the run's data, in the place of new ones.
-        micro_batch: of a run, targets of a whole micro-batch.
+        of_run: the loss as a run has built it, and targets of the run's data, instead of new ones.
+        micro_batch: targets of a whole micro-batch of a run.
     """
 
     output: Shape = field(default=(10,), converter=_shape)
@@ -238,7 +238,7 @@ class LossTrial(PluginTrial):
         return f"outputs {list(self.output)}; {self.options}"
 
     def loss(self) -> Loss:
-        """Return the loss: without a guard, but for that of a run."""
+        """Return the loss, without a guard; the loss of a run keeps its guard."""
         built: Loss = self.build_raw(self.options) if self.of_run is None else self.of_run[0]
         return built
 
@@ -298,7 +298,7 @@ def check_scalar(trial: LossTrial) -> None:
 
 
 def _try_micro_batch(trial: LossTrial, targets: Tensor) -> None:
-    """ExpectedCall a run's loss as the training does, on random outputs and a micro-batch of the data's targets.
+    """Call a run's loss as the training does, on random outputs and a micro-batch of the data's targets.
 
     Raises:
         PluginError: it raised, is not finite, has no gradient, or breaks its contract.
@@ -378,7 +378,7 @@ def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
         "that it divides by"
     )
     found = f"the loss of {samples} samples is {float(whole):.6g}, and the mean of theirs one by one {float(mean):.6g}"
-    # beside the samples' own losses, so that a mean near zero is no measure of rounding
+    # relative to the samples' own losses, since a mean near zero is not a measure of rounding
     one, other = [whole, *alone], [mean, *alone]
     if not relative_error(one, other) <= _ROUNDED * torch.finfo(whole.dtype).eps:  # not a number compares as false
         expect_close("mean over samples", found, one, other, dtype=torch.float32, remedy=remedy)
@@ -401,7 +401,7 @@ def _weights_of_rows(loss: Loss, target: Tensor) -> list[float]:
     """Return the weight of each sample.
 
     Raises:
-        BrokenPromise: one is no number of at least 0.
+        BrokenPromise: one is not a number of at least 0.
     """
     weights = [target_weight(loss, target[row : row + 1]) for row in range(len(target))]
     if fault := next(filter(None, map(weight_fault, weights)), ""):

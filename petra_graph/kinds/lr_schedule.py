@@ -50,7 +50,7 @@ HORIZONS = (
     Horizon(updates=1, updates_per_epoch=1, warmup_updates=0),
     Horizon(updates=450_000, updates_per_epoch=5_000, warmup_updates=25_000),
 )
-"""Of runs: short, with a warm-up, of one update, and as long as ImageNet's."""
+"""Horizons of runs: short, with a warm-up, of one update, and as long as ImageNet's."""
 _ASKED = 60
 """Updates of a horizon at which the schedule is asked."""
 _ASKED_IN_RUN = 1000
@@ -67,7 +67,7 @@ def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Ite
 
 
 def factor_fault(u: int, value: Any) -> str:
-    """Return why a value is no factor of the learning rate at update u; "" where it is one."""
+    """Return why a value cannot be the factor of the learning rate at update u; "" where it can."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return f"its factor at update {u} is {described(value)}, not a number"
     if not math.isfinite(value) or value < 0:
@@ -97,7 +97,7 @@ class LrScheduleTrial(PluginTrial):
         plugin: the schedule.
         options: an instance of its own options class.
         horizons: the runs that it is tried with.
-        of_run: the learning rate at an update of a run, whose horizon is the only one, in the place of new factors.
+        of_run: the learning rate at an update of a run, instead of new factors; the run's horizon is then the only one.
     """
 
     horizons: Sequence[Horizon] = HORIZONS

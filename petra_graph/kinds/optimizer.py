@@ -35,7 +35,7 @@ _DECAYED, _UNDECAYED = ((4, 3), (2, 3, 3, 3)), ((4,), (2,))
 _STEPS = 4
 """Before something changes, and after it."""
 _RATE = 0.01
-"""Where the options' own rate is 0."""
+"""The rate of a trial, where the options' own rate is 0."""
 Rate = Callable[[int], float]
 
 
@@ -75,8 +75,8 @@ BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
 def rate_ratios(optimizer: torch.optim.Optimizer, base: float) -> tuple[float, ...]:
     """Return each group's learning rate, as the optimizer was built, over the options' own; 1 where that is 0.
 
-    A group that was built with the base rate has exactly 1, and so has one that was given no rate, which has none or its class's
-    default. To be asked before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
+    A group that was built with the base rate has exactly 1, and so has one that was not given a rate, and has its class's default
+    or no rate at all. Ask before the first step, and before a checkpoint is read: afterwards the groups hold the rates of updates.
     """
     of_class = inspect.signature(type(optimizer)).parameters.get("lr")
     none_given = of_class is not None and optimizer.defaults.get("lr") == of_class.default
@@ -99,9 +99,9 @@ class Grouping(Generic[K]):
     """How an optimizer's groups hold the parameters that it was given."""
 
     left_out: Sequence[K]
-    """Those that are in none, by the caller's names."""
+    """Parameters that are not in any group, by the caller's names."""
     repeated: Sequence[K]
-    """Those that are in several, or in one twice."""
+    """Parameters that are in several groups, or in one twice."""
     others: int
     """Parameters in its groups that it was not given."""
 

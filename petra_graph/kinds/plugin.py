@@ -70,14 +70,14 @@ def load(plugin: Plugin) -> Any:
     """Import what the declaration's `build` names: a block's class, or the function that makes the plugin's object.
 
     Raises:
-        PluginError: the import fails, or the module has no such attribute.
+        PluginError: the import fails, or the module does not have the attribute.
     """
     target = plugin.declaration.build
     return resolve_location(target, f"{plugin.owned} cannot be built from {target!r}")
 
 
 def build_plugin(plugin: Plugin, *arguments: Any) -> Any:
-    """Return the object that the plugin's `build` makes of these arguments, in a guard where its contract speaks of later calls.
+    """Return the object that the plugin's `build` makes of these arguments, in a guard where its contract is about later calls.
 
     Raises:
         PluginError: the plugin's code raised an exception that is not one of ours, or the object breaks the contract of its kind.

@@ -36,7 +36,7 @@ class Promise:
         before_run: asked by the self-check of a run, on the run's own shapes and samples.
         first_steps: asked of the first passes and steps of a training.
         kit: asked by `petra-graph check` and a plugin's own tests.
-        foundation: whether the promises behind it cannot be checked without it.
+        foundation: whether the promises after it cannot be checked where it is broken.
         applies: whether a trial's plugin makes it at all.
     """
 
@@ -52,18 +52,16 @@ class Promise:
 
     @property
     def function(self) -> Check:
-        """What checks it."""
         return pkgutil.resolve_name(self.check) if isinstance(self.check, str) else self.check
 
     @property
     def sentence(self) -> str:
-        """What is promised, in one sentence."""
         return (inspect.getdoc(self.function) or "").partition("\n\n")[0].replace("\n", " ")
 
 
 @frozen(kw_only=True)
 class Form:
-    """What code of a kind looks like where it declares itself, in a module beside a specification.
+    """What code of a kind looks like where it declares itself, in a module next to a specification.
 
     Attributes:
         fits: whether a value is such code.
@@ -71,7 +69,7 @@ class Form:
         otherwise: why a value that does not fit is refused, as the end of a sentence.
         hint: what to write.
         says_its_kind: whether code that fits can be nothing else.
-        declared: the fields of the declaration beside summary, options and build, of the code and its name.
+        declared: the fields of the declaration besides summary, options and build, of the code and its name.
     """
 
     fits: Callable[[Any], bool]
@@ -90,8 +88,8 @@ class Part:
         kind: as in `--KIND`; its files are in the folder of that name, with underscores.
         summary: for the help of the command line.
         example: the plugin's name, as the part is written.
-        suffix: what names the plugin beside others of one package.
-        module: the file of its code beside the declaration, and what that file is; None: there is none.
+        suffix: what tells the plugin's name from the others of one package.
+        module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
         stand_in: a first-party block with the same options, in a package without this part.
         options: of the plugin in the example specification, in TOML.
         without: the table of the example specification in a package without this part.
@@ -125,7 +123,7 @@ class PluginKind:
             as (plugin, options, inputs). None: that of `trial` alone.
         built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
         guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
-        options_last: whether `build` takes the options behind its other arguments.
+        options_last: whether `build` takes the options after its other arguments.
         parts: what `petra-graph new plugin` writes.
     """
 
@@ -154,7 +152,7 @@ class PluginKind:
         return self.plural or f"{self.noun}s"
 
     def asked(self, when: When) -> tuple[Promise, ...]:
-        """Return the promises that are asked at a time, in their order."""
+        """Return the promises that are asked at this time, in their order."""
         return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
     def trials_of(self, plugin: Any, options: Any, inputs: Sequence[Any] = ()) -> Sequence[Any]:

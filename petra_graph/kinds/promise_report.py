@@ -64,7 +64,7 @@ class Report:
         return attrs.asdict(self) | {"kept": self.kept}
 
     def __str__(self) -> str:
-        """Return the broken promises, or that there are none."""
+        """Return the broken promises as text, or that all are kept."""
         head = f"{self.name} ({self.trial})"
         if self.kept:
             checked = sum(outcome.status == "kept" for outcome in self.outcomes)

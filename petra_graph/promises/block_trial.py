@@ -86,7 +86,7 @@ class Trial:
         Raises:
             SpecError: the block's options class refuses the options.
             PluginError: the code that a declaration names cannot be imported.
-            TypeError: it is no Block.
+            TypeError: it is not a Block.
         """
         declaration = block if isinstance(block, BlockDeclaration) else _declared_by(block)
         plugin = Plugin(kind=BLOCK, name=declaration.build, distribution="", declaration=declaration)

@@ -65,7 +65,7 @@ def check_statistics(trial: Trial) -> None:
 
 
 def _expect_still(harness: Harness) -> None:
-    """Let one micro-batch pass without a graph again and again: caches of its values stay, counters and averages move."""
+    """Pass one micro-batch without a graph again and again: caches of its values stay, counters and averages move."""
     inputs = harness.inputs(0)
     held = Held.by(harness.block)
     harness.peek(0, inputs)

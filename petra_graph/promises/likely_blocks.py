@@ -34,7 +34,7 @@ _COUNTS: Mapping[str, Sequence[int]] = {"reversible": (2, 1), "buffered": (1, 2,
 
 
 def likely_blocks(plugin: Plugin, options: Any, inputs: Sequence[Shape]) -> Sequence[Trial]:
-    """Return trials of a block: with these shapes of its streams, or with likely ones where there are none."""
+    """Return trials of a block: with these shapes of its streams, or with likely ones where no shapes are given."""
     declaration = cast(BlockDeclaration, plugin.declaration)
     if inputs:
         return [Trial.of(declaration, inputs, options)]

@@ -69,7 +69,6 @@ class Harness:
             self._runner = kind(modules, self.numerics, reads_samples=False)
 
     def inputs(self, m: int) -> Streams:
-        """Draw the input streams of a micro-batch."""
         return self._trial.streams(self.numerics, m)
 
     @contextmanager
@@ -167,5 +166,4 @@ class _Projection:
         return (output * target).sum()
 
     def metrics(self, output: Tensor, target: Tensor) -> Mapping[str, Tensor]:
-        """Return no metrics."""
         return {}

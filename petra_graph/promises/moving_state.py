@@ -1,7 +1,7 @@
 """What a module remembers outside its parameters: counters, averages, caches, generators of its own.
 
 A micro-batch passes a block two or three times: forward, reconstruction, recomputation. What moves at every pass counts it as
-often, and no checkpoint holds it unless it is a buffer.
+often, and is not in a checkpoint unless it is a buffer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 _DEPTH = 4
 """How deep containers and objects are looked into."""
 State = Mapping[str, object]
-"""By the attribute's name, as in "running.mean", what can be compared."""
+"""What can be compared, by the attribute's name, as in "running.mean"."""
 
 
 def state_of(module: nn.Module) -> State:
-    """Return a copy of all that the module and its parts remember, but for parameters."""
+    """Return a copy of all that the module and its parts remember, except parameters."""
     state: dict[str, object] = {name: _copy(value, 0) for name, value in module.named_buffers()}
     for prefix, part in module.named_modules():
         for name, value in vars(part).items():
@@ -78,7 +78,7 @@ def _looked_into(value: Any, depth: int) -> object:
         return getattr(value, "__qualname__", type(value).__qualname__)
     if hasattr(value, "__dict__"):
         return [(key, _copy(item, depth + 1)) for key, item in vars(value).items()]
-    # An address says nothing: an object may be made anew at every pass.
+    # An address says nothing: every pass may make a new object.
     text = repr(value)
     return type(value).__qualname__ if text.startswith("<") and " at 0x" in text else text
 

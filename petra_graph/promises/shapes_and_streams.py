@@ -116,7 +116,7 @@ def _expect_untouched(where: str, noun: str, streams: Streams, before: Streams) 
 def check_meta_device(trial: Trial) -> None:
     """Built on the meta device, or moved there, a block gives the shapes that it gives on the CPU.
 
-    A move there fails as one to an accelerator would: a tensor that is no buffer stays behind.
+    A move there fails as one to an accelerator would: a tensor that is not a buffer stays behind.
     """
     harness = Harness(trial, "float32")
     streams = harness.inputs(0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _OURS = re.compile(r"petra[-_.]?graph[-_.:]", re.IGNORECASE)
-"""How a group begins that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
+"""The beginning of a group's name that is ours, or is meant to be: `petra-graph.blocks` is misspelt, and must not go unnoticed."""
 
 
 def after_prefix(group: str) -> str:
@@ -48,7 +48,7 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
     """Return the entry points of all our groups, and the distributions whose entry points could not be read.
 
     Args:
-        search: folders to search; None: `sys.path`. Of a distribution that is there twice the first counts.
+        search: folders to search; None: `sys.path`. Where a distribution is there twice, the first one counts.
     """
     folders = None if search is None else list(search)
     with suppress(Exception):  # another package's file may be malformed in any way
@@ -60,7 +60,7 @@ def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[
 
 
 def read_despite_damage(tell: Callable[[str], object]) -> None:
-    """From now on, let `importlib.metadata.entry_points` of this process leave out what cannot be read, where it would raise.
+    """Make `importlib.metadata.entry_points` of this process leave out what cannot be read, instead of raising.
 
     networkx and torch ask for all entry points when they are imported, so that one damaged file of any package would end
     every program that uses them.
@@ -128,12 +128,12 @@ def _distributions(folders: list[str] | None) -> Iterator[tuple[str, list[EntryP
             points = list(distribution.entry_points)
             yield canonical(name), points
         except Exception:  # noqa: BLE001  this distribution cannot be read; the others can
-            # Its metadata tell no name; its folder's name does, where it has one.
+            # Its metadata do not give a name; its folder's name does, where it has a folder.
             yield canonical(name) if name else str(getattr(distribution, "_path", "one without a name")), None
 
 
 def _add(found: dict[str, list[Entry]], distribution: str, lines: Iterable[tuple[str, str, str]]) -> None:
-    """Add a distribution's lines (group, name, target) of our groups; of a distribution that is there twice, the first."""
+    """Add a distribution's lines (group, name, target) of our groups; where a distribution is there twice, those of the first."""
     owner = canonical(distribution)
     ours = [line for line in lines if _OURS.match(line[0])]
     entries = [Entry(group=group, name=name, distribution=owner, target=target) for group, name, target in ours]

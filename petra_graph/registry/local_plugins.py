@@ -1,4 +1,4 @@
-"""Plugins without a package: `name = "my_module:attribute"` names a declaration, or the code itself, in a module beside a specification.
+"""Plugins without a package: `name = "my_module:attribute"` names a declaration, or the code itself, in a module next to a specification.
 
 Decision: of code without a declaration, the declaration follows from the code's own attributes and signature, so reading it
 imports the module, and usually torch. `validate` therefore names local blocks and does not check them. Local plugins of other
@@ -33,7 +33,6 @@ def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns
     """Return the problem of a "module:attribute" whose top package cannot be found; this imports nothing.
 
     Args:
-        name: of the plugin.
         folders: those of a registry; their modules come after those of Python's path.
         noun: of its kind, as in "block".
         nouns: several of them.
@@ -50,16 +49,15 @@ def missing_module(name: str, folders: Sequence[str], noun: str = "block", nouns
 def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declaration:
     """Import "module:attribute" and return the declaration that it is, or that follows from the code.
 
-    The folders join Python's path, at its end: no file there can take the place of an installed module.
+    The folders join Python's path, at its end: so a file there cannot take the place of an installed module.
 
     Args:
-        kind: of the plugin.
         name: "module:attribute".
-        folders: where the module may lie, beside Python's path.
+        folders: where the module may lie, besides Python's path.
 
     Raises:
-        SpecError: there is no such module.
-        PluginError: importing it fails, or what it names is no plugin of this kind.
+        SpecError: the module is not found.
+        PluginError: importing it fails, or what it names is not a plugin of this kind.
     """
     plugin, form, contract = f"{kind.noun} {shown(name)}", kind.form, kind.declaration
     value = _attribute(kind, name, folders)
@@ -81,7 +79,7 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
 
 
 def possible_kinds(code: Any, kinds: Iterable[PluginKind]) -> list[PluginKind]:
-    """Return the kinds that code without a declaration may be: one, where its base class or attributes say which."""
+    """Return the kinds that code without a declaration may be of: one, where its base class or attributes say which."""
     fitting = [kind for kind in kinds if kind.form.fits(code)]
     return next(([kind] for kind in fitting if kind.form.says_its_kind), fitting)
 
@@ -114,7 +112,7 @@ def _summary(code: Any) -> str:
 
 
 def _options(code: Any) -> type:
-    """Return the class of options that code says: its attribute `Options`, or the annotation of its parameter `options`."""
+    """Return the class of options that code names: its attribute `Options`, or the annotation of its parameter `options`."""
     stated: Any = getattr(code, "Options", None)
     if stated is not None:
         return stated  # type: ignore[no-any-return]  # whatever it is, the declaration's faults name it

@@ -29,9 +29,9 @@ class Option:
 
     name: str
     type: str
-    """For example "an integer"."""
+    """Its type in words, for example "an integer"."""
     limits: str
-    """Its bounds, for example ">= 0, < 1"; "" where there are none, or the validator is not one of our bounds."""
+    """Its bounds, for example ">= 0, < 1"; "" where it has no bounds, or where the validator is not one of ours."""
     required: bool
     default: Any
     """The TOML value; None where the option is required or unset."""
@@ -93,7 +93,7 @@ def likely_options(plugin: Plugin, likely: Mapping[Any, tuple[Any, ...]] = LIKEL
 
 
 def small_options(plugin: Plugin) -> dict[str, Any]:
-    """Return those of a small network, where that is as good as a large one."""
+    """Return likely values that make a small network, where that is as good as a large one."""
     return likely_options(plugin, _SMALL)
 
 

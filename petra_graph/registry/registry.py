@@ -47,7 +47,7 @@ class Misplaced:
 _READ_AT_ONCE = 60
 """Names in one hint."""
 _CLOSE = 0.75
-"""How alike a misspelt group and the one that it means are, for difflib."""
+"""How similar a misspelt group and the one that is meant must be, for difflib."""
 
 
 @frozen(kw_only=True)
@@ -60,7 +60,7 @@ class Registry:
     folders: tuple[str, ...] = field(factory=lambda: (os.getcwd(),))  # noqa: PTH109  sys.path holds strings
     """Where modules of local plugins may lie: the current folder, and the specification's before it."""
     made_with: Mapping[str, str] = field(factory=dict)
-    """The packages of a run's plugins, by their labels; empty where the specification is of no run."""
+    """The packages of a run's plugins, by their labels; empty where the specification is not that of a run."""
 
     @cached_property
     def _kinds(self) -> tuple[tuple[PluginKind, ...], tuple[Problem, ...]]:
@@ -91,7 +91,7 @@ class Registry:
         return attrs.make_class("Spec", added, bases=(Spec,), frozen=True, kw_only=True) if added else Spec
 
     def kind(self, short: str) -> PluginKind:
-        """Return the kind that the command line calls so: "losses"."""
+        """Return the kind by its name on the command line, such as "losses"."""
         return next(kind for kind in self.kinds if kind.short == short)
 
     def names(self, kind: PluginKind) -> tuple[str, ...]:
@@ -105,7 +105,6 @@ class Registry:
         """Return a name that the specification's author did not write, as `dist:name` where several distributions have it.
 
         Args:
-            kind: of the plugin.
             name: as a default or an architecture gives it.
             owners: the distributions that may be meant, the likeliest first.
         """
@@ -115,7 +114,7 @@ class Registry:
 
     @property
     def misplaced(self) -> tuple[Misplaced, ...]:
-        """The entry points in groups that are none of ours, though they are called almost like one."""
+        """The entry points in groups that are not ours, though their names are almost those of ours."""
         known = {kind.group for kind in self.kinds}
         groups = {entry.group for entry in self.entries} - known - {GROUP}
         meant = {group: _meant(group, known) for group in groups}
@@ -141,7 +140,7 @@ class Registry:
         """Return the plugin of that name, loaded; it may also be "module:attribute", which imports the module.
 
         Raises:
-            SpecError: there is no such plugin.
+            SpecError: no plugin has this name.
             PluginError: two distributions have a plugin of that name, or it cannot be loaded, or breaks the
                 contract of its kind.
         """
@@ -156,8 +155,8 @@ class Registry:
         """Return the entry point of a name or `dist:name`, without loading it.
 
         Raises:
-            SpecError: there is no such plugin.
-            PluginError: there are two.
+            SpecError: no plugin has this name.
+            PluginError: two distributions have one.
         """
         distribution, colon, plain = name.rpartition(":")
         matches = [
@@ -185,7 +184,7 @@ class Registry:
         return f"{meant}`petra-graph list {kind.short}` shows all {len(names)}"
 
     def _missing(self, kind: PluginKind, name: str) -> Problem:
-        """Return the problem of a run's plugin that is gone; that of its package, where all of it is."""
+        """Return the problem of a run's plugin that is not installed; that of its package, where all of the package is missing."""
         package = self.made_with[label(kind, name)]
         owner = package.partition(" ")[0]
         here = any(entry.distribution == owner for entry in self.entries)
@@ -253,7 +252,7 @@ def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
 
 
 def _is_gone(entry: Entry, cause: BaseException | None) -> bool:
-    """Return whether an import failed because there is no such module or attribute, as after a renaming."""
+    """Return whether an import failed because the module or attribute does not exist, as after a renaming."""
     module, _, attribute = entry.target.partition(":")
     if isinstance(cause, ModuleNotFoundError):
         return cause.name is not None and f"{module}.".startswith(f"{cause.name}.")
@@ -264,7 +263,7 @@ def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:
     """Return the kind that an entry point of another package names.
 
     Raises:
-        PluginError: it cannot be loaded, is no `PluginKind`, or takes the place of another one.
+        PluginError: it cannot be loaded, is not a `PluginKind`, or takes the place of another one.
     """
     what = f"kind {shown(entry.name)} of {entry.distribution}"
     with author_code(f"{what} cannot be loaded from {entry.target!r}"):

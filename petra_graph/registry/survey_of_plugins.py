@@ -3,7 +3,7 @@
 A plugin's import may do anything: raise KeyboardInterrupt, end the process, hang, leave a thread that does either later. So
 one process imports all plugins that are to be listed, and answers with a line for each. Where that process ends early or is
 silent for too long, the plugin that it was at is tried in a process of its own, so that no plugin is blamed for
-another one's thread, and a further process goes on behind it.
+another one's thread, and a further process continues after it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PluginSummary:
     """One plugin of a list."""
 
     group: str
-    """Short: "blocks"."""
+    """The kind's name on the command line: "blocks"."""
     name: str
     distribution: str
     kind: str = ""
@@ -51,7 +51,6 @@ def list_groups(
     """Return the plugins of groups ("blocks"), in the order of their names; a broken plugin has a fault.
 
     Args:
-        registry: the plugins.
         groups: in the order of the list.
         limit_seconds: the longest that one plugin's import may take.
     """
@@ -153,7 +152,7 @@ def _be_the_process(writing: int) -> None:
     for group, name in request["named"]:
         answer = attrs.asdict(_summary(registry, group, name))
         os.write(writing, f"{json.dumps(answer)}\n".encode())
-    os._exit(0)  # A plugin's threads do not keep it.
+    os._exit(0)  # A plugin's threads do not keep the process alive.
 
 
 if __name__ == "__main__":

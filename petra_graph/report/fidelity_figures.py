@@ -28,14 +28,14 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
     """Draw the measurements of a run's probe: NAME-training.png and NAME-stages.png.
 
     Args:
-        run: a run's directory; the run may still go on.
+        run: a run's directory; the run may still be training.
         output: path of both figures without "-training.png"; None: "fidelity" in the run's directory.
 
     Returns:
-        the figures' paths, and the numbers that they show: by quantity and stage, one mean an epoch.
+        the figures' paths, and the numbers that they show: by quantity and stage, one mean for each epoch.
 
     Raises:
-        SpecError: there is no such run, it was not probed, or matplotlib is not installed.
+        SpecError: the run does not exist, it was not probed, or matplotlib is not installed.
         RunFailed: the disk refuses.
     """
     history = fidelity_history(run)
@@ -64,7 +64,7 @@ def report_fidelity(run: Path, output: Path | None = None) -> Mapping[str, Any]:
 
 
 def draw_over_training(history: FidelityHistory, path: Path) -> None:
-    """Draw Figure 5, with the reconstruction's error beside it, as PNG.
+    """Draw Figure 5, with the reconstruction's error next to it, as PNG.
 
     Raises:
         SpecError: matplotlib is not installed.

@@ -18,7 +18,7 @@ from petra_graph.record.metrics import quantity_and_stage, read_events
 from petra_graph.record.recorded_run import resolved_spec
 
 _FEW_EPOCHS = 10
-"""From so many epochs on, points are means over an epoch."""
+"""From this number of epochs on, points are means over an epoch."""
 _EPOCHS_A_WINDOW = 30
 """The paper smooths 300 epochs over 10."""
 _DROP = 0.5
@@ -32,7 +32,7 @@ class Point:
     epoch: int
     """Counted from 1."""
     at: float
-    """In epochs since the run's start; the end of the epoch where it is a mean."""
+    """The time in epochs since the run's start; the end of the epoch where the point is a mean."""
     value: float
 
 
@@ -47,13 +47,13 @@ class FidelityHistory:
     reconstructing: frozenset[int]
     """Stages that reconstruct an input."""
     points: Mapping[str, Mapping[int, Sequence[Point]]]
-    """By quantity, as in `petra_graph.record.metrics`, and stage."""
+    """The points by quantity, as in `petra_graph.record.metrics`, and by stage."""
     learning_rates: Mapping[int, float]
-    """By finished epoch."""
+    """The learning rates by finished epoch."""
     epochs: int
-    """The latest with a measurement."""
+    """The latest epoch with a measurement."""
     averaged: bool
-    """Points are means over an epoch."""
+    """Whether points are means over an epoch."""
 
     @property
     def stages(self) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ class FidelityHistory:
 
     @property
     def window(self) -> int:
-        """Over how many points a curve is smoothed."""
+        """The number of points over which a curve is smoothed."""
         return max(1, self.epochs // _EPOCHS_A_WINDOW) if self.averaged else 1
 
     def at_epoch(self, quantity: str, epoch: int) -> Mapping[int, float]:
@@ -92,10 +92,10 @@ class FidelityHistory:
 
 
 def fidelity_history(run: Path) -> FidelityHistory:
-    """Gather a probe's measurements from a run's directory; the run may still go on.
+    """Gather a probe's measurements from a run's directory; the run may still be training.
 
     Raises:
-        SpecError: there is no such run, or it was not probed.
+        SpecError: the run does not exist, or it was not probed.
     """
     resolved = resolved_spec(run)
     measured: list[tuple[str, int, int, int, float]] = []
@@ -135,7 +135,7 @@ def fidelity_history(run: Path) -> FidelityHistory:
 
 
 def smoothed(points: Sequence[Point], window: int) -> list[float]:
-    """Return the rolling mean of values over `window` points around each; of fewer at the ends."""
+    """Return the rolling mean of values over `window` points around each; over fewer at the ends."""
     before, after = (window - 1) // 2, window // 2
     values = [point.value for point in points]
     return [fmean(values[max(0, at - before) : at + after + 1]) for at in range(len(values))]

@@ -9,7 +9,7 @@ from petra_graph.kinds import loss
 from petra_graph.units import percent
 
 FIRST = ("test/top1", "test/loss")
-"""Of a run's final figures, those that stand before all others."""
+"""The metrics that come first among a run's final figures."""
 _SMALL, _LARGE = 0.001, 10_000
 """Between these, four decimals of a mean say enough."""
 
@@ -25,7 +25,6 @@ def value_text(metric: str, value: float) -> str:
 
 
 def metric_text(metric: str, value: float) -> str:
-    """Write a metric's name and value."""
     return f"{metric} {value_text(metric, value)}"
 
 

@@ -82,7 +82,7 @@ def _legend(entries: Iterable[tuple[str, str]]) -> Drawing:
 
 
 def _figure(content: Drawing) -> NotebookFigure:
-    """Return a figure with a ground and a style of its own, which reaches nothing else on a notebook's page."""
+    """Return a figure with a ground and a style of its own, which does not reach anything else on a notebook's page."""
     style = Markup(_LETTERS + "\n" + _RULE.sub(_scoped, resource("drawing/drawing.css")))  # noqa: S704  a file of this package
     width, height = content.width + 2 * _MARGIN, content.height + 2 * _MARGIN
     ground = tag("rect", width=width, height=height, class_="under")

@@ -21,20 +21,20 @@ from petra_graph.units import clock, plural
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 60.0
-"""Between the lines of a log within an epoch: a few hundred a night."""
+"""The seconds between the lines of a log within an epoch: a few hundred lines a night."""
 
 
 def progress(stream: TextIO | None = None) -> Listener:
-    """Return the listener that suits the stream, which is stderr where none is given."""
+    """Return the listener that suits the stream, which is stderr where no stream is given."""
     stream = stream or sys.stderr
     return LiveProgress(stream) if stream.isatty() else PlainProgress(stream)
 
 
 class PlainProgress(Listener):
-    """Lines for logs: the run, each of its epochs, and within a long one its state once a minute.
+    """Lines for logs: the run, each of its epochs, and within a long epoch its state once a minute.
 
     Args:
-        stream: of the lines.
+        stream: where the lines go.
         clock: returns seconds since some moment.
     """
 
@@ -111,7 +111,6 @@ class LiveProgress(PlainProgress):
         self._bar.update(self._epoch, completed=micro_batches, numbers=printable(text))
 
     def evaluating(self, epoch: int) -> None:
-        """Show that the evaluation runs."""
         if self._epoch is not None:
             self._bar.update(self._epoch, description=f"evaluating after epoch {epoch}")
 
@@ -132,7 +131,7 @@ class LiveProgress(PlainProgress):
 
 
 class _Pace:
-    """How fast a run goes on, and for how long; what was done before it was resumed took none of its time."""
+    """How fast a run is, and how long it still takes; what was done before it was resumed does not count."""
 
     def __init__(self, run: Started, now: float) -> None:
         self.run = run
@@ -141,7 +140,6 @@ class _Pace:
         self._before_in_epoch = self._before % run.micro_batches
 
     def epoch_began(self, now: float) -> None:
-        """Begin another epoch."""
         self._epoch_began, self._before_in_epoch = now, 0
 
     def text(self, now: float, epoch: int, micro_batches: int) -> str:

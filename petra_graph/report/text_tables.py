@@ -33,9 +33,9 @@ _GAP = 2
 _COLOURS = r"\x1b\[[0-9;]*m"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _FULL = 40
-"""So many rows are shown in full."""
+"""Up to this number of rows, a table is shown in full."""
 _ENDS = 8
-"""Of longer tables so many from each end."""
+"""The number of rows that are shown from each end of a longer table."""
 
 
 @frozen(kw_only=True)
@@ -48,11 +48,11 @@ class Column:
     """Columns of one group stay together; those of group "" name the row."""
     left: bool = False
     styles: Sequence[str] = ()
-    """One a row, where cells have colours."""
+    """The style of each row, where cells have colours."""
 
     @property
     def width(self) -> int:
-        """The characters that it needs."""
+        """The characters that the column needs."""
         return max(map(cell_len, [*self.head.split("\n"), *self.cells]))
 
 
@@ -159,7 +159,7 @@ def table(columns: Sequence[Column], rows: Sequence[int] | None = None, *, wraps
 
 
 def side_by_side(tables: Iterable[Table]) -> Columns:
-    """Return tables beside each other, as many a row as fit."""
+    """Return tables next to each other, as many in a row as fit."""
     return Columns(tables, padding=(1, 4))
 
 
@@ -167,7 +167,7 @@ def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
     """Render the parts below one another.
 
     Args:
-        parts: for rich; strings are taken as they are, without markup.
+        parts: what rich can render; strings are taken as they are, without markup.
         width: of the terminal, in columns.
         colour: write ANSI escapes.
     """
@@ -192,12 +192,11 @@ def render(parts: Iterable[RenderableType], *, width: int, colour: bool) -> str:
 
 
 def heading(title: str, note: str = "") -> Text:
-    """Return a section's title, and a note on its numbers."""
     return Text.assemble("\n", (title, "bold"), (f"   {note}" if note else "", "dim"))
 
 
 def indented(text: str, mark: str = "", style: str = "") -> RenderableType:
-    """Return an indented paragraph, whose later lines stand below its first word."""
+    """Return an indented paragraph, whose later lines begin below its first word."""
     if not mark:
         return Padding(Text(one_line(text)), (0, 0, 0, 2))
     grid = Table.grid(padding=(0, 1, 0, 0))

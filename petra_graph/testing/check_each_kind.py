@@ -5,7 +5,7 @@ promises that the plugin does not make, and the settings of its trial. It return
 
     AssertionError  promises are broken: which, by how much, and what to do; its `report` has them as values
     SpecError       the options class refuses the options
-    ValueError      `leave_out` names no promise
+    ValueError      a name in `leave_out` is not that of a promise
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A trial for a plugin of which only its declaration is known: `petra-graph check` tries what is likely to fit.
 
 Required options get small values that their validators accept. A block is given images, rows, tokens or sequences, a
-loss classes or values: the first that its code takes. A block that takes none is tried with the first, and so says why.
+loss classes or values: the first that its code takes. A block that takes none of them is tried with the first, and so says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from petra_graph.registry.options_in_words import small_options
 
 
 def likely_trial(plugin: Plugin, given: Mapping[str, Any], inputs: Sequence[tuple[int, ...]] = ()) -> AnyTrial:
-    """Return the first trial that fits; the very first where none does.
+    """Return the first trial that fits; the very first where no trial does.
 
     Args:
         plugin: of any kind.
@@ -35,7 +35,7 @@ def likely_trial(plugin: Plugin, given: Mapping[str, Any], inputs: Sequence[tupl
     trials: Sequence[AnyTrial]
     try:
         trials = plugin.kind.trials_of(plugin, options, inputs)
-    except SpecError as error:  # the files of a data set may not be here, which is no broken promise
+    except SpecError as error:  # the files of a data set may not be here, which does not break a promise
         guessed = [name for name in small if name not in given]
         if plugin.kind is not DATA_SET or not guessed:
             raise

@@ -29,7 +29,7 @@ def parametrize_with_checks(
             promise that is kept after all fails its test, so that the list stays true.
 
     Raises:
-        ValueError: `expected_failed_checks` names no promise.
+        ValueError: a name in `expected_failed_checks` is not that of a promise.
     """
     import pytest
 

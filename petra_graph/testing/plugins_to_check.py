@@ -41,8 +41,8 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
             "losses/my_module:attribute".
 
     Raises:
-        SpecError: nothing is called so, or several plugins are.
-        PluginError: the module cannot be imported, or has no such plugin.
+        SpecError: no plugin has this name, or several have it.
+        PluginError: the module cannot be imported, or does not have the plugin.
     """
     group, slash, name = asked.partition("/")
     kind = next((kind for kind in registry.kinds if slash and kind.short == group), None)

@@ -1,6 +1,6 @@
 """The preparation of a run: specification checked, measured, placed and lowered, data set opened.
 
-A run refuses here all that it refuses at all: `run --dry-run` ends here, and `run` goes on from here.
+Whatever a run refuses, it refuses here: `run --dry-run` ends here, and `run` continues from here.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Prepared:
     checked: CheckedSpec
     network: MeasuredNetwork
     placement: Placement
-    """Of the stages, on devices as the planner counts them: a process is one."""
+    """The placement of the stages, on devices as the planner counts them: a process is one."""
     programs: tuple[StageProgram, ...]
-    """Of all stages, on devices that are present."""
+    """The programs of all stages, on devices that are present."""
     opened: OpenedData
     training: Training
     callbacks: tuple[NamedCallback, ...]
-    """In the order in which they are called."""
+    """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
-    """Those that the run begins with; None: they are random."""
+    """The weights that the run begins with; None: they are random."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
-    """What the plugins of added kinds have built, by the table that names them."""
+    """The objects that plugins of added kinds have built, by the table that names them."""
 
     @property
     def spec(self) -> Spec:
@@ -114,8 +114,8 @@ def prepare(
         given: the specification.
         overrides: values set on the command line.
         processes: how many share the stages; all of them prepare the same.
-        resumed_in: the run goes on, and modules of blocks may also lie in these folders, those of its first specification.
-        reporter: says what takes long.
+        resumed_in: folders of a resumed run's first specification, where modules of blocks may also lie; None: the run begins.
+        reporter: says which step takes long.
 
     Raises:
         SpecError, PluginError: all problems, located; PluginError where only plugins are at fault.
@@ -131,7 +131,7 @@ def prepare(
 def prepare_checked(
     checked: CheckedSpec, reporter: StartReporter, processes: int = 1, *, begins: bool = True
 ) -> Prepared:
-    """Prepare a run whose specification is checked, as `prepare`; where it begins, a file may have its first weights."""
+    """Prepare a run whose specification is checked, as `prepare`; where the run begins, its first weights may be those of a file."""
     spec = checked.spec
     problems = ProblemCollector(loaded=checked.loaded)
     problems.add(replica_problems(spec, processes))
@@ -139,7 +139,7 @@ def prepare_checked(
         missing = missing_package(logger.plugin)
         if missing is not None:
             problems.add([evolve(missing, path=("logger", index, "name"))])
-        elif not logger.plugin.is_first_party:  # theirs are imported when they are opened
+        elif not logger.plugin.is_first_party:  # their code is imported when they are opened
             problems.at("logger", index, "name").attempt(load_logger, logger.plugin)
     with reporter.step("measuring the network's shapes"):
         network = problems.attempt(measure, checked)
@@ -209,7 +209,7 @@ def outline(prepared: Prepared) -> dict[str, Any]:
 
 
 def fix_arithmetic(prepared: Prepared) -> None:
-    """Set what the bits depend on beside the specification: threads, and on CUDA deterministic kernels.
+    """Set what the bits depend on besides the specification: threads, and on CUDA deterministic kernels.
 
     cuBLAS reads its workspace setting when it starts, so this comes before anything is allocated there
     (https://docs.nvidia.com/cuda/cublas/#results-reproducibility).

@@ -1,14 +1,14 @@
 """The self-check at the start of a run: plugins that are not the first party's, tried in this network before it trains.
 
-    blocks       the promises of their kind on the real shapes of their streams: at a glance, and one by one where that finds something
+    blocks       the promises of their kind on the real shapes of their streams: at a glance, then one by one where the glance finds a fault
     optimizer    all promises of its kind, on small parameters
     data set     one micro-batch of each split, fetched, compared with what is declared, and finite; some samples again and again
     lr schedule  the learning rates of some updates, over the whole run, twice
     loss         outputs of the head's shape against real targets: a finite scalar with a gradient, the mean over the samples, and
                  metrics that are sums over them
 
-Which promises these are stands in the kinds' own modules (`petra_graph.kinds`, `before_run`): only what holds wherever a plugin is
-right, and costs a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
+The kinds' own modules say which promises these are (`petra_graph.kinds`, `before_run`): only those that hold wherever a plugin is
+right, and cost a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
 changes no bit of the run. `run.self_check = false` leaves it out.
 """
 
@@ -64,11 +64,11 @@ _CAUSES = (
     "statistics",
     "evaluation mode",
 )
-"""Where several promises of a block are broken, the first of these explains the others; "state" is that which moves in any forward."""
+"""Where several promises of a block are broken, the first of these explains the others; "state" is state that moves in any forward."""
 _SAMPLES = 2
-"""In a micro-batch of a block's trial."""
+"""The samples in a micro-batch of a block's trial."""
 _TARGETS, _LARGE = 8, 2**16
-"""Of a loss's trial; of outputs larger than that number of values, two."""
+"""The targets of a loss's trial; where outputs have more values than `_LARGE`, it has two."""
 
 
 @frozen(kw_only=True)
@@ -159,7 +159,7 @@ class SelfCheck:
         return (torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32,)
 
     def _real_samples(self) -> Tensor:
-        """Return samples of the training data, images as a stem reads them but for their normalisation."""
+        """Return samples of the training data, images as a stem reads them before their normalisation."""
         samples, _ = self.opened.data.train.fetch(np.arange(_SAMPLES), seed=0, epoch=0)
         return samples / 255 if samples.dtype == torch.uint8 else samples
 
@@ -195,7 +195,7 @@ class SelfCheck:
                     yield _problem(one.plugin, outcome, (*one.path[:-1], "name"))
 
     def _data_set(self) -> Iterator[Problem]:
-        """Yield what the samples of either split depend on, beside their indices, the seed and the epoch: one problem, or none."""
+        """Yield the problem, if any, that samples of a split depend on more than their indices, the seed and the epoch."""
         data, plugin = self.opened.data, self.checked.data.plugin
         if plugin.is_first_party:
             return
@@ -232,7 +232,7 @@ class SelfCheck:
     def _targets_for_loss(self) -> Tensor:
         """Fetch the targets that a loss is tried with: spread over the test data, whose order may be that of classes.
 
-        Those that losses pass over (-100) are given a class: a sample may have no other.
+        Those that losses pass over (-100) are given a class: a sample may not have another target.
         """
         data = self.opened.data
         count, samples = _TARGETS if prod(self._output) <= _LARGE else 2, len(data.test)
@@ -246,7 +246,7 @@ class SelfCheck:
         return shape
 
     def _compare_zeros(self) -> None:
-        """Call a loss of the first party's on zeros of the shapes that come.
+        """Call a loss of the first party's on zeros of the shapes that it will get.
 
         Raises:
             SpecError: it cannot compare the head's outputs with such targets.
@@ -285,7 +285,7 @@ def _problem(
 
 
 def _cause(outcome: Outcome) -> int:
-    """Return a place in the order of causes."""
+    """Return an outcome's place in the order of causes."""
     return _CAUSES.index("state" if IN_A_FORWARD in outcome.found else outcome.promise)
 
 

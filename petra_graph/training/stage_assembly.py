@@ -31,7 +31,7 @@ class Training:
     loss: Loss
     build_optimizer: BuildOptimizer
     optimizer: str = "the optimizer"
-    """Its plugin, as messages name it."""
+    """The optimizer's plugin, as messages name it."""
     optimizer_options: Any
     rate: LearningRate
 

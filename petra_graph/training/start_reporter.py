@@ -1,4 +1,4 @@
-"""What a start is busy with, said where one step of it takes long, with the line of code where it is.
+"""What a start is busy with, said where one step of it takes long, with the line of code that runs.
 
 A start runs code of other packages that no one has run in this network before: declarations, a data set's files, shapes, the
 self-check. Where that hangs, a thread says so; in a run of several processes the watchdog fails the run after `run.watchdog`
@@ -20,11 +20,11 @@ from petra_graph.runtime.control.failure import StartStatus
 from petra_graph.runtime.control.watchdog import Watchdog
 
 _SAID_SECONDS = (5.0, 30.0)
-"""After which a step is said, and said again; after these, every so often."""
+"""The seconds after which a step is said, and said again; afterwards it is said every `_AGAIN_SECONDS`."""
 _AGAIN_SECONDS = 60.0
 _LOOK_SECONDS = 0.25
 _OF_STEP = 3
-"""Calls from the one whose `with` has a step to the step itself."""
+"""The number of calls from the function with the `with` statement to the step itself."""
 
 
 class StartReporter:
@@ -33,7 +33,7 @@ class StartReporter:
     Args:
         prefix: of what is said, such as the process's rank.
         watchdog: of this process, where the run has several.
-        say: takes a line.
+        say: called with each line.
     """
 
     def __init__(
@@ -52,8 +52,8 @@ class StartReporter:
 
         Args:
             text: of the step.
-            limit_seconds: after which a watchdog ends it.
-            ours: its code is this package's: where a library is that it calls helps nobody.
+            limit_seconds: after which a watchdog fails the run.
+            ours: whether the step runs this package's code: which line of a library it is at helps nobody.
         """
         thread = threading.get_ident()
         outside = _depth(sys._getframe()) - _OF_STEP  # noqa: SLF001  the calls around that of the context
@@ -107,7 +107,7 @@ def _to_stderr(text: str) -> None:
 
 
 def where(thread: int, outside: int = 0) -> str:
-    """Return the file and line where a thread is, in an author's code; "" where it is in none.
+    """Return the file and line where a thread is, in an author's code; "" where it is not in any.
 
     Args:
         thread: its identifier.

@@ -40,7 +40,7 @@ class RunResult:
     """The end of a run, done or interrupted; a failed run raises."""
 
     summary: Summary | None
-    """None where another process records."""
+    """The summary; None where another process records."""
     interrupted: Interrupted | None
 
 
@@ -51,8 +51,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
     Args:
         given: the specification.
         overrides: values set on the command line.
-        listener: observes the run.
-        resume: the directory of a run, which goes on there.
+        resume: the directory of a run, which is resumed there.
 
     Raises:
         SpecError, PluginError: before anything is written.
@@ -89,7 +88,7 @@ def run(given: Given, overrides: Iterable[str], listener: Listener, resume: Path
 def _prepare(
     process: RunProcess, given: Given, overrides: Iterable[str], resumption: Resumption | None, *, restarts: bool
 ) -> Prepared:
-    """Prepare a run, and compare it with the checkpoint that it goes on from; a launcher that restarts gives its spec anew."""
+    """Prepare a run, and compare it with the checkpoint from which it is resumed; a launcher that restarts gives its spec again."""
     folders = None if resumption is None else resumption.folders
     prepared = prepare(given, overrides, process.size, folders, process.start_reporter())
     process.so_far = RunSoFar(prepared=prepared)
@@ -125,9 +124,9 @@ def _build(
     *,
     notes: Sequence[str],
 ) -> tuple[Trainer, Checkpoints]:
-    """Build the stages of this process, its training loop and its checkpoints, as they stand where the training begins.
+    """Build the stages of this process, its training loop and its checkpoints, as they are where the training begins.
 
-    Observers see the run then; `notes` and others are what the user should know of its beginning.
+    Observers are then shown the run; `notes`, among others, are what the user should know of its beginning.
     """
     record, scheduler = process.so_far.record, process.build(prepared)
     process.so_far = evolve(process.so_far, scheduler=scheduler)
@@ -162,7 +161,7 @@ def _build(
 
 
 def _write_weights(process: RunProcess, trainer: Trainer) -> None:
-    """Write the weights, and those that callbacks have beside them; all processes take part."""
+    """Write the weights, and those that callbacks add; all processes take part."""
     callbacks, record = trainer.callbacks, process.so_far.record
     weights = process.gather("weights", trainer.weights())
     kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}

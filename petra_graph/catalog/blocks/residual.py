@@ -24,7 +24,6 @@ def conv_norm(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> nn.
 
 
 def conv_norm_relu(inputs: int, outputs: int, *, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Return a convolution, its batch normalisation and ReLU."""
     return conv_norm(inputs, outputs, kernel=kernel, stride=stride).append(nn.ReLU(inplace=True))
 
 
@@ -156,7 +155,6 @@ class ResBasic(Buffered):
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the output stream."""
         return (self.relu(self.second(self.first(x)) + self.shortcut(x)),)
 
 
@@ -176,5 +174,4 @@ class ResBottleneck(Buffered):
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Streams:  # type: ignore[override]
-        """Return the output stream."""
         return (self.relu(self.expand(self.spatial(self.reduce(x))) + self.shortcut(x)),)

@@ -1,4 +1,4 @@
-"""The end of a training that does not become better; a run that goes on keeps its patience."""
+"""The end of a training that does not become better; a resumed run keeps its count of the epochs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class EarlyStopping(Callback):
         self._epoch = 0
 
     def epoch_ended(self, report: EpochEnded) -> None:
-        """Compare the epoch's value with the best one; an epoch without an evaluation has none.
+        """Compare the epoch's value with the best one; an epoch without an evaluation has no value.
 
         Raises:
-            RunFailed: there is no such metric.
+            RunFailed: the run does not record this metric.
         """
         split, _, name = self._options.metric.partition("/")
         values = report.train if split == "train" else report.test
@@ -39,15 +39,13 @@ class EarlyStopping(Callback):
             self._best, self._best_epoch = values[name], report.epoch
 
     def stops(self) -> str:
-        """Stop when the patience has come to its end."""
+        """Stop when as many epochs as the patience have passed since the best one."""
         if self._best is None or self._epoch - self._best_epoch < self._options.patience:
             return ""
         return f"{self._options.metric} is not better than {self._best:.6g}, of epoch {self._best_epoch}"
 
     def state(self) -> Any:
-        """Return the best value, its epoch, and the latest epoch."""
         return [self._best, self._best_epoch, self._epoch]
 
     def restore(self, state: Any) -> None:
-        """Go on with the same patience."""
         self._best, self._best_epoch, self._epoch = state

@@ -1,4 +1,4 @@
-"""The exponential moving average of all parameters, kept beside each stage, in the process of that stage.
+"""The exponential moving average of all parameters, kept with each stage, in the process of that stage.
 
     average <- decay * average + (1 - decay) * parameter        after every n-th update of the stage
 
@@ -25,11 +25,10 @@ class Ema(Callback):
         self._options = options
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion:
-        """Return the averages of a stage."""
         return Averages(self._options, parameters)
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return the run's weights with averages in place of parameters; a run that made no update has none."""
+        """Return the run's weights with averages in place of parameters; a run that made no update has no averages."""
         return {"weights-ema.safetensors": {**weights, **kept}} if kept else {}
 
 
@@ -42,7 +41,7 @@ class Averages(Companion):
         self._averages: dict[str, Tensor] = {}
 
     def updated(self, updates: int) -> None:
-        """Let the averages follow."""
+        """Move the averages towards the parameters, after every n-th update."""
         if updates % self._options.every:
             return
         if not self._averages:
@@ -52,9 +51,7 @@ class Averages(Companion):
             torch._foreach_lerp_(averages, list(self._parameters.values()), 1 - self._options.decay)
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return the averages."""
         return self._averages
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with averages."""
         self._averages = dict(tensors)

@@ -1,7 +1,7 @@
 """The head's outputs for fixed test samples, taken from the evaluation that the run does anyway.
 
 A line has the epoch, the sample's position in the evaluation (the test data, or its part), its target and its outputs. The lines of an evaluation are written
-when its epoch is over; a run that goes on forgets those behind the checkpoint.
+when its epoch is over; a resumed run removes those after the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Predictions(Callback):
         self._path = Path()
         self._bytes = 0
         self._lines: list[str] = []
-        """Of the evaluation under way."""
+        """The lines of the evaluation under way."""
 
     def started(self, run: Started) -> None:
-        """Begin an empty file, unless the run goes on."""
+        """Begin an empty file, unless the run is resumed."""
         self._path = run.directory / "predictions.jsonl"
         if run.resumed_at is None or not self._path.exists():
             self._write("")
@@ -53,16 +53,15 @@ class Predictions(Callback):
         self._lines.clear()
 
     def state(self) -> Any:
-        """Return the length of the file."""
         return self._bytes
 
     def restore(self, state: Any) -> None:
-        """Cut the file back."""
+        """Cut the file back to its length at the checkpoint."""
         self._bytes = min(state, self._bytes)
         self._write("")
 
     def _write(self, text: str) -> None:
-        """Write text behind the lines that count, so that a file on a full disk ends with a whole one."""
+        """Write text after the lines that count, so that a file on a full disk ends with a whole one."""
         try:
             with self._path.open("ab") as file:
                 os.ftruncate(file.fileno(), self._bytes)

@@ -1,8 +1,8 @@
 """A window of torch.profiler over micro-batches of the head.
 
 The window begins when the head has done the micro-batch before the first one, and ends when it has done the last one. Between the
-two, this process's stages are at work on these micro-batches and on those that are in flight beside them. A run that goes on behind
-the window's begin records none.
+two, this process's stages are at work on these micro-batches and on others that are in flight with them. A run that is resumed
+after the window's beginning records no window.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ class Profiler(Callback):
         self._profile: torch.profiler.profile | None = None
 
     def started(self, run: Started) -> None:
-        """Begin at once where the window begins with the run."""
+        """Begin the window at once where it begins with the run."""
         self._per_epoch = run.micro_batches
         self._path = run.directory / "trace.json"
         if run.resumed_at is None:
             self._passed(0)
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        """Begin and end the window."""
         self._passed((epoch - 1) * self._per_epoch + micro_batches)
 
     def stopped(self) -> None:
-        """Write what there is of a window that the run did not come to the end of."""
+        """Write the part of a window that was recorded, where the run ended within it."""
         if self._profile is not None:
             self._end(self._profile)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 MOST_BYTES = 2**32
 """Longer files are refused; the longest published one, a batch of downsampled ImageNet, has a tenth of that."""
 _COPIES = 4
-"""Times its own length that a file may make the reader copy."""
+"""How many times its own length a file may make the reader copy."""
 _PLAIN = re.compile(r"[<>=|]?(b1|[iu][1248]|f[248])")
 """Names of plain types of numbers."""
 _MOST_DIMENSIONS = 32
@@ -49,7 +49,7 @@ _VALUES = _NUMBERS | _TEXTS | _BYTES
 
 
 class ArrayPickleError(Exception):
-    """The file is no pickle of a dictionary of arrays, lists, numbers and texts."""
+    """The file is not a pickle of a dictionary of arrays, lists, numbers and texts."""
 
 
 def read_array_pickle(path: Path) -> dict[str, Any]:
@@ -100,7 +100,6 @@ class _Type:
     order: str = "<"
 
     def dtype(self) -> np.dtype[Any]:
-        """Return numpy's type."""
         return np.dtype(self.code).newbyteorder("=" if self.order == "|" else self.order)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
 """The data sets that come with the package, as declarations.
 
 Decision: this module has names, options and facts alone, without torch or numpy, so that the check of a specification
-imports neither; the code that opens files stands in one module a format.
+imports neither; the code that opens files is in one module for each format.
 
 Every augmentation default is the one of the paper's recipe (PETRA, section 4: horizontal flip, random crop); means and
 standard deviations are those of each training set, a channel each, in [0, 1].
@@ -27,17 +27,14 @@ from petra_graph.plugins import (
 
 
 def _root(layout: str) -> Any:
-    """Return the required key `root`, the folder of the files."""
     return option(f"folder that holds {layout}; ~ and $NAME are expanded", validator=Length(at_least=1), is_path=True)
 
 
 def _download() -> Any:
-    """Return the key `download`."""
     return option("download missing files into root; without this, no file is downloaded", default=False)
 
 
 def _crop_padding(default: int) -> Any:
-    """Return the key `crop_padding`."""
     return option(
         "black border around training images, out of which the original size is cropped at random; 0: no crop",
         default=default,
@@ -47,7 +44,6 @@ def _crop_padding(default: int) -> Any:
 
 
 def _flip() -> Any:
-    """Return the key `flip`."""
     return option("mirror training images left to right, half of them on average", default=True)
 
 
@@ -213,7 +209,7 @@ class _Images:
     size: int | None = None
     classes: int | None = None
     names: str | None = None
-    """Of the classes."""
+    """The names of the classes, in a text with spaces between them; None: they are not known."""
 
     def __call__(self, options: Any) -> DataFacts:
         size = self.size or options.size

@@ -1,9 +1,9 @@
 """Fashion-MNIST in its published idx files, plain or gzipped.
 
-The files stand in root/FashionMNIST/raw, as torchvision writes them, or in root itself, as Debian's package
+The files are in root/FashionMNIST/raw, as torchvision writes them, or in root itself, as Debian's package
 `dataset-fashion-mnist` installs them in /usr/share/datasets/fashion-mnist.
 
-Decision: numpy reads the values, and the head is read here. torchvision's reader of idx files knows none that is gzipped, takes
+Decision: numpy reads the values, and the head is read here. torchvision's reader of idx files does not read gzipped ones, takes
 a whole file into memory whatever its head claims, and stops at a damaged one with an assertion that names no file.
 
 Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747; the format: http://yann.lecun.com/exdb/mnist.
@@ -38,7 +38,7 @@ _HINT = (
 _UBYTE = 8
 """The idx format's number for unsigned bytes."""
 _MOST_BYTES = 2**28
-"""Of one file's values: five times those of the training images."""
+"""The most bytes of one file's values: five times those of the training images."""
 _CLASSES = 10
 
 
@@ -65,7 +65,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     """Return an idx file of unsigned bytes: two zero bytes, the type, the number of dimensions, each size, the values.
 
     Raises:
-        SpecError: the file is no idx file, has another number of dimensions, or is cut short.
+        SpecError: the file is not an idx file, has another number of dimensions, or is cut short.
     """
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -79,7 +79,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             length = math.prod(shape)
             if length > _MOST_BYTES:
                 raise file_error(f"{path} claims a shape of {shape}: more than {_MOST_BYTES} bytes", _HINT)
-            content = file.read(length + 1)  # One more, to find a file that goes on.
+            content = file.read(length + 1)  # One more, to find a file that is too long.
     except (OSError, EOFError, zlib.error) as error:
         raise file_error(f"{path} cannot be read: {error}", _HINT) from error
     if len(content) != length:

@@ -28,7 +28,6 @@ def expanded(root: str) -> Path:
 
 
 def file_error(message: str, hint: str) -> SpecError:
-    """Return an error about the files under `root`."""
     return SpecError(Problem(message=message, hint=hint, path=ROOT))
 
 
@@ -66,12 +65,11 @@ def check_official(folder: Path, published: Mapping[str, str], *, hint: str) -> 
     must be, too.
 
     Args:
-        folder: of the files.
         published: the MD5 digest of each file, by its name.
         hint: the source of the files.
 
     Raises:
-        SpecError: some are the published ones, and another one is not.
+        SpecError: some files are the published ones, and another one is not.
     """
     found = {name: _md5(folder / name) for name in published if (folder / name).is_file()}
     wrong = [name for name, digest in found.items() if digest != published[name]]

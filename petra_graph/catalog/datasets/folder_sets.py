@@ -4,7 +4,7 @@ Decision: images are decoded at every fetch or once into memory (`cache`). Both 
 `cache` changes time and memory, but no pixel.
 
 Decision: each training sample of ImageNet has a generator of its own, seeded with (seed, epoch, index): the workers
-that decode a million samples share no state, and a generator costs little beside the decoding of a JPEG. The boxes of
+that decode a million samples share no state, and a generator costs little compared with decoding a JPEG. The boxes of
 random crops are therefore drawn here: torchvision's RandomResizedCrop draws from torch's global generator.
 
 Source of ImageNet's views: Szegedy et al. 2015 (arXiv:1409.4842, section 6) and He et al. 2016 (arXiv:1512.03385,

@@ -1,4 +1,4 @@
-"""Folders of image files, one folder a class.
+"""Folders of image files, one folder for each class.
 
 Class folders are numbered in the order of their names, and files within them likewise, so that a sample's index does
 not depend on the file system.
@@ -23,7 +23,7 @@ from petra_graph.units import listed
 _EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif"})
 
 _MOST_RATIO = 100
-"""Of an image's sides."""
+"""The greatest ratio of an image's sides."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,7 +47,7 @@ def scan(folder: Path, *, classes: int | None, hint: str) -> ClassFolders:
         hint: the layout, for messages.
 
     Raises:
-        SpecError: there is no such folder, another number of classes, or a class without images.
+        SpecError: the folder does not exist, has another number of classes, or has a class without images.
     """
     if not folder.is_dir():
         raise file_error(f"{folder} is not a folder", hint)

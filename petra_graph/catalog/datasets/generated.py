@@ -4,7 +4,7 @@ Decision: a permutation that does not depend on the run's seed chooses the test 
 different runs are over the same samples.
 
 Decision: a sample of noise is a window of one block of random values, which starts at a position given by the sample's
-index. Drawing each sample anew would cost a benchmark more than a small network does; the price is that windows overlap.
+index. Drawing each sample by itself would cost a benchmark more than a small network does; the price is that windows overlap.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NoiseSplit:
     target_shape: tuple[int, ...]
     samples: int
     first: int
-    """Index of the split's first sample within the data set."""
+    """The index of the split's first sample within the data set."""
 
     def __len__(self) -> int:
         return self.samples

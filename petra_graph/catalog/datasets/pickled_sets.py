@@ -48,7 +48,7 @@ class PickledSet:
 
     name: str
     folder: str = ""
-    """The folder of the files below root; they may also stand in root itself."""
+    """The folder of the files below root; they may also be in root itself."""
     train: tuple[str, ...]
     test: tuple[str, ...]
     classes: int
@@ -58,7 +58,7 @@ class PickledSet:
     hint: str
     """The layout and the source of the files, for messages."""
     torchvision: str = ""
-    """The class in torchvision.datasets with the archive's address and checksum; "" where there is none."""
+    """The class in torchvision.datasets with the archive's address and checksum; "" where torchvision has no such class."""
     declaration: DataSetDeclaration
 
     def __call__(self, options: Cifar10Options | Cifar100Options | ImageNet32Options) -> DataSet:
@@ -85,7 +85,7 @@ class PickledSet:
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """The MD5 digest of each published file, as torchvision knows them; none of downsampled ImageNet's."""
+        """The MD5 digest of each published file, as torchvision knows them; of downsampled ImageNet it knows none."""
         from torchvision import datasets
 
         known: Any = getattr(datasets, self.torchvision) if self.torchvision else None

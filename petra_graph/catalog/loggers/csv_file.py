@@ -1,6 +1,6 @@
 """Events as rows of `metrics.csv`: epoch, step, name, value; a value that is not finite is empty.
 
-A resumed run writes the file anew from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also where
+A resumed run writes the file again from `metrics.jsonl`, which ends at the checkpoint: so its rows are those lines, also where
 the logger was added in between.
 """
 
@@ -35,7 +35,7 @@ class CsvFile:
             raise cannot_write(self._path, error) from error
 
     def record(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Append a row a value.
+        """Append a row for each value.
 
         Raises:
             RunFailed: the disk refuses; the file then ends with a whole row.
@@ -48,7 +48,6 @@ class CsvFile:
             raise cannot_write(self._path, error) from error
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _write(self, rows: Iterable[Iterable[Any]]) -> None:

@@ -1,7 +1,7 @@
 """A run of MLflow, through its client alone: no global state of MLflow changes.
 
-The identity of MLflow's run is in `mlflow.json` of the run's directory, and a resumed run goes on with it. MLflow forgets no
-values: those behind the checkpoint are kept twice, the later ones from the run that went on.
+The identity of MLflow's run is in `mlflow.json` of the run's directory, and a resumed run continues it. MLflow forgets no
+values: those after the checkpoint are kept twice, the later ones from the resumed run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from petra_graph.plugins import RunInfo
 from petra_graph.spec.value_types import flat
 
 _MOST_PARAMETERS = 100
-"""That one call takes."""
+"""The most parameters that one call takes."""
 _LONGEST_PARAMETER = 500
-"""Characters that every store takes."""
+"""The most characters of a parameter that every store takes."""
 
 
 class MlflowRun:
@@ -54,5 +54,4 @@ class MlflowRun:
         self._client.log_batch(self._run, metrics=metrics)
 
     def close(self) -> None:
-        """End MLflow's run."""
         self._client.set_terminated(self._run)

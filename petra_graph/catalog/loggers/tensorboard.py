@@ -1,6 +1,6 @@
 """Events for TensorBoard, which groups names by their first part.
 
-A resumed run opens a file more, and tells TensorBoard to forget the events behind the checkpoint (`purge_step`).
+A resumed run opens another file, and tells TensorBoard to forget the events after the checkpoint (`purge_step`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TensorBoard:
             threading.excepthook = self._hook
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        """Print no traceback of the writer's own thread: what it raised comes again from the next call."""
+        """Do not print a traceback of the writer's own thread: the next call raises the same error."""
         if not (isinstance(failure.exc_value, OSError) and type(failure.thread).__module__.startswith("tensorboard.")):
             self._hook(failure)
 

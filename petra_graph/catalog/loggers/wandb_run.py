@@ -1,7 +1,7 @@
 """A run of Weights & Biases, offline unless its options say otherwise.
 
-The identity of its run is in `wandb.json` of the run's directory, and a resumed run goes on with it. An offline run that goes on
-writes a folder more under `wandb/`: the values behind the checkpoint are in both, and the later ones count where both are
+The identity of its run is in `wandb.json` of the run's directory, and a resumed run continues it. An offline run that is resumed
+writes another folder under `wandb/`: the values after the checkpoint are in both, and the later ones count where both are
 uploaded in order.
 
 wandb's own step must not go back, and a probe records a micro-batch when later ones are known already. So every row has the run's
@@ -52,5 +52,4 @@ class WandbRun:
         self._run.log({**values, "epoch": epoch, "step": step}, step=self._row)
 
     def close(self) -> None:
-        """End the run."""
         self._run.finish()

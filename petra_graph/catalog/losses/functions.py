@@ -18,7 +18,7 @@ _PASSED_OVER = -100
 class CrossEntropy:
     """Mean of the cross-entropy of logits [n, classes, *] against class indices, int64 [n, *].
 
-    Targets of -100 are passed over: a sample has the share of its other targets for its weight.
+    Targets of -100 are passed over: a sample's weight is the share of its other targets.
     """
 
     options: CrossEntropyOptions
@@ -40,7 +40,7 @@ class CrossEntropy:
 class MeanSquaredError:
     """Mean of the squared differences over all elements, and so over samples.
 
-    Targets are of the output's shape, or class indices int64 [n] against outputs [n, classes], which stand for one-hot
+    Targets are of the output's shape, or class indices int64 [n] against outputs [n, classes], which mean one-hot
     vectors.
     """
 

@@ -9,7 +9,7 @@ from typing import Literal
 from petra_graph.units import COUNTS, PLAIN, Units
 
 Unit = Literal["number", "share"]
-"""A share of 1 is written as a percentage."""
+"""What values are; a share of 1 is written as a percentage."""
 _STEPS = 5
 _MOST_DIGITS = 8
 _SMALL, _THOUSANDS = 1e-3, 1e5
@@ -32,8 +32,8 @@ def linear_ticks(values: Sequence[float], *, zero: bool = False, most: float = m
 
     Args:
         values: at least one.
-        zero: begin at zero.
-        most: that a value can have.
+        zero: whether to begin at zero.
+        most: the largest value that is possible.
     """
     low, high = min(values), max(values)
     if zero or 0 < low < (high - low):
@@ -60,7 +60,7 @@ def decades(values: Sequence[float]) -> list[float]:
 
 
 def written(value: float, unit: Unit, digits: int | None = None) -> str:
-    """Write a value with so many digits; by default a share has four, which are 98.89 %, and a number three."""
+    """Write a value with this number of digits; by default a share has four, as 98.89 %, and a number three."""
     if unit == "share":
         return f"{_plain(100 * value, digits or 4)} %"
     return _plain(value, digits or 3)

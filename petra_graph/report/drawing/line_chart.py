@@ -1,4 +1,4 @@
-"""Line charts: axes with round ticks, lines, bands around them, and each line's name beside its end.
+"""Line charts: axes with round ticks, lines, bands around them, and each line's name next to its end.
 
 A chart is drawn for the narrowest page, and the page widens it. A line is told from the others by its name, its dashes and
 its colour, in this order of importance. Where values reach over several powers of ten, the axis is logarithmic; the
@@ -19,7 +19,7 @@ from petra_graph.units import PLAIN
 
 WIDTH, HEIGHT = 340.0, 218.0
 STYLES = 6
-"""Colours and dashes, after which they repeat."""
+"""The number of colours and dashes, after which they repeat."""
 _DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2", "1 4")
 _SIZE = 11
 _TOP, _BOTTOM = 10.0, 34.0
@@ -30,7 +30,7 @@ _BOLD = 1.15
 """A bold text's width over a plain one's."""
 _STEPS_X = 5
 _MARKED = 40
-"""Lines of so many points have a mark at each."""
+"""Lines with at most this number of points have a mark at each."""
 _EXACT = 1e-9
 
 Values = Sequence[tuple[float, float]]
@@ -42,11 +42,11 @@ class Line:
 
     name: str
     points: Values
-    """Of x and y, in the order of x."""
+    """Pairs of x and y, in the order of x."""
     style: int = 0
-    """Which colour and dashes."""
+    """The number of the line's colour and dashes."""
     band: Sequence[tuple[float, float, float]] = ()
-    """Of x, the lower and the upper end."""
+    """The band's x, lower end and upper end at each place."""
 
 
 @frozen(kw_only=True)
@@ -57,22 +57,21 @@ class Chart:
     lines: Sequence[Line]
     x_name: str
     unit: Unit = "number"
-    """Of y."""
+    """The unit of y."""
     from_zero: bool = False
-    """The axis begins at zero whatever the values are."""
+    """Whether the axis of y begins at zero, whatever the values are."""
     logarithmic_from: float = math.inf
-    """Where the largest value is so many times the smallest, and all are above zero, the axis of y is logarithmic."""
+    """The axis of y is logarithmic where the largest value is this many times the smallest, and all are above zero."""
     note: str = ""
 
     @property
     def logarithmic(self) -> bool:
-        """Whether the axis of y is."""
+        """Whether the axis of y is logarithmic."""
         values = _ys(self.lines)
         return min(values) > 0 and max(values) >= self.logarithmic_from * min(values)
 
     @property
     def drawing(self) -> Drawing:
-        """The chart as SVG."""
         return draw(self)
 
     @property
@@ -143,7 +142,7 @@ def spaced(wanted: Sequence[float], top: float, bottom: float) -> list[float]:
 
 
 def thinned(points: Values, most: int) -> tuple[Values, Sequence[tuple[float, float, float]]]:
-    """Return at most so many points, each the mean of consecutive ones, and the band from their least to their largest."""
+    """Return at most this number of points, each the mean of consecutive ones, and the band from their least to their largest."""
     if len(points) <= most:
         return points, ()
     size = math.ceil(len(points) / most)

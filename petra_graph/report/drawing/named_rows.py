@@ -1,4 +1,4 @@
-"""Rows below an axis, their names beside them: stacked bars to one scale, or whatever else has one row for each name."""
+"""Rows below an axis, with their names next to them: stacked bars to one scale, or whatever else has one row for each name."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from petra_graph.report.drawing.svg_markup import Drawing, fitted, svg, tag, tex
 from petra_graph.units import Units, one_line
 
 MANY = 60
-"""So many rows are drawn high."""
+"""Up to this number of rows are drawn at their full height."""
 ROW_NAME_MARGINS = 12
 """Pixels to the left and to the right of a row's name."""
 _AXIS = 22
-"""Height of a drawing's upper edge, where the values of its axis stand."""
+"""The height of a drawing's upper edge, where the values of its axis are written."""
 _EDGE = 10
-"""A value nearer to the left edge begins there; others are centred."""
+"""The distance from the left edge below which a value's text begins at the edge; other texts are centred."""
 _WIDEST_NAMES = 230
-"""Pixels for the names of the rows, at most."""
+"""The most pixels for the names of the rows."""
 _GRID_LINES = 5
 _BARS, _TOTALS = 800, 200
 _LIMIT_REACH = 1.25
-"""A limit further out than this would make the bars short: it stands in words alone."""
+"""A limit further out than this would make the bars short: it is given in words alone."""
 
 
 @frozen(kw_only=True)
@@ -35,15 +35,13 @@ class Rows:
     names: Sequence[str]
     height: float
     size: float
-    """Of the names' letters."""
+    """The size of the names' letters."""
 
     @property
     def bottom(self) -> float:
-        """The lower edge of the last row."""
         return self.top(len(self.names))
 
     def top(self, place: int) -> float:
-        """Return a row's upper edge."""
         return _AXIS + self.height * place
 
     def baseline(self, place: int) -> float:
@@ -67,7 +65,7 @@ class Rows:
             content: of the rows.
             span: the first and the last value of the axis.
             units: of these values.
-            x_of: a value's place.
+            x_of: returns a value's place.
             width: of the rows, without names.
             kind: the class of the rows' drawing.
             label: what it shows, for those who cannot see it.
@@ -98,7 +96,7 @@ class Rows:
 
 
 def beside(drawings: Iterable[Markup]) -> Markup:
-    """Put rows' names beside their drawing, so that they stay where they are when it is scrolled."""
+    """Put rows' names next to their drawing, so that they stay where they are when it is scrolled."""
     return tag("div", *drawings, class_="beside")
 
 

@@ -42,7 +42,7 @@ def svg(content: Iterable[Markup], width: float, height: float, **attributes: st
 
 
 def in_a_row(*drawings: Drawing, gap: float = 0) -> Drawing:
-    """Return drawings beside each other."""
+    """Return drawings next to each other."""
     places = list(accumulate((drawing.width + gap for drawing in drawings), initial=0.0))
     parts = [_moved(drawing, x, 0) for drawing, x in zip(drawings, places, strict=False)]
     return svg(parts, places[-1] - gap, max(drawing.height for drawing in drawings))
@@ -65,7 +65,7 @@ def words(text: str, x: float, y: float, **attributes: str | float) -> Markup:
 
 
 def title(text: str) -> Markup:
-    """Return the text that a pointer's rest shows."""
+    """Return the text that is shown where a pointer rests."""
     return tag("title", text)
 
 
@@ -85,7 +85,7 @@ def _letter_kind(letter: str) -> str:
 
 
 def fitted(text: str, width: float, size: float) -> str:
-    """Return as much of a text as fits; an ellipsis stands for the rest."""
+    """Return as much of a text as fits; an ellipsis replaces the rest."""
     text = one_line(text)
     if text_width(text, size) <= width:
         return text

@@ -6,7 +6,7 @@
     band 1   ┌─ join ── merge ── head  ││
              ...
 
-Nodes stand in layers from left to right, wrapped into bands as text into lines. Layers and dummy nodes are those of
+Nodes are in layers from left to right, wrapped into bands as text is into lines. Layers and dummy nodes are those of
 Sugiyama, Tagawa and Toda (1981).
 
 Decision: a layout of our own. Most plans are chains, and chains want wrapping, which graph drawers do not do.
@@ -33,7 +33,7 @@ COLUMNS = 8
 BOX_WIDTH, BOX_HEIGHT = 98, 40
 _PITCH_X, _PITCH_Y = 154, 84
 _PAD, _LABEL, _TRACK = 7, 15, 5
-"""Around a box's ground; above it, for the stage's name; from an edge that goes on to the next band to another."""
+"""Pixels around a box's ground; above it, for the stage's name; between two edges that continue in the next band."""
 _MARGIN = 14
 _NAME, _SMALL, _SMALLEST = 12, 10, 9
 _BOLD = 1.15
@@ -69,11 +69,11 @@ class Layout:
     paths: Mapping[tuple[str, str], Sequence[Item]]
     """An edge's producer, dummy nodes and consumer."""
     tops: Sequence[float]
-    """Each band's."""
+    """The upper edge of each band."""
     left: float
-    """Of the first column."""
+    """The left edge of the first column."""
     right: float
-    """Of the last column's boxes."""
+    """The right edge of the last column's boxes."""
     width: float
     height: float
 
@@ -89,7 +89,7 @@ class Layout:
 def layout(document: Document) -> Layout:
     """Place a plan's nodes, at most COLUMNS layers to a band, the bands about equally long.
 
-    Bands have room between them for the edges that go on from one to the next.
+    Bands have room between them for the edges that continue from one to the next.
     """
     graph = nx.DiGraph()
     graph.add_nodes_from(node["name"] for node in document["nodes"])
@@ -153,7 +153,7 @@ def _grounds(document: Document, placed: Layout) -> Iterator[Markup]:
             width = placed.corner(run[-1])[0] + BOX_WIDTH - x + 2 * _PAD
             top, height = y - _LABEL - 2, BOX_HEIGHT + _LABEL + _PAD + 2
             ground = tag("rect", x=x - _PAD, y=top, width=width, height=height, rx=6, class_="ground")
-            # The label may go on above the gap to the next ground.
+            # The label may extend above the gap to the next ground.
             label = fitted(
                 f"stage {stage['index']}, depth {stage['depth']}", width + _PITCH_X - BOX_WIDTH - 4 * _PAD, _SMALL
             )

@@ -110,7 +110,7 @@ class Change:
     other: str
     this: str
     change: str = ""
-    """From the other plan to this one."""
+    """The change from the other plan to this one."""
 
 
 def diff_text(document: Document, other: Document, *, width: int, colour: bool = False) -> str:
@@ -197,7 +197,7 @@ def _changed(these: Iterable[Value], those: Iterable[Value]) -> Iterator[Change]
 
 
 def _regrouped(document: Document, other: Document) -> list[str]:
-    """Name the stages whose nodes form no stage in the other plan."""
+    """Name the stages whose nodes do not form a stage in the other plan."""
     lines = []
     for title, plan, against in (("other", other, document), ("this ", document, other)):
         known = {tuple(stage["nodes"]) for stage in against["stages"]}

@@ -13,7 +13,7 @@ from petra_graph.program.stage_bytes import PARTS
 _OTHER = "other"
 _NAMES = {"graphs": "kept graphs", "working": "working set"}
 _COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#a6761d", "#cc79a7", "#f0e442", "#8c8c8c")
-"""On light and on dark ground alike; told apart by the colour-blind (Okabe and Ito's, and a grey)."""
+"""Colours for light and for dark ground; the colour-blind can tell them apart (Okabe and Ito's, and a grey)."""
 DEVICE_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#dddddd")
 """Paul Tol's light set, in which black text is legible and neighbours differ for the colour-blind."""
 _ROUNDING = 1e-9
@@ -79,7 +79,6 @@ def overlapping(blocks: Mapping[int, Sequence[Document]]) -> bool:
 
 
 def end_of(blocks: Mapping[int, Sequence[Document]]) -> float:
-    """Return when the last block ends."""
     return max((block["end"] for mine in blocks.values() for block in mine), default=0.0)
 
 

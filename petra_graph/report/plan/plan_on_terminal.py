@@ -23,7 +23,6 @@ def plan_text(document: Document, *, width: int, colour: bool = False, all_stage
     """Write a plan for a terminal.
 
     Args:
-        document: the plan.
         width: of the terminal, in columns; 60 are enough.
         colour: write ANSI escapes.
         all_stages: show every stage and device, where there are more than 40 of them too.

@@ -50,7 +50,6 @@ def device_columns(document: Document, name_width: int, bar_cells: int) -> list[
     """Return a device's work and its memory, with a bar: of its limit, or of the fullest device's memory.
 
     Args:
-        document: the plan.
         name_width: longer names are cut.
         bar_cells: length of the bars, in characters; 0: no bars.
     """

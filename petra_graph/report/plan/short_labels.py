@@ -13,12 +13,12 @@ from petra_graph.units import left_out, one_line
 T = TypeVar("T")
 
 _DEPTHS = _LINES = 12
-"""A longer schedule or graph is cut."""
+"""The most depths of a schedule, and lines of a graph: longer ones are cut."""
 _COPY = re.compile(r"(.+)\.(0|[1-9][0-9]*)", re.DOTALL)
 
 
 def runs(items: Iterable[T], joins: Callable[[T, T], bool]) -> list[list[T]]:
-    """Split items into runs; `joins` says of an item and the next whether the next continues the run."""
+    """Split items into runs; `joins` tells of two neighbours whether the second continues the run of the first."""
     found: list[list[T]] = []
     for item in items:
         if found and joins(found[-1][-1], item):

@@ -1,4 +1,4 @@
-"""The drawings of a plan with a row a stage: memory as stacked bars, the simulated timeline as blocks.
+"""The drawings of a plan with a row for each stage: memory as stacked bars, the simulated timeline as blocks.
 
 Bars are to one scale. The timeline has two drawings, since one cannot show both: the whole from the start, and several
 ticks once the pipeline is full, wide enough to read. Where blocks of the whole would be thinner than a pixel, a row
@@ -76,7 +76,6 @@ def time_bars(document: Document) -> tuple[Drawing, Drawing]:
 
 
 def stage_name(stage: Document) -> str:
-    """Name a stage by its number and its nodes."""
     return f"{stage['index']}  {nodes_label(stage['nodes'])}"
 
 
@@ -88,9 +87,9 @@ class Viewport:
     end: float
     width: float
     row: float
-    """A row's height."""
+    """The height of a row."""
     halves: bool
-    """Forwards have the upper half of a row, backwards and updates the lower, since they overlap."""
+    """Whether forwards have the upper half of a row, backwards and updates the lower, since they overlap."""
 
     def x(self, at: float) -> float:
         """Return a time's place, in pixels."""

@@ -21,11 +21,11 @@ Event = dict[str, Any]
 
 _MICROSECONDS = 1e6
 _DECIMALS = 3
-"""Of microseconds: viewers count in nanoseconds."""
+"""The decimals of microseconds: viewers count in nanoseconds."""
 _MOST_WITH_ARROWS = 20_000
-"""Blocks; viewers cannot draw two arrows for each of more."""
+"""The most blocks with arrows; viewers cannot draw two arrows for each of more."""
 _COLOURS = {"forward": "thread_state_running", "backward": "thread_state_iowait", "update": "thread_state_unknown"}
-"""From the format's fixed palette."""
+"""Colours from the format's fixed palette."""
 
 
 def trace(document: Document) -> str:

@@ -1,7 +1,7 @@
-"""A run's stages and processes as tables: what was planned of each, beside what it measured.
+"""A run's stages and processes as tables: what was planned of each, next to what it measured.
 
-Like stands beside like. A stage's seconds are the host's, for one operation, and count what the process did for it: reading
-samples and sending messages as well as computing. A process's peak counts Python, torch's libraries and the data set; what it
+Figures of the same kind are next to each other. A stage's seconds are the host's, for one operation, and count what the process did for it:
+reading samples and sending messages as well as computing. A process's peak counts Python, torch's libraries and the data set; what it
 grew by from just before its stages were built is nearest to the plan's bytes of these stages.
 """
 
@@ -21,7 +21,7 @@ from petra_graph.report.text_tables import Column, name_column, number_column, t
 _VERBS = ("forward", "backward", "update")
 _NODES_WIDTH = 40
 _DECADES = 10.0
-"""Stages whose throughput differs by so much are drawn on a logarithmic axis."""
+"""Stages whose throughput differs by this factor are drawn on a logarithmic axis."""
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ class StageSeconds:
     operations: Mapping[str, int]
     seconds: Mapping[str, float]
     training_seconds: float
-    """Of these processes together."""
+    """The seconds of training of these processes together."""
 
     @classmethod
     def of(cls, index: int, processes: Sequence[Mapping[str, Any]]) -> StageSeconds:
@@ -45,7 +45,7 @@ class StageSeconds:
         )
 
     def each(self, verb: str) -> float | None:
-        """Return the mean seconds of an operation; None where none was measured."""
+        """Return the mean seconds of an operation; None where it was not measured."""
         return self.seconds[verb] / self.operations[verb] if self.operations.get(verb) else None
 
     @property
@@ -61,7 +61,7 @@ class StageSeconds:
 
 
 def processes_of(summary: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the processes' figures in a summary; none where the run did not come to its end."""
+    """Return the processes' figures in a summary; () where the run did not come to its end."""
     found: Sequence[Mapping[str, Any]] = (summary.get("measured") or {}).get("processes", ())
     return found
 

@@ -29,7 +29,7 @@ def report_runs(names: Sequence[str], output: Path | None = None) -> dict[str, A
         the file's path, and the runs' figures.
 
     Raises:
-        SpecError: one is no run's directory, or is damaged; all problems together.
+        SpecError: one is not a run's directory, or is damaged; the error has all problems.
         RunFailed: the file cannot be written.
     """
     directories = {path.resolve(): path for path in map(find_run, names)}

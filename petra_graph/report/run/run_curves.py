@@ -19,7 +19,7 @@ from petra_graph.report.run.run_groups import RunGroup
 
 _MOST_POINTS = 300
 _DECADES = 30.0
-"""A loss that falls by so much is drawn on a logarithmic axis."""
+"""A loss that falls by this factor is drawn on a logarithmic axis."""
 STEPS = ("train/micro_batch_loss", "train/learning_rate")
 """Metrics of micro-batches, not of epochs."""
 _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))

@@ -1,4 +1,4 @@
-"""Runs that repeat one another but for their seed, as groups: what differs between groups, and each metric's spread in one."""
+"""Runs that repeat one another except for their seed, as groups: what differs between groups, and each metric's spread in one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from petra_graph.report.metric_text import is_share
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
 _LONGEST_NAME = 20
-"""Of a group: it stands beside a line of a chart."""
+"""The longest name of a group: it is written next to a line of a chart."""
 _WHOLE = 100
 """Deviations from here on have no decimals, and neither have numbers ten times as large."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -31,7 +31,7 @@ class RunGroup:
 
     @property
     def by_seed(self) -> Sequence[RecordedRun]:
-        """One run a seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
+        """One run for each seed: the one that came furthest, of equals the latest; a repetition has the same bits."""
         chosen: dict[int, RecordedRun] = {}
         for run in self.runs:
             if run.seed not in chosen or run.epochs >= chosen[run.seed].epochs:
@@ -46,7 +46,7 @@ class Spread:
     n: int
     mean: float
     standard_deviation: float | None
-    """Of the sample; None of a single run."""
+    """The standard deviation of the sample; None for a single run."""
     least: float
     largest: float
 
@@ -80,7 +80,7 @@ def _number(value: float, unit: str) -> str:
 def grouped(runs: Sequence[RecordedRun]) -> list[RunGroup]:
     """Return the runs that differ in their seed alone together, in the order of their first runs.
 
-    A group's name is what makes it another one, as in "lr=0.1", or a letter where that is too long.
+    A group's name is what differs from the other groups, as in "lr=0.1", or a letter where that is too long.
     """
     found: dict[str, list[RecordedRun]] = {}
     for run in runs:
@@ -128,7 +128,7 @@ def differences(groups: Sequence[RunGroup]) -> dict[str, list[str]]:
 
 
 def differing(resolved: Sequence[Mapping[str, Any]], but: Collection[str]) -> dict[str, list[str]]:
-    """Return the keys in which specifications differ, but for some, with their values as TOML."""
+    """Return the keys in which specifications differ, except some, with their values as TOML."""
     specs = [dict(_flat(each)) for each in resolved]
     keys = dict.fromkeys(key for spec in specs for key in spec if key not in but)
     rows = {key: [shown(spec[key]) if key in spec else "-" for spec in specs] for key in keys}

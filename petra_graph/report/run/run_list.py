@@ -1,4 +1,4 @@
-"""The runs in a folder as rows: how each stands, how far it came, its best metric, its age."""
+"""The runs in a folder as rows: each one's status, how far it came, its best metric, its age."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_records(folder: Path, order: Order = "age", now: datetime | None = None)
         now: from which ages are counted; None: the present.
 
     Raises:
-        SpecError: there is no such folder.
+        SpecError: the folder does not exist.
     """
     now = now or datetime.now(UTC)
     found = {directory: _read(directory) for directory in run_directories(folder)}

@@ -165,7 +165,7 @@ def _text(value: Any) -> str:
 
 
 def _history(run: RecordedRun) -> list[Column]:
-    """Return how the run began, where it went on, and what it left."""
+    """Return how the run began, where it was resumed, and what it left."""
     resumed, init = run.summary.get("resumed_from") or [], run.resolved.get("init", {})
     went_on = "never" if run.summary else "not known before the run's end"
     if resumed:

@@ -1,4 +1,4 @@
-"""The page of several runs: groups that repeat one another but for their seed, over one another and in tables."""
+"""The page of several runs: groups that repeat one another except for their seed, over one another and in tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def runs_record(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def _final_metrics(runs: Iterable[RecordedRun]) -> list[str]:
-    """Return the final metrics of several runs, each of which may have its own."""
     return final_metrics(name for run in runs for name in run.metrics)
 
 

@@ -1,1 +1,1 @@
-"""Where a run begins and goes on: checkpoints at cuts, resuming from them, weights of a file."""
+"""Where a run begins or is resumed: checkpoints at cuts, resuming from them, weights of a file."""

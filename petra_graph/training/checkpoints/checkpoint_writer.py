@@ -1,6 +1,6 @@
-"""A thread that writes the copies of one checkpoint after another, so that the training goes on meanwhile.
+"""A thread that writes the copies of one checkpoint after another, so that the training continues meanwhile.
 
-Decision: at most one checkpoint is being written. Where a stage comes to the next cut before, it waits, so that copies need no
+Decision: at most one checkpoint is being written. Where a stage comes to the next cut earlier, it waits, so that copies need no
 more than the memory of one checkpoint.
 """
 
@@ -41,7 +41,7 @@ class CheckpointWriter:
     def admit(self, at: int, stage: int) -> bool:
         """Wait until a stage may copy its state at a cut; return whether it has not done so before.
 
-        Where all stages have passed an earlier cut, its checkpoint is written first; nothing behind a cut is needed for that, so
+        Where all stages have passed an earlier cut, its checkpoint is written first; nothing after a cut is needed for that, so
         no process can wait for ever.
         """
         with self._changed:

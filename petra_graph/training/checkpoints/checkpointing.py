@@ -1,4 +1,4 @@
-"""Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written beside the training.
+"""Checkpoints of a run under way: every stage's state at a cut, copied as the stage passes it, and written while the training continues.
 
     scheduler --- a stage comes to a cut, a message that was in flight --->  copies on the host
     copies ------ a thread ----------------------------------------------->  a file for each stage
@@ -38,7 +38,7 @@ from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of
 
 _LOOK_SECONDS = 0.05
 _NEWS_SECONDS = 0.75
-"""Within which every process learns of a cut: a few heartbeats."""
+"""The time within which every process learns of a cut: a few heartbeats."""
 
 
 class Checkpoints:
@@ -48,10 +48,10 @@ class Checkpoints:
         prepared = trainer.prepared
         self.process, self.trainer, self._spec = process, trainer, prepared.spec.checkpoint
         self.blind = process.blind()
-        """The processes that cannot see the directory; where there are any, nothing is written."""
+        """The processes that cannot see the directory; where a process cannot, nothing is written."""
         self.plan = CutPlan.of(prepared)
         self.seconds = 0.0
-        """For which the training was held up."""
+        """The time for which checkpoints held up the training."""
         self._store = process.checkpoint_store()
         self._folders = (resumption or prepared.checked.loaded).folders
         self._resumed_at = None if resumption is None else resumption.skips
@@ -67,8 +67,8 @@ class Checkpoints:
     def may_pass(self, micro_batch: int) -> bool:
         """Whether the first stage may do this forward: all processes know of the cut before it, if there is one.
 
-        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as far as this process goes
-        while the others learn of it.
+        Where an interval in seconds is over, the cut is a few forwards ahead, so that nobody waits: as many as this process does
+        while the others learn of the cut.
         """
         every, now = self.plan.every, time.monotonic()
         passed = self._own_cut is None or micro_batch > self._own_cut
@@ -104,7 +104,7 @@ class Checkpoints:
 
     @contextmanager
     def _held_up(self) -> Iterator[None]:
-        """Count the time, and let the watchdog not: nothing is wrong where a disk is slow."""
+        """Count the time that the training is held up; the watchdog does not count it, since a slow disk is not a failure."""
         began, status = time.monotonic(), self.process.supervisor.status
         self.process.supervisor.status = None
         yield

@@ -1,4 +1,4 @@
-"""The forwards before which a run's checkpoints are cut, known to every process without a word between them."""
+"""The forwards before which a run's checkpoints are cut, known to every process without any message between them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class CutPlan:
     """A run's cuts, counted in forwards since its start."""
 
     per_epoch: int
-    """Micro-batches."""
+    """Micro-batches of an epoch."""
     accumulation: int
     flush: Flush
     every: Interval | None
     evaluations: int | None
-    """Epochs between evaluations after each of which there is a cut; None: there need be none."""
+    """Epochs between evaluations, where there is a cut after each evaluation; None: evaluations need no cuts."""
     probed: tuple[int, ...]
     """Positions of an epoch's probed micro-batches: at a cut, none of them is on its way."""
     depth: int
-    """Of the first stage, which is the deepest."""
+    """The depth of the first stage, which is the deepest."""
 
     @classmethod
     def of(cls, prepared: Prepared) -> CutPlan:
@@ -43,7 +43,7 @@ class CutPlan:
         )
 
     def due(self, at: int) -> bool:
-        """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds fix none."""
+        """Whether there is a cut before forward `at` that the specification fixes; intervals in seconds do not fix any."""
         return at > 0 and at in _cuts(self, (at - 1) // self.per_epoch)
 
     def allowed(self, at: int) -> int:
@@ -58,7 +58,7 @@ class CutPlan:
 
 @lru_cache(maxsize=4)
 def _cuts(plan: CutPlan, epoch: int) -> frozenset[int]:
-    """Return the cuts behind the first forward of an epoch, counted from 0, up to the first of the next one."""
+    """Return the cuts after the first forward of an epoch, counted from 0, up to the first of the next one."""
     start, found = epoch * plan.per_epoch, set[int]()
     every = plan.every
     if plan.evaluations is not None and (epoch + 1) % plan.evaluations == 0:

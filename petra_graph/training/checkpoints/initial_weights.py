@@ -1,4 +1,4 @@
-"""Weights that a run begins with, from a file, in place of random ones.
+"""Weights that a run begins with, from a file, instead of random ones.
 
 A file of a run has node names with the names of parameters and buffers, as in `weights.safetensors`, so the stages may be others.
 A file of another program, such as a pretrained network's `state_dict`, knows no nodes: each of its tensors belongs to the one node
@@ -34,13 +34,13 @@ class InitialWeights:
 
     file: Path
     fitting: Mapping[str, str]
-    """By the network's name of a tensor, the file's."""
+    """The file's name of each tensor, by the network's name."""
     said: str
-    """What matches, for the user."""
+    """A text for the user on what matches."""
 
     @torch.no_grad()
     def load(self, executors: Sequence[StageExecutor]) -> None:
-        """Let the nodes of this process have the weights; SpecError: the file cannot be read any more."""
+        """Load the weights into the nodes of this process; SpecError: the file can no longer be read."""
         with _opened(self.file) as opened:
             for executor in executors:
                 for name, module in executor.modules.items():
@@ -54,7 +54,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
     """Compare the file that `init.weights` names, or that of a run's directory, with a network, without its weights.
 
     Raises:
-        SpecError: there is no such file, or it cannot be read; or something does not match, and `init.strict` is set.
+        SpecError: the file does not exist, or cannot be read; or something does not match, and `init.strict` is set.
     """
     assert init.weights is not None
     path = Path(init.weights).expanduser()
@@ -81,7 +81,7 @@ def initial_weights(init: InitSpec, network: MeasuredNetwork) -> InitialWeights:
 def _match(
     init: InitSpec, here: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]
 ) -> tuple[Mapping[str, str], Sequence[str], Sequence[str]]:
-    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has its like.
+    """Compare shapes by name; a tensor of the file without a node's name belongs to the one node that has a tensor of that name.
 
     Returns:
         what fits, as in `InitialWeights`; the network's names that are left out; one fault for each kind, naming some.

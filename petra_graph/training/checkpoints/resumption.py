@@ -1,10 +1,10 @@
-"""A run that goes on from its latest checkpoint that is whole.
+"""A run that is resumed from its latest checkpoint that is whole.
 
-Where the method, the precision and the stages are those of the checkpoint, it goes on to the bit, on whatever number of
+Where the method, the precision and the stages are those of the checkpoint, it continues to the bit, on whatever number of
 processes. Under other stages every node gets its own parameters, buffers and optimizer state back, and the pipeline fills
-anew: the micro-batches that were in flight are discarded, and counted in a message. The gradients of the open window stay where
-all stages stand in it, and the window ends where it would have ended. Where some stages had stepped and others had not, or
-`accumulation` is another one, no stage can go on with its window: the finished micro-batches in it are discarded and counted, too.
+again: the micro-batches that were in flight are discarded, and counted in a message. The gradients of the open window stay where
+all stages are within it, and the window ends where it would have ended. Where some stages had stepped and others had not, or
+`accumulation` is another one, no stage can continue its window: the finished micro-batches in it are discarded and counted, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from petra_graph.training.record.resolved_spec import optimizer_of, pipeline_of,
 
 _LISTED = 5
 _UNFIT = (Damaged, LookupError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError, OverflowError)
-"""What facts and tensors raise that are not those of the stages here, although their digests are right."""
+"""The errors from facts and tensors that do not fit the stages here, although their digests are right."""
 
 
 def directory_of(resume: str, overrides: Iterable[str]) -> Path:
@@ -50,7 +50,7 @@ def directory_of(resume: str, overrides: Iterable[str]) -> Path:
         overrides: `--set` assignments.
 
     Raises:
-        SpecError: there is no such run, or it has no checkpoint.
+        SpecError: the run does not exist, or does not have a checkpoint.
     """
     given = [parse_override(text) for text in overrides]
     parents = [str(override.value) for override in given if override.keys == ("run", "directory")]
@@ -58,7 +58,7 @@ def directory_of(resume: str, overrides: Iterable[str]) -> Path:
 
 
 def first_folders(directory: Path) -> tuple[str, ...]:
-    """Return the folders of a run's first specification, where modules of blocks may lie; () where no checkpoint tells."""
+    """Return the folders of a run's first specification, where modules of blocks may lie; () where no checkpoint has them."""
     for at in checkpoint.numbers(directory):
         with suppress(Damaged):
             return tuple(checkpoint.read_manifest(directory, at).folders)
@@ -67,13 +67,13 @@ def first_folders(directory: Path) -> tuple[str, ...]:
 
 @define(kw_only=True)
 class Resumption:
-    """A checkpoint that a run goes on from."""
+    """A checkpoint from which a run is resumed."""
 
     directory: Path
-    """Of the run."""
+    """The directory of the run."""
     manifest: Manifest
     notes: list[str] = field(factory=list)
-    """What the user should know."""
+    """Notes that the user should read."""
 
     @classmethod
     def find(cls, directory: Path, at: int | None = None) -> Resumption:
@@ -98,7 +98,7 @@ class Resumption:
 
     @property
     def at(self) -> int:
-        """The forward behind the cut."""
+        """The first forward after the cut."""
         return self.manifest.at
 
     @property
@@ -107,7 +107,7 @@ class Resumption:
 
     @property
     def skips(self) -> int | None:
-        """The cut that need not be taken again: the checkpoint itself, unless an evaluation follows it."""
+        """The cut that the run need not make again: the checkpoint itself, unless an evaluation follows it."""
         return None if self.manifest.position["evaluates"] else self.at
 
     def check(self, prepared: Prepared) -> None:
@@ -165,7 +165,7 @@ class Resumption:
             )
 
     def restore(self, prepared: Prepared, scheduler: Scheduler) -> tuple[TrainingPosition, Meters]:
-        """Let stages and channels of this process go on; return where the training does, and the meters of its epoch."""
+        """Restore the stages and channels of this process; return where the training continues, and the meters of its epoch."""
         exact = bool(_json(pipeline_of(prepared)) == self.manifest.pipeline)
         others = self.manifest.optimizer != _json(optimizer_of(prepared))
         files = {file.stage: file for file in self.manifest.files if file.replica == prepared.opened.batches.replica}
@@ -199,7 +199,7 @@ class Resumption:
     def _restore_by_node(
         self, executors: Sequence[StageExecutor], files: Mapping[int, StageFile], *, other_options: bool, window: bool
     ) -> Mapping[str, Any] | None:
-        """Restore nodes, whichever stage they were in; a stage has the counts of that with the most updates."""
+        """Restore nodes, whichever stage they were in; a stage takes the counts of the saved stage with the most updates."""
         stage_of = {
             node: index for index, stage in enumerate(self.manifest.pipeline["stages"], 1) for node in stage["nodes"]
         }

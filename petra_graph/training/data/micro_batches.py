@@ -30,7 +30,7 @@ _END_SECONDS = 0.5
 _OF_TERMINALS = {signal.SIGINT, signal.SIGHUP}
 _WANT_OF_MEMORY = "probably for want of memory, or of room in /dev/shm: lower data.workers, or free some"
 Part = Literal["all", "targets", "nothing"]
-"""The part of a micro-batch that a process reads: the head alone needs targets, and no images."""
+"""The part of a micro-batch that a process reads: the head needs targets alone, and does not read images."""
 
 
 def order(n: int, seed: int, epoch: int) -> NDArray[np.intp]:
@@ -59,7 +59,7 @@ class MicroBatches:
     """The replica whose rows are loaded; `batch` counts one replica's rows, a micro-batch has those of all replicas."""
     replicas: int = 1
     limit: int | None = None
-    """Most micro-batches of an iteration; None: all."""
+    """The most micro-batches of an iteration; None: all."""
     first: int = 0
     """Position of the micro-batch that an iteration begins with; those before it are not loaded."""
 
@@ -80,7 +80,7 @@ class MicroBatches:
         return all_of_them if self.limit is None else min(all_of_them, self.limit)
 
     def repeated(self) -> MicroBatches:
-        """Return these micro-batches for every epoch: the same samples in the same order, augmented anew in each epoch."""
+        """Return these micro-batches for every epoch: the same samples in the same order, augmented differently in each epoch."""
         rows = order(len(self.split), self.seed, self.epoch)[: len(self) * self.whole]
         return evolve(self, split=Rows(split=self.split, rows=rows), shuffle=False)
 
@@ -95,7 +95,7 @@ class MicroBatches:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Samples of each micro-batch; all are full, but the last one of an evaluation."""
+        """Samples of each micro-batch; all are full, except the last one of an evaluation."""
         return [max(0, min(self.batch, len(self.split) - start)) for start in self._starts]
 
     @property
@@ -143,7 +143,7 @@ class Loaders:
             self._loader = DataLoader(
                 _Fetched(self._splits),
                 batch_size=None,
-                sampler=self._requests,  # read anew by every iteration
+                sampler=self._requests,  # read again by every iteration
                 collate_fn=_as_it_is,
                 num_workers=self._count,
                 persistent_workers=True,
@@ -174,14 +174,14 @@ class Loaders:
             self.close()
 
     def _killed(self) -> str:
-        """Return the signal by which a process was killed; "" where none was. Its connections may break before it has ended."""
+        """Return the signal by which a process was killed; "" where none was killed. Its connections may break before it has ended."""
         processes = [] if self._processes is None else self._processes._workers  # noqa: SLF001  known nowhere else
         wait([process.sentinel for process in processes], _END_SECONDS)
         signals = (signal.Signals(-process.exitcode).name for process in processes if (process.exitcode or 0) < 0)
         return next(signals, "")
 
     def close(self) -> None:
-        """End the processes, whoever still holds an iteration: an error's traceback holds the one that it has ended."""
+        """End the processes, even while an iteration is still referenced: an error's traceback refers to the one that it ended."""
         if self._processes is not None:
             self._processes._shutdown_workers()  # noqa: SLF001  no public method ends them while somebody holds the iterator
         self._loader = self._processes = None

@@ -17,13 +17,13 @@ class OpenedData:
 
     data: CheckedData
     batches: MicroBatches
-    """Of the first training epoch: the part that this process reads, of its own replica's rows."""
+    """Micro-batches of the first training epoch: the part that this process reads, of its own replica's rows."""
     test: MicroBatches
-    """Of an evaluation: every sample, or some that are spread over all, in order."""
+    """Micro-batches of an evaluation: every sample, or some that are spread over all, in order."""
     tested: str
-    """What an evaluation reads, in words, where that is a part; "": all."""
+    """The samples that an evaluation reads, in words, where it does not read all; "": all."""
     micro_batches: int
-    """Of an epoch over all training data."""
+    """The number of micro-batches in an epoch over all training data."""
     horizon: Horizon
 
     def epoch(self, number: int) -> MicroBatches:

@@ -35,7 +35,7 @@ class NamedCallback:
     callback: Callback
 
     def run(self, action: Callable[[Callback], T]) -> T:
-        """Let code run with the callback.
+        """Run code with the callback.
 
         Raises:
             RunFailed: it failed.
@@ -44,7 +44,7 @@ class NamedCallback:
             return action(self.callback)
 
     def state(self) -> Any:
-        """Return the callback's state, as JSON gives it back."""
+        """Return the callback's state, written as JSON and read again."""
         state = self.run(lambda callback: callback.state())
         try:
             return json.loads(json.dumps(state))
@@ -53,7 +53,11 @@ class NamedCallback:
             raise RunFailed(message, _STATE) from error
 
     def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
-        """Return the callback's companion at a stage, where it can be called as a run calls it."""
+        """Return the callback's companion at a stage; None: it has none.
+
+        Raises:
+            RunFailed: a run cannot call it.
+        """
         companion: Any = self.run(lambda callback: callback.at_stage(parameters))
         if companion is None:
             return None
@@ -74,7 +78,7 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
 
 
 def uncalled(callbacks: Sequence[NamedCallback]) -> list[str]:
-    """Return a warning of each method that no run calls, though its author will have meant that."""
+    """Return a warning of each method that no run calls, though its author will have expected a call."""
     return [
         f'callback "{one.name}" defines `{name}`, which no run calls' + (f": call it `{meant}`" if meant else "")
         for one in callbacks
@@ -89,7 +93,7 @@ class Callbacks(Listener):
     callbacks: Sequence[NamedCallback] = ()
     leads: bool = True
     restored: Mapping[str, Any] = field(factory=dict)
-    """The states of a checkpoint, from which they go on."""
+    """The states of the checkpoint from which the callbacks are restored."""
     _seen: int = field(default=0, init=False)
     """Samples of the evaluation under way."""
 
@@ -102,7 +106,7 @@ class Callbacks(Listener):
         return any(one.declaration.reads_weights for one in self.callbacks)
 
     def started(self, run: Started) -> None:
-        """Begin, or go on from the states of a checkpoint."""
+        """Begin, or restore the states of a checkpoint."""
         for one in self._led:
             one.run(lambda callback: callback.started(run))
             if one.name in self.restored:
@@ -135,14 +139,14 @@ class Callbacks(Listener):
         self._each(lambda callback: callback.stopped())
 
     def stops(self) -> str:
-        """Return why the training is to end now, "" where it goes on."""
+        """Return why the training is to end now; "" where it continues."""
         for one in self._led:
             if one.declaration.changes == "length" and (reason := one.run(lambda callback: callback.stops())):
                 return f"{one.name}: {reason}"
         return ""
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return more weights to write, by file; `kept` has the tensors of all companions, behind the names of their callbacks."""
+        """Return more weights to write, by file; `kept` has the tensors of all companions, under the names of their callbacks."""
         files: dict[str, Mapping[str, Tensor]] = {}
         for one in self._led:
             own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}

@@ -29,9 +29,9 @@ class StageState:
     index: int
     nodes: tuple[str, ...]
     sent_finite: bool
-    """Whether all streams were finite that the stage sent for the micro-batch in question."""
+    """Whether all streams that the stage sent for the micro-batch in question were finite."""
     broken: str | None
-    """A parameter that is not finite."""
+    """A clause on a parameter that is not finite; None: all are finite."""
 
 
 class NotFinite(RunFailed):
@@ -47,7 +47,7 @@ class NotFinite(RunFailed):
 
     @property
     def micro_batch(self) -> int:
-        """The micro-batch whose sums locate the failure; -1 for an evaluation, which has none."""
+        """The micro-batch whose sums locate the failure; -1 for an evaluation, which does not have one."""
         return self._result.micro_batch if isinstance(self._result, HeadResult) else -1
 
     def located(self, states: Sequence[StageState]) -> Problem:

@@ -19,11 +19,11 @@ class Progress:
     train: Mapping[str, float] | None = None
     test: Mapping[str, float] | None = None
     seconds: float = 0.0
-    """Spent in training, evaluations left out."""
+    """Seconds of training, without evaluations."""
 
 
 class Peers(Protocol):
-    """The other processes of a run; there may be none."""
+    """The other processes of a run; a run in one process has none."""
 
     def exchange_meters(self, epoch: int, meters: Meters) -> None:
         """Merge the meters of other replicas' heads, or send this process's own."""
@@ -37,7 +37,7 @@ class Peers(Protocol):
         ...
 
     def warn(self, texts: Sequence[str]) -> None:
-        """Publish all warnings of this process so far, for the one that records."""
+        """Publish all warnings of this process so far, for the process that records."""
 
     def warnings(self) -> Sequence[str]:
         """Return the warnings that other processes have published, in the order of ranks."""

@@ -1,4 +1,4 @@
-"""What a training shows and what does not end it, said once, by the process that records."""
+"""Warnings of what a training shows without ending, each said once, by the process that records."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from petra_graph.record.metrics import quantity_and_stage
 from petra_graph.training.loop.peers import Peers
 
 _LOST = 0.5
-"""Relative error of a reconstruction from which on little of the input is left in it."""
+"""The relative error of a reconstruction above which little of the input is left in it."""
 
 
 @define(eq=False)
 class RunWarnings:
     peers: Peers
     observers: Sequence[Listener]
-    """Those of the run in the process that records; () in another one."""
+    """The observers of the run, in the process that records; () in another one."""
     texts: list[str] = field(factory=list, init=False)
-    """In the process that records those of all processes, elsewhere its own."""
+    """The warnings of all processes in the process that records; elsewhere those of this process."""
 
     def say(self, text: str) -> None:
         """Say a warning, unless it has been said."""
@@ -34,7 +34,7 @@ class RunWarnings:
             self.peers.warn(self.texts)
 
     def collect(self) -> None:
-        """Say those of other processes, where this one records."""
+        """Say the warnings of other processes, where this one records."""
         if self.observers:
             for text in self.peers.warnings():
                 self.say(text)

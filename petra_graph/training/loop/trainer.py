@@ -36,24 +36,24 @@ class Trainer:
 
     prepared: Prepared
     scheduler: Scheduler
-    """Of this process's stages."""
+    """The scheduler of this process's stages."""
     metrics: Metrics | None
-    """None in a process that does not record."""
+    """The recorded metrics; None in a process that does not record."""
     listener: Listener
     peers: Peers
     callbacks: Callbacks
     position: TrainingPosition
-    """Where the training begins or goes on, and then where it is."""
+    """Where the training begins or is resumed, and afterwards where it is."""
     meters: Meters
-    """Of the epoch under way."""
+    """The meters of the epoch under way."""
     stopped_early: str | None = field(default=None, init=False)
-    """After which epoch, and why."""
+    """A text on why the training stopped early, and after which epoch."""
     probe: Probe | None = field(init=False)
     warnings: RunWarnings = field(init=False)
     _seconds_before: float = field(init=False)
-    """Of training, before this process went on with the run."""
+    """Seconds of training before this process resumed the run."""
     _began: float | None = field(default=None, init=False)
-    """On this process's clock; None while nothing is trained."""
+    """When the present stretch of training began, on this process's clock; None while nothing is trained."""
 
     def __attrs_post_init__(self) -> None:
         self._seconds_before = self.position.seconds
@@ -69,17 +69,17 @@ class Trainer:
 
     @property
     def observers(self) -> Sequence[Listener]:
-        """The callbacks, then the listener, of the process that records; none in another one."""
+        """The callbacks, then the listener, in the process that records; () in another one."""
         return () if self.metrics is None else (self.callbacks, self.listener)
 
     @property
     def updates(self) -> int:
-        """Updates of the last stage in this process."""
+        """The number of updates of the last stage in this process."""
         return self.executors[-1].updater.updates
 
     @property
     def seconds_here(self) -> float:
-        """Of training, in this process."""
+        """Seconds of training in this process."""
         return self.position.seconds - self._seconds_before
 
     @property
@@ -96,7 +96,7 @@ class Trainer:
         )
 
     def position_at(self, at: int) -> dict[str, Any]:
-        """Return where the training is at the cut before forward `at`, as JSON; called where the head's stage comes there."""
+        """Return where the training is at the cut before forward `at`, as JSON; called when the head's stage comes to that cut."""
         elapsed = 0.0 if self._began is None else time.perf_counter() - self._began
         found = evolve(
             self.position,
@@ -138,7 +138,7 @@ class Trainer:
         return bool(reason)
 
     def _run_epoch(self, at: int | None) -> None:
-        """Train, evaluate and record an epoch; `at`: go on from the cut before this forward of it."""
+        """Train, evaluate and record an epoch; `at`: continue from the cut before this forward of it."""
         position, epoch = self.position, self.position.epoch
         if not position.evaluates:
             if at is None:
@@ -212,7 +212,7 @@ class Trainer:
         return weights_of(pair for one in self.executors for pair in one.modules.items())
 
     def read_losses(self) -> float:
-        """Read the results that wait on the head's device; return the latest loss, NaN where none waits.
+        """Read the results that wait on the head's device; return the latest loss, NaN where no result waits.
 
         Raises:
             NotFinite: a loss is not finite; of several, the first one is reported.
@@ -251,7 +251,7 @@ class Trainer:
         return means
 
     def _learning_rate(self) -> float:
-        """Of the latest update."""
+        """The learning rate of the latest update."""
         return self.prepared.training.rate(max(0, self.updates - 1))
 
     def _record_fidelity(self, micro_batch: int, values: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""Where a training is: the value that a checkpoint keeps, and from which a training goes on."""
+"""Where a training is: the value that a checkpoint keeps, and from which a training continues."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ class TrainingPosition:
     """Where a training is; its fields, in their order, are the keys of a checkpoint's manifest."""
 
     epoch: int = 1
-    """Under way, or the next one."""
+    """The epoch under way, or the next one, counted from 1."""
     evaluates: bool = False
-    """The epoch has been trained, and its evaluation is under way."""
+    """Whether the epoch has been trained, and its evaluation is under way."""
     micro_batches_per_epoch: int
     micro_batches: int = 0
-    """Seen by the head since the run's start."""
+    """The number of micro-batches that the head has seen since the run's start."""
     since: int = 0
-    """The latest forward at which the pipeline filled anew within an epoch, as the micro-batches in flight were discarded."""
+    """The latest forward at which the pipeline filled again within an epoch, as the micro-batches in flight were discarded."""
     updates: int = 0
-    """Of the last stage in this process, when the position was noted."""
+    """The number of updates of the last stage in this process, when the position was noted."""
     seconds: float = 0.0
-    """Spent in training, evaluations left out."""
+    """Seconds of training, without evaluations."""
     epoch_began: tuple[float, int] = field(default=(0.0, 0), converter=tuple)
     """Seconds and micro-batches before the epoch."""
     train: Mapping[str, float] | None = None
-    """Means over the latest epoch that was trained to its end."""
+    """The means over the latest epoch that was trained to its end."""
     resumed_from: tuple[int, ...] = field(default=(), converter=tuple)
-    """The forwards behind the checkpoints that the run has gone on from."""
+    """The first forward after each checkpoint from which the run has been resumed."""
     epochs: list[EpochEnded] = field(default=(), converter=_reports)
     """The reports of all finished epochs, also after an interruption."""
     metrics_bytes: int = 0
-    """Of the events up to here."""
+    """The length of the metrics file after the events up to here."""
     callbacks: Mapping[str, Any] = field(factory=dict)
     """The callbacks' states, when the position was noted."""
 
@@ -51,6 +51,6 @@ class TrainingPosition:
 
     @property
     def goes_on_within(self) -> int | None:
-        """The forward with which the training of an epoch goes on; None where it begins, or has been trained."""
+        """The forward with which the training of an epoch continues; None where the epoch begins, or has been trained."""
         begun = self.micro_batches > (self.epoch - 1) * self.micro_batches_per_epoch
         return self.micro_batches if begun and not self.evaluates else None

@@ -66,14 +66,14 @@ class FailureHandling:
         raise raised from (error if failure.rank == self.world.rank else None)
 
     def end_at_once(self, failure: Failure, so_far: RunSoFar) -> NoReturn:
-        """End from the watchdog's thread, as the main thread does not; print the report here."""
+        """End from the watchdog's thread, where the main thread does not end; print the report here."""
         raised = self._conclude(failure, self.watchdog.store, so_far)
         if isinstance(raised, PetraGraphError):
             sys.stderr.write("\n".join(map(str, raised.problems)) + "\n")
         hard_exit(failure.exit_code)
 
     def _located(self, failure: Failure, error: NotFinite, ranks: Sequence[int]) -> Failure:
-        """Return the failure with the stage where numbers stopped being finite, among all that still answer."""
+        """Return the failure with the stage where numbers stopped being finite, among all processes that still answer."""
         states: list[StageState] = []
         for rank in dict.fromkeys(ranks):
             with suppress(RunFailed, RuntimeError):

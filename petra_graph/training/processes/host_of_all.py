@@ -1,4 +1,4 @@
-"""A run in one process, which hosts all stages; what it would say to other processes, it says to nobody."""
+"""A run in one process, which hosts all stages and has no other process to tell anything."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class HostOfAll(RunProcess):
             raise failure from error
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """As promised; a second SIGINT stops at once."""
+        """As `RunProcess` promises; a second SIGINT stops at once."""
         return stop_requests(self._request, _stop_at_once, heard=(*REQUESTS, *more))
 
     def _request(self, signal_name: str) -> None:

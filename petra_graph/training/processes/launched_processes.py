@@ -41,7 +41,7 @@ def run_on_processes(
         processes: how many, at least 2.
         flags: of the command line, to be passed on.
         environment: this process's own.
-        resume: the directory of a run, which goes on there.
+        resume: the directory of a run, which is resumed there.
         max_restarts: how often the processes are started again, from the latest checkpoint, where the run has failed.
 
     Raises:

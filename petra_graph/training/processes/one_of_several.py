@@ -53,7 +53,7 @@ _END_SECONDS = 60.0
 
 class OneOfSeveral(RunProcess):
     def __init__(self, rank_info: RankInfo) -> None:
-        """Meet the other processes."""
+        """Connect with the other processes, and return when all are there."""
         self.world = World(rank_info)
         self.world.rendezvous()
         self.size, self.rank = self.world.size, self.world.rank
@@ -71,7 +71,7 @@ class OneOfSeveral(RunProcess):
 
     @property
     def records(self) -> bool:
-        """The process that hosts the head of the first replica does."""
+        """Whether this process hosts the head of the first replica."""
         return self._hosts_head and self._pipeline[0] == 0
 
     @property
@@ -87,7 +87,7 @@ class OneOfSeveral(RunProcess):
 
     @contextmanager
     def control(self) -> Iterator[None]:
-        """As promised; signals are handed on to all processes, and a second SIGINT ends this one at once."""
+        """As `RunProcess` promises; signals are handed on to all processes, and a second SIGINT ends this one at once."""
         requests = stop_requests(
             self.watchdog.ask,
             lambda: hard_exit(Interrupted.exit_code),
@@ -117,7 +117,7 @@ class OneOfSeveral(RunProcess):
         return attrs.evolve(prepared, opened=prepared.opened.read_in_part(part, replica))
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """As promised: the one that rank 0 finds whole; a run that has stopped at a request does not begin again."""
+        """As `RunProcess` promises: the checkpoint that rank 0 finds whole; a run that has stopped at a request does not begin again."""
         world = self.world
         if world.rank_info.restarts and world.launch.get("interrupted"):
             raise Interrupted
@@ -171,7 +171,7 @@ class OneOfSeveral(RunProcess):
             )
 
     def _says_who_prints(self) -> None:
-        """Write a line where this is the first process of a launcher that would print nothing: another has the one that records."""
+        """Write a line, as the first process of a launcher that would print nothing: the process that records is another launcher's."""
         records, beside = self.so_far.ranks[-1], int(os.environ.get("LOCAL_WORLD_SIZE") or self.size)
         if os.environ.get("LOCAL_RANK") == "0" and records not in range(self.rank, self.rank + beside):
             host = self.world.neighbours[records].host
@@ -187,7 +187,7 @@ class OneOfSeveral(RunProcess):
         return [f"rank {rank} on {self.world.neighbours[rank].host}" for rank in blind]
 
     def build(self, prepared: Prepared) -> Scheduler:
-        """As promised; all processes connect at the same time."""
+        """As `RunProcess` promises; all processes connect at the same time."""
         _, ranks = self._pipeline
         own = [program for program, rank in zip(prepared.programs, ranks, strict=True) if rank == self.rank]
         if prepared.on_cuda:
@@ -215,11 +215,11 @@ class OneOfSeveral(RunProcess):
         return Scheduler(executors, channels, context)
 
     def stop_requests(self, more: Sequence[int]) -> AbstractContextManager[None]:
-        """As promised; `control` hands on the usual ones from the start."""
+        """As `RunProcess` promises; `control` hands on the usual signals from the start."""
         return stop_requests(self.watchdog.ask, lambda: None, insistent=(), ends_process=True, heard=more)
 
     def gather(self, name: str, own: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """As promised; elsewhere this process's own."""
+        """As `Peers` promises; in a process that does not record, only its own tensors."""
         found = gathered(self.world, name, own, self.so_far.ranks)
         self.watchdog.check()
         return found
@@ -253,7 +253,7 @@ class OneOfSeveral(RunProcess):
         return [text for rank in others for text in self.world.store.get(f"warnings/{rank}") or ()]
 
     def publish(self, progress: Progress) -> None:
-        """As promised: another process then writes the summary."""
+        """As `Peers` promises: another process then writes the summary."""
         if self.so_far.record is not None:
             self.world.store.set("progress", attrs.asdict(progress))
 

@@ -25,9 +25,9 @@ from petra_graph.training.prepared_run import Prepared
 from petra_graph.training.record.resolved_spec import resolved
 
 _SHOWN = 12
-"""Digits of a digest."""
+"""The number of digits that are kept of a digest."""
 LIBRARIES = ("petra-graph", "torch", "torchvision", "numpy")
-"""Of whose versions the bits depend."""
+"""The libraries on whose versions the bits depend."""
 
 
 def agree(world: World, prepared: Prepared) -> None:

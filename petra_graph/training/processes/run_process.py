@@ -1,4 +1,4 @@
-"""The process of a run: what one that hosts all stages and one of several do each in their own way.
+"""The process of a run: what a process that hosts all stages and one of several do each in their own way.
 
 `HostOfAll` and `OneOfSeveral` implement it. What a run has by now is one value, which `run` hands on from step to step.
 """
@@ -26,17 +26,17 @@ from petra_graph.training.start_reporter import StartReporter
 
 @frozen(kw_only=True)
 class RunSoFar:
-    """What a run has by now in this process, and so has when it fails; None where a step has not come."""
+    """What a run has so far in this process, as it is needed when the run fails; None before the step that makes it."""
 
     prepared: Prepared | None = None
     ranks: Sequence[int] = ()
-    """Of each stage of the first replica, once the processes have agreed on the run."""
+    """The rank of each stage of the first replica, once the processes have agreed on the run."""
     directory: Path | None = None
-    """Of the run, once this process knows it."""
+    """The run's directory, once this process knows it."""
     record: RunRecord | None = None
-    """In the process that records."""
+    """The run's record, in the process that records."""
     scheduler: Scheduler | None = None
-    """Its stages are built, and all processes are ready to train."""
+    """The scheduler, once its stages are built and all processes are ready to train."""
     trainer: Trainer | None = None
 
     @property
@@ -72,7 +72,7 @@ class RunProcess(Peers, Protocol):
     def start_reporter(self) -> StartReporter: ...
 
     def resumption(self, directory: Path | None, given: Given, overrides: Iterable[str]) -> Resumption | None:
-        """Return the checkpoint that a run goes on from; every process has the same one."""
+        """Return the checkpoint from which a run is resumed; every process has the same one."""
         ...
 
     def join(self, prepared: Prepared) -> Prepared:
@@ -80,11 +80,11 @@ class RunProcess(Peers, Protocol):
         ...
 
     def open_directory(self, prepared: Prepared, resumption: Resumption | None) -> RunSoFar:
-        """Return the run with its directory: created by the process that records, or that of a run that goes on."""
+        """Return the run with its directory: created by the process that records, or that of a resumed run."""
         ...
 
     def share_directory(self) -> None:
-        """Let the other processes know the directory, and whether this one sees it, as it must where checkpoints are written."""
+        """Tell the other processes the directory, and whether this one sees it, as it must where checkpoints are written."""
 
     def build(self, prepared: Prepared) -> Scheduler:
         """Build the stages of this process, and connect them with all others."""

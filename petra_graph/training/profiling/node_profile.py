@@ -155,7 +155,7 @@ class _Stopwatch(StageObserver):
         self.device = device
         self.times: dict[Verb, list[float]] = defaultdict(list)
         self.cpu_times: dict[Verb, list[float]] = defaultdict(list)
-        """Of the thread, which works all the time unless something else has its core."""
+        """Seconds of the thread on its core, which it has all the time unless something else takes it."""
 
     def forward(self, micro_batch: int, target: Tensor | None) -> AbstractContextManager[None]:
         return self._timed("forward")

@@ -27,7 +27,7 @@ _KIB = 1024
 def peak_bytes() -> int:
     """Return the most memory that this process has had in RAM.
 
-    The system's count for a process that was started by another one may be that one's; Linux's VmHWM never is.
+    The system's count for a process may include that of the process that started it; Linux's VmHWM never does.
     """
     with suppress(OSError):
         if found := re.search(

@@ -103,7 +103,7 @@ def _with_options(table: Any, plugin: ConfiguredPlugin) -> Any:
 
 
 def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
-    """Return a data set's table with the folders that it names, and no default written out."""
+    """Return a data set's table with the folders that it names, but without defaults."""
     named = {key: _options(plugin.options)[key] for key in path_keys(type(plugin.options)) if key in table.options}
     return attrs.evolve(table, options={**table.options, **named})
 

@@ -1,9 +1,9 @@
-"""The plan of a run, as files of its directory; whatever happens to it, the training goes on.
+"""The plan of a run, as files of its directory; whatever happens to it, the training continues.
 
-Decision: a run needs nothing of its plan but what people read. Few stages are predicted before the training, in less than a
-second, so that warnings stand at its beginning. More of them would hold it up for seconds, or minutes: another process
-predicts them beside the training (`python -m` with this module), of the lowest priority and with bounded time, and ends at the
-latest with the run. It is a process and no thread, since measuring costs would share the generators of random numbers with the
+Decision: a run writes its plan only for people to read. Few stages are predicted before the training, in less than a
+second, so that warnings come first. More of them would hold the training up for seconds, or minutes: another process
+predicts them while the training runs (`python -m` with this module), of the lowest priority and with bounded time, and ends at the
+latest with the run. It is a process and not a thread, since measuring costs would share the generators of random numbers with the
 training.
 """
 
@@ -37,14 +37,14 @@ Figures = Mapping[str, Any]
 """Predicted figures for the summary; or "not planned" with reasons."""
 PLAN = "plan.json"
 MOST_STAGES = 32
-"""More are predicted beside the training; these take half a second."""
+"""More stages are predicted while the training runs; these take half a second."""
 MOST_DRAWN = 64
-"""More are not simulated for a picture: it takes time, and no reader could tell them apart."""
+"""More stages are not simulated for a picture: it takes time, and no reader could tell them apart."""
 _TICKS = 5
-"""Of the simulated timeline, so many are kept for a report."""
+"""The number of ticks of the simulated timeline that are kept for a report."""
 _MODULE = "petra_graph.training.record.run_plan"
 _MOST_SECONDS = 600
-"""Of the other process's computing; a thousand stages take three minutes."""
+"""The longest that the other process may compute; a thousand stages take three minutes."""
 
 
 def write_plan(directory: Path, network: MeasuredNetwork, placement: Placement) -> Document:
@@ -57,7 +57,7 @@ def write_plan(directory: Path, network: MeasuredNetwork, placement: Placement) 
 
 
 def figures_of(document: Document, spec: Spec) -> Figures:
-    """Return the figures of a plan that stand in a summary."""
+    """Return the figures of a plan that a summary has."""
     return {
         "samples_per_second": round(document["timing"]["samples_per_second"], 1),
         "memory_bytes": document["totals"]["bytes"]["total"],
@@ -73,7 +73,7 @@ def not_planned(error: Exception | str) -> Figures:
 
 @define
 class LatePlan:
-    """A plan that another process makes beside the training."""
+    """A plan that another process makes while the training runs."""
 
     _directory: Path
     _spec: Spec
@@ -99,7 +99,7 @@ class LatePlan:
         return cls(directory, network.spec, process, errors)
 
     def figures(self) -> Figures:
-        """Return the plan's figures if it is there, and end the process otherwise: the run is over."""
+        """Return the plan's figures if it has been written, and end the process otherwise: the run is over."""
         if self._found is None:
             self._found = self._ended()
             self._errors.close()
@@ -122,7 +122,7 @@ class LatePlan:
 
 
 def _lowest_priority(seconds: int) -> None:
-    """Let other processes go first, and end this one after so many seconds of computing."""
+    """Give other processes priority, and end this one after this many seconds of computing."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

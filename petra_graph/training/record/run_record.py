@@ -44,11 +44,11 @@ class RunRecord:
     predicted: Mapping[str, Any] | None = None
     """The plan's figures; None where no plan was made."""
     late_plan: LatePlan | None = None
-    """Of more stages than can be planned before the training."""
+    """The plan of a run with more stages than can be planned before the training."""
     measured: Sequence[Mapping[str, Any]] | None = None
-    """By all processes (`process_measurements`); None where they have not come to the end."""
+    """What all processes have measured (`process_measurements`); None where they have not come to the end."""
     lock: int | None = None
-    """Held by the process that records, so that no other one goes on with the run meanwhile."""
+    """The lock that the process that records holds, so that no other process resumes the run meanwhile."""
     began: float = field(factory=time.perf_counter)
 
     @classmethod
@@ -77,7 +77,7 @@ class RunRecord:
 
     @property
     def _trial(self) -> Mapping[str, int | bool]:
-        """The keys by which the run is a trial, shorter than its data."""
+        """The keys that make the run a trial, shorter than its data."""
         run = self.spec.run
         keys = {
             "micro_batches": run.micro_batches,
@@ -87,7 +87,7 @@ class RunRecord:
         return {key: value for key, value in keys.items() if value}
 
     def release(self) -> None:
-        """Let another process go on with the run, and leave none behind."""
+        """Give up the lock, so that another process can resume the run, and end the process that plans."""
         if self.late_plan is not None:
             self.late_plan.figures()
         if self.lock is not None:
@@ -116,7 +116,7 @@ class RunRecord:
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
-        """Write the plan of the run, now or beside the training; a run that cannot be planned goes on and says why."""
+        """Write the plan of the run, now or while the training runs; a run that cannot be planned continues and says why."""
         network, placement = prepared.network, prepared.placement
         try:
             if len(prepared.programs) > MOST_STAGES:
@@ -148,7 +148,7 @@ class RunRecord:
         Args:
             status: "done", "interrupted" or "failed".
             trained: how far the training came: this process's, or what the process with the head had published.
-            measured: by all processes, once they have come to the end.
+            measured: the measurements of all processes, once they have come to the end.
             more: entries of the summary.
         """
         run, spec = self.run, self.spec
@@ -222,20 +222,20 @@ class RunRecord:
 
 
 def open_record(prepared: Prepared, resumption: Resumption | None, processes: int = 1) -> RunRecord:
-    """Create a run directory, or open that of a run that goes on."""
+    """Create a run directory, or open that of a resumed run."""
     if resumption is None:
         directory = create_run_directory(prepared.spec.run.directory, prepared.spec.name)
         return RunRecord.of(directory, prepared, processes, lock(directory))
     directory = resumption.directory
     record = RunRecord.of(directory, prepared, processes, lock(directory))
     drop_behind(directory, resumption.at)
-    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that is none any more
+    for name in ("summary.json", "failure.txt", "failure.json"):  # of an end that the resumed run has left behind
         (directory / name).unlink(missing_ok=True)
     return record
 
 
 def open_loggers(prepared: Prepared, metrics: Metrics, since: Position | None) -> None:
-    """Let metrics go to the loggers of a specification, too; their file ends where the run begins, or goes on (`since`)."""
+    """Send metrics to the loggers of a specification, too; their file ends where the run begins or is resumed (`since`)."""
     run = RunInfo(
         directory=metrics.directory,
         name=prepared.spec.name,
@@ -261,7 +261,7 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 
 def known(prepared: Prepared, processes: int) -> Iterator[str]:
-    """Yield what no plan says: methods of callbacks that no run calls; devices and cores that are not here, so that others do their work."""
+    """Yield warnings beyond the plan's: of callbacks' methods that no run calls, and of devices and cores that are not here."""
     yield from uncalled(prepared.callbacks)
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:
