@@ -59,7 +59,7 @@ def predict(
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
     opened = SavedRun.open(run, overrides)
-    samples = read_samples(list(files), opened.checked.data, opened.facts)
+    samples = read_samples(list(files), opened.network.data, opened.facts)
     network, _ = opened.load(weights)
     found = predicted(opened, network, samples, top=top, device=device)
     records = [prediction.record() for prediction in found]

@@ -11,7 +11,7 @@ from petra_graph.measure.cost_table import measure_costs
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.program.method import METHODS
 from tests.support import ROOT
-from tests.support.costs import UINT8, conditions
+from tests.support.costs import conditions, images
 from tests.support.pipelines import message_types
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
@@ -21,7 +21,7 @@ SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 @pytest.fixture(scope="module")
 def counted():
     graph = check_spec(str(ROOT / "specs" / "revnet50_imagenet.toml")).graph
-    table = measure_costs(graph, conditions((3, 224, 224), batch=64, sample_dtype="uint8", normalisation=UINT8))
+    table = measure_costs(graph, conditions((3, 224, 224), batch=64, facts=images((3, 224, 224))))
     messages = message_types({name: len(node.output_bytes) for name, node in table.nodes.items()})
     made = partition(graph, per_block(graph), ("cpu",))
 
