@@ -12,6 +12,7 @@ from petra_graph.cli.options_and_output import (
     echo,
     json_option,
     json_text,
+    output_option,
     print_json,
     print_table,
     set_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Classes a sample.")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
 @device_option
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON to a file.")
+@output_option("Write JSON to a file.", metavar="FILE")
 @json_option
 def predict(
     *,
