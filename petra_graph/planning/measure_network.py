@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import asdict, evolve, field, frozen
 
-from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
 from petra_graph.errors import Problem, SpecError, at_path
@@ -56,6 +56,16 @@ class MeasuredNetwork(CheckedSpec):
             precision=self.spec.precision,
             batch=self.spec.data.batch,
             evaluation_batch=self.spec.data.test_batch,
+        )
+
+    @property
+    def lowering(self) -> Lowering:
+        return Lowering(
+            graph=self.graph,
+            method=self.method,
+            accumulation=self.spec.method.accumulation,
+            messages=self.messages,
+            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
         )
 
     @property
@@ -109,13 +119,9 @@ class MeasuredNetwork(CheckedSpec):
         if profile is not None and profile.link is not None:
             devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
         return PlannerInputs(
-            graph=self.graph,
+            **asdict(self.lowering, recurse=False),
             costs=costs,
-            method=self.method,
             schedule=self.schedule,
-            accumulation=spec.method.accumulation,
-            last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
-            messages=self.messages,
             transport=transport_of(spec.precision, kind),
             devices=devices,
             policy=policy_of(spec, kind),
@@ -128,15 +134,7 @@ class MeasuredNetwork(CheckedSpec):
 
     def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
         """Return the program of every stage: the lower step."""
-        return lower(
-            self.graph,
-            placement,
-            method=self.method,
-            schedule=placement.schedule,
-            accumulation=self.spec.method.accumulation,
-            messages=self.messages,
-            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
-        )
+        return self.lowering.programs(placement, placement.schedule)
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.measure.cost_table import measure_costs
 from petra_graph.planning.check_spec import check_spec
@@ -27,7 +27,8 @@ def counted():
 
     def count(method: str, k: int = 1):
         chosen = METHODS[method]
-        programs = lower(graph, made, method=chosen, schedule="lockstep", accumulation=k, messages=messages)
+        lowering = Lowering(graph=graph, method=chosen, accumulation=k, messages=messages)
+        programs = lowering.programs(made, "lockstep")
         return paper_accounting(programs, table)
 
     return count

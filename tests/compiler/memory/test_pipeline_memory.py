@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.live_tensors import LiveTensors
 from petra_graph.compiler.memory.pipeline_memory import PipelineMemory, device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
@@ -79,14 +79,13 @@ def graph_costs(name: str) -> CostTable:
 
 
 def programs(method: str, schedule: str = "lockstep", accumulation: int = 1, devices: tuple[str, ...] = ("cpu",)):
-    return lower(
-        GRAPH,
-        partition(GRAPH, per_block(GRAPH), devices),
+    lowering = Lowering(
+        graph=GRAPH,
         method=METHODS[method],
-        schedule=schedule,
         accumulation=accumulation,
         messages=message_types({name: len(node.output_bytes) for name, node in TABLE.nodes.items()}),
     )
+    return lowering.programs(partition(GRAPH, per_block(GRAPH), devices), schedule)
 
 
 def parts(method: str, part: str, *arguments, **transport) -> list[int]:
@@ -176,15 +175,14 @@ def shared_devices(draw):
     graph, table = built_graph(GRAPHS[name]), graph_costs(name)
     count = draw(st.integers(1, len(graph.nodes) - 1))
     devices = draw(st.lists(st.integers(0, count - 1), min_size=len(graph.nodes), max_size=len(graph.nodes)))
-    made = lower(
-        graph,
-        partition(graph, per_block(graph), ["cpu"]),
+    lowering = Lowering(
+        graph=graph,
         method=method,
-        schedule=schedule,
         accumulation=draw(st.integers(1, 3)),
         messages=messages_of(table),
         last_stage_keeps_graph=draw(st.booleans()),
     )
+    made = lowering.programs(partition(graph, per_block(graph), ["cpu"]), schedule)
     placed = [attrs.evolve(program, device=str(device)) for program, device in zip(made, sorted(devices), strict=True)]
     return placed, table, draw(st.sampled_from(get_args(Policy)))
 
