@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, print_json, weights_option
+from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, weights_option
 
 if TYPE_CHECKING:
     from petra_graph.inference.export_network import Format
@@ -23,12 +23,7 @@ if TYPE_CHECKING:
     help="Tensors alone, or a program for torch or ONNX.",
 )
 @weights_option
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Default: RUN/network, with a suffix.",
-)
+@output_option("Default: RUN/network, with a suffix.", metavar="FILE")
 @json_option
 def export(*, run: str, form: str, weights: str | None, output: Path | None, as_json: bool) -> None:
     """Write RUN's network: RUN is a run's directory, or `latest`.

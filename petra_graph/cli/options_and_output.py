@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -14,6 +15,7 @@ from petra_graph.errors import Problem, printable, suggestion
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.registry import Registry
 
+T = TypeVar("T", bound=Callable[..., Any])
 ANY_WIDTH = 100_000
 """Characters of a line that nothing breaks."""
 _LAST_COLUMN = 24
@@ -91,6 +93,13 @@ weights_option = click.option(
     metavar="WHICH",
     help="A checkpoint's (latest, best, or the forward behind it), or a file. Default: those at the run's end.",
 )
+
+
+def output_option(text: str, **more: Any) -> Callable[[T], T]:
+    """Return the option `--output`, a file."""
+    return click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help=text, **more)
+
+
 device_option = click.option(
     "--device", default="cpu", show_default=True, metavar="NAME", help='Where to compute, as in "cuda:0".'
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, json_text, set_option
+from petra_graph.cli.options_and_output import echo, json_option, json_text, output_option, set_option
 
 _FORMATS = ("text", "json", "mermaid", "dot", "html", "trace")
 _PIPED_WIDTH = 120
@@ -47,7 +47,7 @@ _PIPED_WIDTH = 120
     show_default=True,
     help="How many of more than 40 stages the text lists.",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
+@output_option("Write to a file instead of stdout.")
 @json_option
 def plan(
     *,

@@ -12,6 +12,7 @@ from petra_graph.cli.options_and_output import (
     echo,
     json_option,
     json_text,
+    output_option,
     print_json,
     print_table,
     set_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Classes a sample.")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Samples at a time. Default: as in evaluations.")
 @device_option
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JSON to a file.")
+@output_option("Write JSON to a file.", metavar="FILE")
 @json_option
 def predict(
     *,
@@ -59,7 +60,7 @@ def predict(
     if batch is not None:
         overrides = (*overrides, f"data.evaluation_batch={batch}")
     opened = SavedRun.open(run, overrides)
-    samples = read_samples(list(files), opened.checked.data, opened.facts)
+    samples = read_samples(list(files), opened.network.data, opened.facts)
     network, _ = opened.load(weights)
     found = predicted(opened, network, samples, top=top, device=device)
     records = [prediction.record() for prediction in found]

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import click
 
-from petra_graph.cli.options_and_output import echo, json_option, print_json, print_table, set_option
+from petra_graph.cli.options_and_output import echo, json_option, output_option, print_json, print_table, set_option
 
 
 @click.command()
 @click.argument("spec", metavar="SPEC")
 @set_option
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the profile goes; default: NAME.profile.json, after the spec's name.",
-)
+@output_option("Where the profile goes; default: NAME.profile.json, after the spec's name.")
 @click.option(
     "--micro-batches",
     type=click.IntRange(min=1),

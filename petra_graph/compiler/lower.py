@@ -24,53 +24,51 @@ Mode = tuple[Keeps, Uses]
 """A node's: the tensors that it keeps between its passes, and the parameters that its backward uses."""
 
 
-def lower(
-    graph: NodeGraph,
-    partition: Partition,
-    *,
-    method: Method,
-    schedule: Schedule,
-    accumulation: int,
-    messages: MessageTypes,
-    last_stage_keeps_graph: bool = False,
-) -> tuple[StageProgram, ...]:
-    """Return the stages' programs, in the partition's order.
+@frozen(kw_only=True)
+class Lowering:
+    """What the programs follow from, beside the stages: the network and the method."""
 
-    Args:
-        method: the mode of each node.
-        schedule: the depths, by name or as a list.
-        accumulation: micro-batches in one update.
-        messages: the streams that nodes return, and how messages hold them.
-        last_stage_keeps_graph: the last stage keeps graphs, whatever the method; its forward and backward of a
-            micro-batch are adjacent, so nothing changes in between.
-    """
-    modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in graph.nodes.values()}
-    if last_stage_keeps_graph:
-        modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
-    network = _Network(graph=graph, modes=modes, messages=messages)
-    segments = [tuple(map(network.segment, _runs(stage, graph))) for stage in partition.stages]
-    depth = depths(schedule, [stage.distance for stage in partition.stages], accumulation)
-    between = _stages_of_edges(graph, partition)
-    channels = _channels(between, segments, depth, messages)
-    return tuple(
-        StageProgram(
-            index=index,
-            segments=own,
-            depth=depth[index - 1],
-            accumulation=accumulation,
-            flush=method.flush,
-            device=stage.device,
-            receives=tuple(
-                entry.edge
-                for segment in own
-                for entry in segment.inputs
-                if entry.edge.producer == INPUT or entry.edge in between
-            ),
-            sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
-            channels=channels[index],
+    graph: NodeGraph
+    method: Method
+    """The mode of each node."""
+    accumulation: int
+    """Micro-batches in one update."""
+    messages: MessageTypes
+    """The streams that nodes return, and how messages hold them."""
+    last_stage_keeps_graph: bool = False
+    """The last stage keeps graphs, whatever the method; its forward and backward of a micro-batch are adjacent, so nothing
+    changes in between."""
+
+    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
+        """Return the stages' programs, in the partition's order, with the depths of a schedule, by name or as a list."""
+        method, nodes = self.method, self.graph.nodes.values()
+        modes: dict[str, Mode] = {node.name: (method.keeps(node.kind), method.backward) for node in nodes}
+        if self.last_stage_keeps_graph:
+            modes |= dict.fromkeys(partition.stages[-1].nodes, ("graph", "current"))
+        network = _Network(graph=self.graph, modes=modes, messages=self.messages)
+        segments = [tuple(map(network.segment, _runs(stage, self.graph))) for stage in partition.stages]
+        depth = depths(schedule, [stage.distance for stage in partition.stages], self.accumulation)
+        between = _stages_of_edges(self.graph, partition)
+        channels = _channels(between, segments, depth, self.messages)
+        return tuple(
+            StageProgram(
+                index=index,
+                segments=own,
+                depth=depth[index - 1],
+                accumulation=self.accumulation,
+                flush=method.flush,
+                device=stage.device,
+                receives=tuple(
+                    entry.edge
+                    for segment in own
+                    for entry in segment.inputs
+                    if entry.edge.producer == INPUT or entry.edge in between
+                ),
+                sends=tuple(edge for segment in own for edge in segment.outputs if edge in between),
+                channels=channels[index],
+            )
+            for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
         )
-        for index, (stage, own) in enumerate(zip(partition.stages, segments, strict=True), start=1)
-    )
 
 
 @frozen(kw_only=True)

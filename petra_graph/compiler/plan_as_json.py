@@ -16,14 +16,14 @@ from petra_graph.program.device_types import Device
 from petra_graph.program.plan_document import VERSION, Document
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
+from petra_graph.spec.model import Spec
 
 
 def document(
-    name: str,
+    spec: Spec,
     prediction: Prediction,
     shapes: Mapping[str, NodeShapes],
     *,
-    epochs: int,
     micro_batches: int | None,
     assumptions: Iterable[str],
     warnings: Iterable[str],
@@ -43,7 +43,7 @@ def document(
     paper = prediction.paper
     return {
         "version": VERSION,
-        "name": name,
+        "name": spec.name,
         "method": inputs.method.name,
         "schedule": list(schedule) if isinstance(schedule, tuple) else schedule,
         "accumulation": inputs.accumulation,
@@ -58,7 +58,7 @@ def document(
         },
         "paper_accounting": {**attrs.asdict(paper), "total": paper.total},
         "timing": _timing(prediction),
-        "run": _run(prediction, epochs, micro_batches),
+        "run": _run(prediction, spec.run.epochs, micro_batches),
         "devices": list(_devices(prediction)),
         "nodes": list(_nodes(prediction, shapes)),
         "edges": list(_edges(prediction)),
@@ -85,7 +85,7 @@ def _stages(prediction: Prediction) -> Iterator[Document]:
             "device": program.device,
             "depth": program.depth,
             "distance": stage.distance,
-            "staleness": staleness(modelled).updates,
+            "staleness": staleness(modelled),
             "parameters": sum(costs.nodes[name].parameters for name in program.nodes),
             "flops": flops(program, costs),
             "seconds": attrs.asdict(seconds),

@@ -13,34 +13,28 @@ from attrs import evolve, frozen
 from petra_graph.compiler.cuts import Cut, cut_of, named
 from petra_graph.compiler.durations import OperationSeconds, estimated, profiled, stage_seconds
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.pipeline_memory import device_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
-from petra_graph.graph.node_graph import INPUT, NodeGraph
+from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Edge
 from petra_graph.program.device_types import MACHINE_DEVICES, Device, Link
 from petra_graph.program.message_layout import ITEM_BYTES, encoded_dtype
-from petra_graph.program.method import Method
 from petra_graph.program.node_costs import CostTable, Profile
 from petra_graph.program.placement import Partition
 from petra_graph.program.schedule import Policy
 from petra_graph.program.stage_bytes import StageBytes
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Schedule, Spec
+from petra_graph.spec.model import PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
 
 
 @frozen(kw_only=True)
-class PlannerInputs:
+class PlannerInputs(Lowering):
     """What placement and prediction are computed from."""
 
-    graph: NodeGraph
     costs: CostTable
-    method: Method
     schedule: RequestedSchedule
-    accumulation: int
-    last_stage_keeps_graph: bool
-    messages: MessageTypes
     transport: EncodedShare
     devices: tuple[Device, ...]
     """In the order of the pipeline."""
@@ -60,17 +54,6 @@ class PlannerInputs:
     @property
     def limits(self) -> list[int | None]:
         return [device.memory_bytes for device in self.devices]
-
-    def programs(self, partition: Partition, schedule: Schedule) -> tuple[StageProgram, ...]:
-        return lower(
-            self.graph,
-            partition,
-            method=self.method,
-            schedule=schedule,
-            accumulation=self.accumulation,
-            messages=self.messages,
-            last_stage_keeps_graph=self.last_stage_keeps_graph,
-        )
 
     def device_memory(
         self, programs: Sequence[StageProgram], most: Mapping[str, float] | None = None
@@ -99,15 +82,14 @@ class PlannerInputs:
         )
 
     def _exchange_seconds(self, program: StageProgram) -> float:
-        """Return the seconds in which replicas sum a stage's gradients, none of them hidden behind computation."""
-        link = self.exchange_link(next(device for device in self.devices if device.name == program.device))
-        return all_reduce_seconds(
-            link, sum(self.costs.nodes[name].gradient_bytes for name in program.nodes), self.replicas
-        )
+        """Return the seconds in which replicas sum a stage's gradients, none of them hidden behind computation.
 
-    def exchange_link(self, device: Device) -> Link:
-        """Return the link between replicas of a device: that of one machine where it has room for all of them."""
-        return device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
+        The link between replicas is that of one machine where it has room for all of them.
+        """
+        device = next(device for device in self.devices if device.name == program.device)
+        link = device.network or device.link if self.replicas > 1 and self.crosses_machines else device.link
+        size = sum(self.costs.nodes[name].gradient_bytes for name in program.nodes)
+        return all_reduce_seconds(link, size, self.replicas)
 
     @property
     def machine_devices(self) -> int:

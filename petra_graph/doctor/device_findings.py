@@ -58,16 +58,16 @@ def examine_devices(
     found, fault = _probed(executable)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield finding(name="cpu", status="ok", found=f"{cores} cores, {memory(present)} of memory")
+    yield finding("cpu", "ok", f"{cores} cores, {memory(present)} of memory")
     if found is None:
         remedy = (
             "reinstall torch and torchvision, of releases that belong together: https://pytorch.org/get-started/locally"
         )
-        yield finding(name="torch", status="broken", found=fault, remedy=remedy)
+        yield finding("torch", "broken", fault, remedy=remedy)
         return
     kind = f"CUDA {found['cuda']}" if found["cuda"] else f"ROCm {found['hip']}" if found["hip"] else "CPU only"
     text = f"{found['torch']} ({kind}) and torchvision {found['torchvision']}, {found['threads']} threads"
-    yield finding(name="torch", status="ok", found=text)
+    yield finding("torch", "ok", text)
     yield _distributed(found)
     yield from _gpus(found, driver)
 
@@ -94,19 +94,17 @@ def _distributed(found: Mapping[str, Any]) -> Finding:
     backends = [name for name in ("gloo", "nccl") if found.get(name)]
     if "gloo" not in backends:
         remedy = "install a build of torch with gloo, or run without --processes"
-        return finding(
-            name="processes", status="warning", found="torch has no gloo: runs have one process", remedy=remedy
-        )
-    return finding(name="processes", status="ok", found=f"torch.distributed with {' and '.join(backends)}")
+        return finding("processes", "warning", "torch has no gloo: runs have one process", remedy=remedy)
+    return finding("processes", "ok", f"torch.distributed with {' and '.join(backends)}")
 
 
 def _gpus(found: Mapping[str, Any], driver: Path) -> Iterator[Finding]:
     for index, (name, total, free) in enumerate(found["gpus"]):
         text = f"{name}, {memory(total)}, {memory(free)} of it free"
-        yield finding(name=f"cuda:{index}", status="ok", found=text)
+        yield finding(f"cuda:{index}", "ok", text)
     if found["error"]:
         remedy = "install a driver that suits this build of torch, or set CUDA_VISIBLE_DEVICES='' to compute on the CPU"
-        yield finding(name="cuda", status="broken", found=f"cannot compute: {found['error']}", remedy=remedy)
+        yield finding("cuda", "broken", f"cannot compute: {found['error']}", remedy=remedy)
     elif not found["gpus"] and driver.exists():
         why = (
             "CUDA_VISIBLE_DEVICES hides its GPUs"
@@ -116,6 +114,6 @@ def _gpus(found: Mapping[str, Any], driver: Path) -> Iterator[Finding]:
         if not found["cuda"]:
             why = "this torch is built for the CPU only"
         remedy = "install torch for CUDA, if GPUs are to be used: https://pytorch.org/get-started/locally"
-        yield finding(name="cuda", status="warning", found=f"NVIDIA's driver is here, and {why}", remedy=remedy)
+        yield finding("cuda", "warning", f"NVIDIA's driver is here, and {why}", remedy=remedy)
     elif not found["gpus"]:
-        yield finding(name="cuda", status="absent", found="no GPU")
+        yield finding("cuda", "absent", "no GPU")

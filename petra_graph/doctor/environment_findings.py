@@ -35,19 +35,17 @@ def examine_environment(
         requirements: as metadata have them, "torch>=2.8" or 'onnx>=1.17; extra == "onnx"'; None: petra-graph's own.
     """
     where = Path(petra_graph.__file__).parent
-    yield finding(name="petra-graph", status="ok", found=f"{petra_graph.__version__} in {where}")
-    yield finding(
-        name="python", status="ok", found=f"{platform.python_version()} at {sys.executable}, {platform.platform()}"
-    )
+    yield finding("petra-graph", "ok", f"{petra_graph.__version__} in {where}")
+    yield finding("python", "ok", f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
     if requirements is None:
         try:
             requirements = metadata.requires("petra-graph") or ()
         except metadata.PackageNotFoundError:
             requirements = ()
             yield finding(
-                name="installation",
-                status="warning",
-                found="petra-graph is imported from a folder, and not installed: its own plugins are not found",
+                "installation",
+                "warning",
+                "petra-graph is imported from a folder, and not installed: its own plugins are not found",
                 remedy="pip install petra-graph, or pip install -e . in its folder",
             )
     extras: dict[str, list[Requirement]] = {}
@@ -65,10 +63,10 @@ def examine_environment(
 def _required(needed: Requirement) -> Finding:
     version, enough = _installed(needed)
     if enough:
-        return finding(name=needed.name, status="ok", found=version or "")
+        return finding(needed.name, "ok", version or "")
     asked = f"{needed.name}{needed.specifier}"
     found = f"{version or 'not installed'}; {asked} is needed"
-    return finding(name=needed.name, status="broken", found=found, remedy=f"pip install '{asked}'")
+    return finding(needed.name, "broken", found, remedy=f"pip install '{asked}'")
 
 
 def _extra(extra: str, needed: Iterable[Requirement]) -> Finding:
@@ -80,7 +78,7 @@ def _extra(extra: str, needed: Iterable[Requirement]) -> Finding:
     if lacking:
         found = f"lacks {', '.join(lacking)}" + (f"; has {found}" if found else "")
     remedy = f"pip install 'petra-graph[{extra}]', if it is wanted" if lacking else ""
-    return finding(name=f"extra {extra}", status=status, found=found, remedy=remedy)
+    return finding(f"extra {extra}", status, found, remedy=remedy)
 
 
 def _installed(needed: Requirement) -> tuple[str | None, bool]:
@@ -99,14 +97,14 @@ def _variables(variables: Mapping[str, str]) -> Iterator[Finding]:
     launched = [name for name in _LAUNCHED if name in variables]
     if "RANK" in launched:
         yield finding(
-            name="variables",
-            status="warning",
-            found=f"{', '.join(launched)}: every run here takes itself for a process of torchrun, and waits for the others",
+            "variables",
+            "warning",
+            f"{', '.join(launched)}: every run here takes itself for a process of torchrun, and waits for the others",
             remedy=f"unset {' '.join(launched)}",
         )
     for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG"):
         if name in variables:
-            yield finding(name=name, status="ok", found=variables[name] or "empty")
+            yield finding(name, "ok", variables[name] or "empty")
 
 
 def _folder() -> Finding:
@@ -116,8 +114,6 @@ def _folder() -> Finding:
             pass
     except OSError as error:
         remedy = "run in another folder, or set run.directory"
-        return finding(
-            name="folder", status="warning", found=f"runs cannot be written: {error.strerror or error}", remedy=remedy
-        )
+        return finding("folder", "warning", f"runs cannot be written: {error.strerror or error}", remedy=remedy)
     usage = os.statvfs(here)
-    return finding(name="folder", status="ok", found=f"{here}, {memory(usage.f_bavail * usage.f_frsize)} free")
+    return finding("folder", "ok", f"{here}, {memory(usage.f_bavail * usage.f_frsize)} free")

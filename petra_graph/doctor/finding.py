@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 Status = Literal["ok", "absent", "warning", "broken"]
 """absent: something optional that is not here; broken: a run, or a plugin, cannot work."""
 
 
-@frozen(kw_only=True)
+@frozen
 class Finding:
     """What was found of one thing.
 
@@ -22,7 +22,7 @@ class Finding:
         remedy: what to do; "" where nothing is to be done.
     """
 
-    area: Literal["environment", "devices", "plugins"]
+    area: Literal["environment", "devices", "plugins"] = field(kw_only=True)
     name: str
     status: Status
     found: str

@@ -34,19 +34,17 @@ def examine_plugins(
     """
     yield from _distributions(registry)
     for name in registry.unreadable:
-        yield finding(
-            name=name, status="broken", found="its entry points cannot be read", remedy="reinstall it, or remove it"
-        )
+        yield finding(name, "broken", "its entry points cannot be read", remedy="reinstall it, or remove it")
     for one in registry.misplaced:
         problem = one.problem
-        yield finding(name=one.entry.distribution, status="broken", found=problem.message, remedy=problem.hint)
+        yield finding(one.entry.distribution, "broken", problem.message, remedy=problem.hint)
     for problem in registry.broken_kinds:
-        yield finding(name="kinds", status="broken", found=problem.message, remedy=problem.hint)
+        yield finding("kinds", "broken", problem.message, remedy=problem.hint)
     yield from _taken(registry)
     for summary in listed(registry, [kind.short for kind in registry.kinds]):
         if summary.fault:
             remedy = _remedy(summary.distribution)
-            yield finding(name=f"{summary.group}/{summary.name}", status="broken", found=summary.fault, remedy=remedy)
+            yield finding(f"{summary.group}/{summary.name}", "broken", summary.fault, remedy=remedy)
 
 
 def _distributions(registry: Registry) -> Iterator[Finding]:
@@ -59,25 +57,22 @@ def _distributions(registry: Registry) -> Iterator[Finding]:
         count = plural(len(own), "plugin")
         if not own and name == FIRST_PARTY:
             remedy = "pip install petra-graph, or pip install -e . in its folder"
-            yield finding(name=name, status="broken", found="its own plugins are not found", remedy=remedy)
+            yield finding(name, "broken", "its own plugins are not found", remedy=remedy)
             continue
-        yield finding(name=name, status="ok", found=f"{version}, {count}")
+        yield finding(name, "ok", f"{version}, {count}")
         whole = [one for one in found if not str(getattr(one, "_path", "")).endswith(_LEFT_BESIDE_SOURCES)]
         if len({str(_folder(one)) for one in whole}) > 1:
             places = " and ".join(f"{one.version} in {_folder(one)}" for one in whole)
             remedy = f"pip uninstall {name}, as often as it is there, and install it once"
             yield finding(
-                name=name,
-                status="warning",
-                found=f"is installed more than once: {places}; the first one counts",
-                remedy=remedy,
+                name, "warning", f"is installed more than once: {places}; the first one counts", remedy=remedy
             )
         for top in sorted({entry.target.partition(":")[0].partition(".")[0] for entry in own}):
             hidden = _hidden_by(top, found[0]) if found else None
             if hidden is not None:
                 remedy = f"rename or remove {hidden}, or take its folder from PYTHONPATH"
                 text = f"its module {top!r} is hidden by {hidden}, which Python finds first"
-                yield finding(name=name, status="warning", found=text, remedy=remedy)
+                yield finding(name, "warning", text, remedy=remedy)
 
 
 def _remedy(distribution: str) -> str:
@@ -122,8 +117,8 @@ def _taken(registry: Registry) -> Iterator[Finding]:
             owners = sorted(entry.distribution for entry in entries if entry.name == name)
             names = " or ".join(shown(f"{owner}:{name}") for owner in dict.fromkeys(owners))
             yield finding(
-                name=f"{kind.short}/{name}",
-                status="warning",
-                found=f"{kind.noun} {shown(name)} is in {' and '.join(owners)}: a spec that writes it is refused",
+                f"{kind.short}/{name}",
+                "warning",
+                f"{kind.noun} {shown(name)} is in {' and '.join(owners)}: a spec that writes it is refused",
                 remedy=f"write {names} in specs" if len(set(owners)) > 1 else "its author must rename one of them",
             )

@@ -53,8 +53,8 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     """
     network, source = run.load(which)
     data = opened(run)
-    spec, meters = run.spec, Meters(run.checked.loss.plugin.owned)
-    loss = run.checked.loss.build()
+    spec, meters = run.spec, Meters(run.network.loss.plugin.owned)
+    loss = run.network.loss.build()
     whole = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
@@ -93,7 +93,7 @@ def opened(run: SavedRun) -> CheckedData:
     Raises:
         SpecError: it is missing, or its samples are not those that the network reads.
     """
-    data = CheckedData.of(str(run.checked.data.plugin), run.checked.data.build())
+    data = CheckedData.of(str(run.network.data.plugin), run.network.data.build())
     here, there = data.facts, run.facts
     if (here.shape, here.dtype) != (there.shape, there.dtype):
         raise SpecError(

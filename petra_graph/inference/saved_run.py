@@ -22,7 +22,6 @@ from petra_graph.inference.trained_network import Network
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.planning.check_spec import check_spec
-from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.planning.measure_network import MeasuredNetwork, measure
 from petra_graph.program.json_shape import Later
 from petra_graph.record import checkpoint
@@ -42,7 +41,6 @@ class SavedRun:
     """A run whose network can be built."""
 
     directory: Path
-    checked: CheckedSpec
     network: MeasuredNetwork
     facts: DataFacts
     overrides: tuple[str, ...] = ()
@@ -69,7 +67,6 @@ class SavedRun:
         checked = check_spec(str(resolved), overrides, import_local=True, folders=_folders(directory))
         return cls(
             directory=directory,
-            checked=checked,
             network=measure(checked),
             facts=_facts(directory, checked.facts),
             overrides=overrides,
@@ -80,12 +77,12 @@ class SavedRun:
 
     @property
     def spec(self) -> Spec:
-        return self.checked.spec
+        return self.network.spec
 
     @property
     def classes_are_probable(self) -> bool:
         """Whether the network's outputs are logits of classes, whose softmax is a probability."""
-        loss = self.checked.loss.plugin
+        loss = self.network.loss.plugin
         known = loss.distribution == FIRST_PARTY and loss.name.rpartition(":")[2] == "cross-entropy"
         return known and self.facts.classes is not None
 

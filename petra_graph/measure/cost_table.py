@@ -27,6 +27,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError,
 from petra_graph.executor.numerics import Normalisation, place
 from petra_graph.graph.node_graph import INPUT, Node, NodeGraph
 from petra_graph.kinds.author_code import author_line
+from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import BuildOptimizer
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
@@ -36,7 +37,7 @@ from petra_graph.measure.optimizer_costs import measure_update
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.program.node_costs import CostTable, NodeCost
-from petra_graph.spec.model import ClipSpec, Dtype, PrecisionSpec
+from petra_graph.spec.model import ClipSpec, PrecisionSpec
 
 _SMALL = (2, 4)
 """Samples in the micro-batches of blocks that need values."""
@@ -48,11 +49,8 @@ class Conditions:
 
     batch: int
     """Samples in a micro-batch."""
-    sample: Shape
-    """One sample, without the batch dimension."""
-    sample_dtype: Dtype
-    """As the data set stores it."""
-    normalisation: Normalisation | None
+    facts: DataFacts
+    """Of the samples and their targets."""
     precision: PrecisionSpec
     loss: Loss
     build_optimizer: BuildOptimizer
@@ -60,9 +58,6 @@ class Conditions:
     optimizer: str = "the optimizer"
     """Its plugin, as messages name it."""
     clip: ClipSpec | None = None
-    target: Shape = ()
-    """One target, without the batch dimension."""
-    target_dtype: Dtype = "int64"
 
 
 @uncompiled()
@@ -75,7 +70,7 @@ def measure_costs(graph: NodeGraph, conditions: Conditions) -> CostTable:
     """
     measured: dict[str, _Measured] = {}
     memo = Memo[_Measured]()
-    sample = _Stream(shape=conditions.sample, dtype=getattr(torch, conditions.sample_dtype))
+    sample = _Stream(shape=conditions.facts.shape, dtype=getattr(torch, conditions.facts.dtype))
     streams: dict[str, tuple[_Stream, ...]] = {INPUT: (sample,)}
     for name in graph.order:
         node = graph.nodes[name]
@@ -181,8 +176,9 @@ def _run_on_cpu(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions)
 
 
 def _numerics(conditions: Conditions, device: str) -> WithoutValues:
+    normalisation = Normalisation.of(conditions.facts)
     return WithoutValues(
-        device=torch.device(device), precision=conditions.precision, seed=0, normalisation=conditions.normalisation
+        device=torch.device(device), precision=conditions.precision, seed=0, normalisation=normalisation
     )
 
 
@@ -246,8 +242,8 @@ def _extrapolated(small: Any, large: Any, share: float) -> Any:
 
 def _targets(conditions: Conditions, device: torch.device) -> Tensor:
     """Return targets as the data set declares them."""
-    dtype = getattr(torch, conditions.target_dtype)
-    return torch.zeros(conditions.batch, *conditions.target, dtype=dtype, device=device)
+    dtype = getattr(torch, conditions.facts.target_dtype)
+    return torch.zeros(conditions.batch, *conditions.facts.target_shape, dtype=dtype, device=device)
 
 
 def _assumptions(conditions: Conditions, measured: Mapping[str, _Measured]) -> Iterator[str]:

@@ -52,8 +52,8 @@ class ConfiguredPlugin:
 
 
 @frozen(kw_only=True)
-class CheckedNetwork:
-    """A network with the method and the stages of its specification."""
+class CheckedSpec:
+    """A specification without problems: its network with its method, its stages and its plugins."""
 
     spec: Spec
     graph: NodeGraph
@@ -61,24 +61,6 @@ class CheckedNetwork:
     schedule: RequestedSchedule
     stages: Partition | None
     """As listed, or one for each node, not yet on devices. None: the specification gives a number, to cut by cost."""
-
-    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
-        """Return the same network under another specification, or with other kinds of nodes.
-
-        Raises:
-            SpecError: the other specification's method, precision or stages are wrong.
-        """
-        network = graph or self.graph
-        method, schedule = check_method(spec.method, spec.optimizer.clip)
-        check_precision(spec.precision)
-        stages = given_stages(network, spec, schedule)
-        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
-
-
-@frozen(kw_only=True)
-class CheckedSpec(CheckedNetwork):
-    """A specification without problems."""
-
     loaded: LoadedSpec
     loss: ConfiguredPlugin
     optimizer: ConfiguredPlugin
@@ -95,6 +77,18 @@ class CheckedSpec(CheckedNetwork):
     """The plugins of kinds that other packages add, by the table that names them."""
     unchecked_blocks: tuple[str, ...]
     """The "module:attribute" blocks that were not imported, and so not checked."""
+
+    def variant(self, spec: Spec, graph: NodeGraph | None = None) -> Self:
+        """Return the same network under another specification, or with other kinds of nodes.
+
+        Raises:
+            SpecError: the other specification's method, precision or stages are wrong.
+        """
+        network = graph or self.graph
+        method, schedule = check_method(spec.method, spec.optimizer.clip)
+        check_precision(spec.precision)
+        stages = given_stages(network, spec, schedule)
+        return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
 
     @property
     def plugins(self) -> list[Plugin]:

@@ -147,7 +147,7 @@ def _scaled(planner: Planner, count: int, stages: int, replicas: int, plans: lis
         "memory_peak": max(held.total for held in prediction.device_memory.values()) if few else None,
         "fill_seconds": timing.fill_seconds,
         "bytes_per_link": max((size.forward + size.backward for size in prediction.channel_bytes.values()), default=0),
-        "staleness": max(stale.updates for stale in timing.staleness),
+        "staleness": max(timing.staleness),
         "exact": timing.exact,
         "note": "; ".join([*left_over, *_inexact(prediction)]),
     }

@@ -5,46 +5,35 @@ Neither the data set's files nor the devices are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
-from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.planner_inputs import PlannerInputs, clocks_of, policy_of, stated_link, transport_of
 from petra_graph.compiler.profile_check import checked_profile, settings_of
 from petra_graph.errors import Problem, SpecError, at_path
-from petra_graph.executor.numerics import Normalisation
-from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.plugin import FIRST_PARTY, builder
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.measure.node_shapes import Memo, NodeShapes, measure_shapes, outputs_for
 from petra_graph.measure.shared_parameters import shared_parameter_problems
-from petra_graph.planning.checked_spec import CheckedNetwork, CheckedSpec, ConfiguredPlugin
+from petra_graph.planning.checked_spec import CheckedSpec
 from petra_graph.program.device_types import Device
 from petra_graph.program.node_costs import CostTable
 from petra_graph.program.placement import Placement
 from petra_graph.program.stage_program import StageProgram
-from petra_graph.spec.model import Spec
 
 
 @frozen(kw_only=True)
-class MeasuredNetwork(CheckedNetwork):
-    """A checked network with the shapes of its nodes."""
+class MeasuredNetwork(CheckedSpec):
+    """A checked specification with the shapes of its nodes."""
 
-    facts: DataFacts
-    optimizer: ConfiguredPlugin
-    lr_schedule: ConfiguredPlugin
-    training_samples: int | None
-    """As the data set declares them; None where files must be counted."""
     shapes: Mapping[str, NodeShapes]
-    costs: Callable[[NodeGraph, Spec], CostTable]
-    """Measures what nodes cost; a step calls it only where costs decide something."""
-    settings: Callable[[Spec], Mapping[str, Any]]
-    """Returns the settings that a profile must have been taken with, in addition to the network."""
+    known_costs: Memo[CostTable] = field(factory=Memo)
+    """Of this network and its variants."""
 
     @property
     def parameters(self) -> int:
@@ -69,6 +58,54 @@ class MeasuredNetwork(CheckedNetwork):
             evaluation_batch=self.spec.data.test_batch,
         )
 
+    @property
+    def lowering(self) -> Lowering:
+        return Lowering(
+            graph=self.graph,
+            method=self.method,
+            accumulation=self.spec.method.accumulation,
+            messages=self.messages,
+            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
+        )
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings that a profile must have been taken with, in addition to the network."""
+        return settings_of(self.spec, (self.optimizer.plugin.name, self.optimizer.options), self.loss.plugin.name)
+
+    def costs(self) -> CostTable:
+        """Return what nodes cost, measured once for each set of kinds, micro-batch, precision and clipping.
+
+        A step calls it only where costs decide something.
+
+        Raises:
+            SpecError: a block can be run neither without values nor on the CPU.
+            PluginError: code cannot be imported.
+        """
+        spec = self.spec
+        nodes = [(node.name, node.kind, node.inputs, node.plugin, node.options) for node in self.graph.nodes.values()]
+        plugins = [(part.plugin, part.options) for part in (self.loss, self.optimizer)]
+        used = (*(plugin for plugin, _ in plugins), *(node.plugin for node in self.graph.nodes.values()))
+        owners = {plugin.distribution for plugin in used if plugin is not None}
+        known = _known_costs if owners == {FIRST_PARTY} else self.known_costs
+        del known[:-_KNOWN_NETWORKS]
+        key = (nodes, plugins, self.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
+        return known.get(key, self._measured_costs)
+
+    def _measured_costs(self) -> CostTable:
+        conditions = Conditions(
+            batch=self.spec.data.batch,
+            facts=self.facts,
+            precision=self.spec.precision,
+            loss=self.loss.build(),
+            build_optimizer=builder(self.optimizer.plugin),
+            optimizer_options=self.optimizer.options,
+            optimizer=self.optimizer.plugin.owned,
+            clip=self.spec.optimizer.clip,
+        )
+        with at_path("loss", "name"):  # blocks and optimizers have paths of their own
+            return measure_costs(self.graph, conditions)
+
     def planner_inputs(self, devices: tuple[Device, ...], *, overlap: bool = False) -> PlannerInputs:
         """Return the inputs of placement and prediction; this measures costs.
 
@@ -77,18 +114,14 @@ class MeasuredNetwork(CheckedNetwork):
             PluginError: code cannot be imported.
         """
         spec, kind = self.spec, devices[0].type.kind
-        costs = self.costs(self.graph, spec)
-        profile = checked_profile(spec, self.graph, costs, self.settings(spec), devices[0].type)
+        costs = self.costs()
+        profile = checked_profile(spec, self.graph, costs, self.settings, devices[0].type)
         if profile is not None and profile.link is not None:
             devices = tuple(evolve(device, link=stated_link(spec.partition, profile.link)) for device in devices)
         return PlannerInputs(
-            graph=self.graph,
+            **asdict(self.lowering, recurse=False),
             costs=costs,
-            method=self.method,
             schedule=self.schedule,
-            accumulation=spec.method.accumulation,
-            last_stage_keeps_graph=spec.method.last_stage == "keep-graph",
-            messages=self.messages,
             transport=transport_of(spec.precision, kind),
             devices=devices,
             policy=policy_of(spec, kind),
@@ -101,15 +134,7 @@ class MeasuredNetwork(CheckedNetwork):
 
     def programs(self, placement: Placement) -> tuple[StageProgram, ...]:
         """Return the program of every stage: the lower step."""
-        return lower(
-            self.graph,
-            placement,
-            method=self.method,
-            schedule=placement.schedule,
-            accumulation=self.spec.method.accumulation,
-            messages=self.messages,
-            last_stage_keeps_graph=self.spec.method.last_stage == "keep-graph",
-        )
+        return self.lowering.programs(placement, placement.schedule)
 
 
 def measure(checked: CheckedSpec) -> MeasuredNetwork:
@@ -123,72 +148,15 @@ def measure(checked: CheckedSpec) -> MeasuredNetwork:
     shapes = measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32)
     if shared := list(shared_parameter_problems(graph, shapes)):
         raise SpecError(shared)
-    network = MeasuredNetwork(
-        spec=checked.spec,
-        graph=graph,
-        method=checked.method,
-        schedule=checked.schedule,
-        stages=checked.stages,
-        facts=facts,
-        optimizer=checked.optimizer,
-        lr_schedule=checked.lr_schedule,
-        training_samples=checked.training_samples,
-        shapes=shapes,
-        costs=_node_costs(checked),
-        settings=partial(
-            settings_of,
-            optimizer=(checked.optimizer.plugin.name, checked.optimizer.options),
-            loss=checked.loss.plugin.name,
-        ),
-    )
+    network = MeasuredNetwork(**asdict(checked, recurse=False), shapes=shapes)
     check_grid(network)
     return network
-
-
-def _node_costs(checked: CheckedSpec) -> Callable[[NodeGraph, Spec], CostTable]:
-    """Return a function that measures costs once for each set of kinds, micro-batch, precision and clipping.
-
-    It raises SpecError where a block can be run neither without values nor on the CPU.
-    """
-    own = Memo[CostTable]()
-    plugins = [(part.plugin, part.options) for part in (checked.loss, checked.optimizer)]
-
-    def costs(graph: NodeGraph, spec: Spec) -> CostTable:
-        nodes = [(node.name, node.kind, node.inputs, node.plugin, node.options) for node in graph.nodes.values()]
-        used = (*(plugin for plugin, _ in plugins), *(node.plugin for node in graph.nodes.values()))
-        owners = {plugin.distribution for plugin in used if plugin is not None}
-        known = _known_costs if owners == {FIRST_PARTY} else own
-        del known[:-_KNOWN_NETWORKS]
-        key = (nodes, plugins, checked.facts, spec.data.batch, spec.precision, spec.optimizer.clip)
-        return known.get(key, partial(_measured_costs, checked, graph, spec))
-
-    return costs
 
 
 _KNOWN_NETWORKS = 8
 _known_costs = Memo[CostTable]()
 """Of the latest networks whose plugins are all the first party's, since that code stays as it is throughout a process: a notebook that
 plans and trains one network measures it once."""
-
-
-def _measured_costs(checked: CheckedSpec, graph: NodeGraph, spec: Spec) -> CostTable:
-    facts = checked.facts
-    conditions = Conditions(
-        batch=spec.data.batch,
-        sample=facts.shape,
-        sample_dtype=facts.dtype,
-        normalisation=Normalisation.of(facts),
-        precision=spec.precision,
-        loss=checked.loss.build(),
-        build_optimizer=builder(checked.optimizer.plugin),
-        optimizer_options=checked.optimizer.options,
-        optimizer=checked.optimizer.plugin.owned,
-        clip=spec.optimizer.clip,
-        target=facts.target_shape,
-        target_dtype=facts.target_dtype,
-    )
-    with at_path("loss", "name"):  # blocks and optimizers have paths of their own
-        return measure_costs(graph, conditions)
 
 
 def check_grid(network: MeasuredNetwork) -> None:

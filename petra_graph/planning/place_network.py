@@ -106,7 +106,7 @@ def _of_plan(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement
     try:
         return _place(network, devices)
     except NoFeasiblePlan:
-        return _place(network, _unlimited(devices))
+        return _place(network, tuple(evolve(device, memory_bytes=None) for device in devices))
 
 
 def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
@@ -124,10 +124,6 @@ def _judged(network: MeasuredNetwork, placement: Placement) -> Placement:
 def _ranked(placement: Placement) -> Placement:
     rank_of = {device.name: rank for rank, device in enumerate(placement.devices)}
     return evolve(placement, stages=tuple(evolve(stage, rank=rank_of[stage.device]) for stage in placement.stages))
-
-
-def _unlimited(devices: tuple[Device, ...]) -> tuple[Device, ...]:
-    return tuple(evolve(device, memory_bytes=None) for device in devices)
 
 
 def _planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -33,10 +33,9 @@ class Plan:
             with_warnings: name keys to change, for which other plans are tried.
         """
         return document(
-            self.spec.name,
+            self.spec,
             self.prediction,
             self.network.shapes,
-            epochs=self.spec.run.epochs,
             micro_batches=self.network.micro_batches,
             assumptions=assumptions(self.prediction, self.spec),
             warnings=warnings(self.prediction, self.network) if with_warnings else (),

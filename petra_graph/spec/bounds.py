@@ -14,6 +14,7 @@ Python code makes the class.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import reduce
@@ -26,6 +27,7 @@ from petra_graph.errors import shown
 from petra_graph.units import plural
 
 _NUMBERS = ("integer", "number")
+_HOLDS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 Schema = dict[str, Any]
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], object]
 """What attrs calls with the instance, the field and the value; it raises an exception where the value is wrong."""
@@ -106,15 +108,11 @@ class _Comparison(Bound):
 
     def faults(self, value: Any) -> Iterator[Fault]:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not self._holds(value):
+        if is_number and not _HOLDS[self._sign](value, self.limit):
             yield Fault(rule=f"must be {self._words} {self.limit}", value=value)
 
     def keywords(self, schema: Schema) -> Schema:
         return {self._keyword: self.limit} if schema.get("type") in _NUMBERS else {}
-
-    @abstractmethod
-    def _holds(self, value: float) -> bool:
-        """Return whether a number is within the limit."""
 
 
 @frozen
@@ -123,18 +121,12 @@ class AtLeast(_Comparison):
 
     _words, _sign, _keyword = "at least", ">=", "minimum"
 
-    def _holds(self, value: float) -> bool:
-        return value >= self.limit
-
 
 @frozen
 class GreaterThan(_Comparison):
     """A number greater than `limit`."""
 
     _words, _sign, _keyword = "greater than", ">", "exclusiveMinimum"
-
-    def _holds(self, value: float) -> bool:
-        return value > self.limit
 
 
 @frozen
@@ -143,18 +135,12 @@ class AtMost(_Comparison):
 
     _words, _sign, _keyword = "at most", "<=", "maximum"
 
-    def _holds(self, value: float) -> bool:
-        return value <= self.limit
-
 
 @frozen
 class LessThan(_Comparison):
     """A number less than `limit`."""
 
     _words, _sign, _keyword = "less than", "<", "exclusiveMaximum"
-
-    def _holds(self, value: float) -> bool:
-        return value < self.limit
 
 
 @frozen

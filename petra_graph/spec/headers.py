@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, get_args
+from typing import get_args
 
 import attrs
 
 from petra_graph.spec.model import Spec
-from petra_graph.spec.value_types import is_list, is_union, members
+from petra_graph.spec.value_types import is_list, members
 
 
 @cache
@@ -31,12 +31,8 @@ def _keys(cls: type, dotted: str, header: str) -> Iterator[tuple[str, str]]:
     for attribute in attrs.fields(cls):
         yield header, attribute.name
         name = f"{dotted}.{attribute.name}" if dotted else attribute.name
-        for kind in _kinds(attribute.type):
+        for kind in members(attribute.type):
             if attrs.has(kind):
                 yield from _keys(kind, name, f"[{name}]")
             elif is_list(kind) and attrs.has(get_args(kind)[0]):
                 yield from _keys(get_args(kind)[0], name, f"[[{name}]]")
-
-
-def _kinds(kind: Any) -> tuple[Any, ...]:
-    return members(kind) if is_union(kind) else (kind,)

@@ -16,7 +16,7 @@ from petra_graph.errors import Path
 from petra_graph.spec.keys import IS_PATH
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_layers import Layers
-from petra_graph.spec.value_types import is_union, members
+from petra_graph.spec.value_types import members
 
 
 def with_located_paths(layers: Layers) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ def path_keys(cls: type) -> tuple[str, ...]:
 def _model_keys() -> Iterator[tuple[str, str]]:
     attrs.resolve_types(Spec)
     for table in attrs.fields(Spec):
-        for kind in members(table.type) if is_union(table.type) else (table.type,):
+        for kind in members(table.type):
             if attrs.has(kind):
                 yield from ((table.name, key) for key in path_keys(kind))
 

@@ -39,9 +39,8 @@ class Structured:
 def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Structured:
     """Return the specification that merged values describe."""
     lists = plugin_lists(spec_class)
-    names = node_names(values) | {
-        path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))
-    }
+    names = {path: _name_of(values, path, "node") for path in _nodes(values)}
+    names |= {path: _name_of(values, path, noun) for noun in lists for path in _tables(values, (noun,))}
     spec, problems = structure_as(spec_class, values, (), names=names)
     problems += _network(values)
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
@@ -75,12 +74,8 @@ def structure_as(
         return None, error.problems
 
 
-def node_names(values: Mapping[str, Any]) -> dict[Path, str]:
-    """Return the name of each node in messages: its own name where it has one, else its index."""
-    return {path: _name_of(values, path, "node") for path in _nodes(values)}
-
-
 def _name_of(values: Mapping[str, Any], path: Path, noun: str) -> str:
+    """Return the name of a node or plugin in messages: its own name where it has one, else its index."""
     item = _at(values, path)
     name = item.get("name") if isinstance(item, Mapping) else None
     return f"{noun} {shown(name)}" if isinstance(name, str) and name else f"the {noun} at index {path[-1]}"

@@ -61,8 +61,8 @@ def is_table(kind: Any) -> bool:
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union without None, since TOML has no null."""
-    return tuple(member for member in get_args(kind) if member is not type(None))
+    """Return the types of a union without None, since TOML has no null; any other type is the only one."""
+    return tuple(member for member in get_args(kind) if member is not type(None)) if is_union(kind) else (kind,)
 
 
 def item_types(kind: Any, length: int) -> tuple[Any, ...] | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.program.channels import Edge
 from petra_graph.program.method import METHODS
 from petra_graph.program.stage_program import StageProgram
@@ -34,7 +34,8 @@ def programs(nodes, stages=None, *, method="petra", schedule="1f1b") -> tuple[St
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
-    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=3, messages=messages)
+    lowering = Lowering(graph=graph, method=METHODS[method], accumulation=3, messages=messages)
+    return lowering.programs(made, schedule)
 
 
 def segments(nodes, stages=None, **more) -> list[tuple[str, ...]]:

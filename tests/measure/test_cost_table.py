@@ -18,7 +18,7 @@ from petra_graph.measure import cost_table as module
 from petra_graph.measure.cost_table import measure_costs
 from petra_graph.registry.local_plugins import resolve_local
 from petra_graph.spec.model import ClipSpec, PrecisionSpec
-from tests.support.costs import UINT8, conditions, costs
+from tests.support.costs import conditions, costs, images
 from tests.support.pipelines import BRANCHES, CHAIN, CLASSES, REVNET, SKIP, built_graph, node
 
 pytestmark = pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_coupling_shares_the_streams_that_it_swaps():
 
 
 def test_samples_are_in_the_data_sets_own_type():
-    table = costs(REVNET, IMAGE, sample_dtype="uint8", normalisation=UINT8)
+    table = costs(REVNET, IMAGE, facts=images(IMAGE))
     assert table.sample_bytes == table.nodes["stem"].input_bytes[0] == 4 * 3 * 12 * 12
     assert table.target_bytes == 4 * 8
     assert table.nodes["a0"].input_bytes == (4 * 4 * 12 * 12 * 4,) * 2

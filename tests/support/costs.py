@@ -10,7 +10,7 @@ import torch
 
 from petra_graph.compiler.lower import MessageTypes
 from petra_graph.compiler.memory.pipeline_memory import device_memory, stage_memory
-from petra_graph.executor.numerics import Normalisation
+from petra_graph.kinds.data_set import DataFacts
 from petra_graph.measure.cost_table import Conditions, measure_costs
 from petra_graph.program.message_layout import MessageLayout, StreamType, TensorLayout, encoded_dtype
 from petra_graph.program.node_costs import CostTable
@@ -23,16 +23,17 @@ from petra_graph.spec.model import NodeSpec, PrecisionSpec, StoredDtype
 from tests.support.pipelines import CLASSES, Compute, Pipeline, built_graph, pipeline, training
 from tools.bench.stage_peaks import StagePeaks
 
-UINT8 = Normalisation(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
+
+def images(shape: tuple[int, ...]) -> DataFacts:
+    """Facts of images in three channels, which the network normalises."""
+    return DataFacts(shape=shape, dtype="uint8", mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
 
 
 def conditions(shape: tuple[int, ...], *, batch: int = 4, optimizer: str = "sgd", **changes: Any) -> Conditions:
     chosen = training(optimizer, lambda _: 0.05, {})
     usual = Conditions(
         batch=batch,
-        sample=shape,
-        sample_dtype="float32",
-        normalisation=None,
+        facts=DataFacts(shape=shape, dtype="float32"),
         precision=PrecisionSpec(),
         loss=chosen.loss,
         build_optimizer=chosen.build_optimizer,

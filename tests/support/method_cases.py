@@ -22,7 +22,7 @@ import torch
 from attrs import evolve, field, frozen
 
 from petra_graph.compiler.listed_stages import partition
-from petra_graph.compiler.lower import MessageTypes, lower
+from petra_graph.compiler.lower import Lowering, MessageTypes
 from petra_graph.compiler.spec_checks import check_method
 from petra_graph.errors import SpecError
 from petra_graph.graph.node_graph import NodeGraph
@@ -192,15 +192,14 @@ def programs(case: MethodCase) -> tuple[StageProgram, ...]:
     schedule = case.point.spec.schedule
     assert schedule is not None
     assert schedule != "auto"
-    return lower(
-        network,
-        partition(network, case.cuts, ("cpu",)),
+    lowering = Lowering(
+        graph=network,
         method=case.point.method,
-        schedule=schedule,
         accumulation=case.accumulation,
         messages=messages,
         last_stage_keeps_graph=case.point.spec.last_stage == "keep-graph",
     )
+    return lowering.programs(partition(network, case.cuts, ("cpu",)), schedule)
 
 
 def computation(stages: Sequence[StageProgram]) -> Hashable:

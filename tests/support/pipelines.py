@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from attrs import frozen
@@ -145,8 +145,10 @@ def message_types(streams: Mapping[str, int]) -> MessageTypes:
     return MessageTypes(streams={name: (StreamType((1,), "float32"),) * count for name, count in streams.items()})
 
 
-def not_needed(*_: object) -> Any:
-    raise AssertionError("stages, devices and depths are given: nothing is to be decided by cost")
+_NOT_NEEDED: dict[str, Any] = dict.fromkeys(
+    ("loaded", "loss", "optimizer", "lr_schedule", "data", "loggers", "callbacks", "added", "unchecked_blocks")
+)
+"""Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""
 
 
 def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) -> MeasuredNetwork:
@@ -161,12 +163,9 @@ def measured_network(nodes: Sequence[NodeSpec], spec: Spec, facts: DataFacts) ->
         schedule=schedule,
         stages=given_stages(graph, spec, schedule),
         facts=facts,
-        optimizer=cast(Any, None),
-        lr_schedule=cast(Any, None),
         training_samples=None,
         shapes=measure_shapes(graph, facts.shape, torch.int64 if facts.dtype == "int64" else torch.float32),
-        costs=not_needed,
-        settings=not_needed,
+        **_NOT_NEEDED,
     )
     check_grid(network)
     return network

@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.simulator.pipeline import MessageBytes, Pipeline, StageSeconds, pipeline
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.channels import ChannelKey, Direction, Edge
@@ -98,7 +98,8 @@ def graph_programs(
     graph = built_graph(nodes)
     messages = message_types(dict.fromkeys(graph.nodes, 2))
     made = partition(graph, stages or per_block(graph), ("cpu",))
-    return lower(graph, made, method=METHODS[method], schedule=schedule, accumulation=accumulation, messages=messages)
+    lowering = Lowering(graph=graph, method=METHODS[method], accumulation=accumulation, messages=messages)
+    return lowering.programs(made, schedule)
 
 
 QUARTERS = st.integers(1, 12).map(lambda quarters: quarters / 4)

@@ -14,7 +14,7 @@ from stage_peaks import StagePeaks
 from torch import Tensor, nn
 
 from petra_graph.blocks import Streams
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.graph.node_graph import INPUT, NodeGraph
 from petra_graph.kinds.plugin import load
@@ -73,16 +73,12 @@ def costs_of(ready: Prepared) -> CostTable:
     spec, training = ready.spec, ready.training
     conditions = Conditions(
         batch=spec.data.batch,
-        sample=ready.facts.shape,
-        sample_dtype=ready.facts.dtype,
-        normalisation=Normalisation.of(ready.facts),
+        facts=ready.facts,
         precision=spec.precision,
         loss=training.loss,
         build_optimizer=training.build_optimizer,
         optimizer_options=training.optimizer_options,
         clip=spec.optimizer.clip,
-        target=ready.facts.target_shape,
-        target_dtype=ready.facts.target_dtype,
     )
     return measure_costs(ready.network.graph, conditions)
 

@@ -184,7 +184,7 @@ class _Profiled:
 
     def operations(self) -> Iterator[tuple[float, int]]:
         """Yield the seconds of every timed operation and the kernels that it launches."""
-        costs = self.ready.network.costs(self.ready.network.graph, self.ready.spec)
+        costs = self.ready.network.costs()
         for training in self.trainings[:3]:  # the fourth times an inversion with what follows it
             for node, seconds in training.seconds().items():
                 for operation, taken in seconds.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from petra_graph.compiler.memory.pipeline_memory import memory_after_operations
+from petra_graph.compiler.memory.pipeline_memory import PipelineMemory
 from petra_graph.compiler.memory_and_time import Prediction
 from petra_graph.compiler.simulator.outcome import Event
 from petra_graph.compiler.simulator.simulation import simulate
@@ -82,10 +82,11 @@ def simulated_training(method: str, micro_batches: int) -> SimulatedTraining:
 
 def _held(prediction: Prediction, events: tuple[Event, ...]) -> Iterator[int]:
     """Yield the bytes that wait for a backward, in each event's stage after it."""
-    operations = [(event.stage, event.action) for event in events]
-    inputs = prediction.inputs
-    for stage in memory_after_operations(prediction.programs, inputs.costs, operations, transport=inputs.transport):
-        yield stage.input_buffer + stage.graphs
+    pipeline = PipelineMemory(prediction.programs, prediction.inputs.costs, prediction.inputs.transport)
+    for event in events:
+        pipeline.perform(event.stage, event.action)
+        held = pipeline.stages[event.stage].live.now()
+        yield held.input_buffer + held.graphs
 
 
 def _kept(events: tuple[Event, ...], held: list[int]) -> Iterator[KeptActivations]:

@@ -87,9 +87,7 @@ class NoiseSplit:
     """One split: windows [n, *shape] of `block`."""
 
     block: NDArray[np.generic]
-    shape: tuple[int, ...]
-    classes: int
-    target_shape: tuple[int, ...]
+    options: RandomOptions
     samples: int
     first: int
     """The index of the split's first sample within the data set."""
@@ -100,19 +98,20 @@ class NoiseSplit:
     def fetch(self, indices: NDArray[np.intp], *, seed: int, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Load samples [n, *shape], images in channels-last memory, and targets; the epoch does not change them."""
         number = np.asarray(indices, np.int64) + self.first
-        windows = sliding_window_view(self.block, prod(self.shape))
+        shape = self.options.shape
+        windows = sliding_window_view(self.block, prod(shape))
         flat = torch.from_numpy(windows[number * _STRIDE % _STARTS])
         targets = self.fetch_targets(indices)
-        if len(self.shape) == _IMAGE:
-            channels, height, width = self.shape
+        if len(shape) == _IMAGE:
+            channels, height, width = shape
             return flat.view(-1, height, width, channels).permute(0, 3, 1, 2), targets
-        return flat.view(-1, *self.shape), targets
+        return flat.view(-1, *shape), targets
 
     def fetch_targets(self, indices: NDArray[np.intp]) -> torch.Tensor:
         """Load the targets alone: int64 [n, *target_shape]."""
         number = (np.asarray(indices, np.int64) + self.first) * _STRIDE
-        place = np.arange(prod(self.target_shape)).reshape(self.target_shape)
-        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.classes)
+        place = np.arange(prod(self.options.target_shape)).reshape(self.options.target_shape)
+        return torch.from_numpy((number.reshape(-1, *(1,) * place.ndim) + place) % 65_537 % self.options.classes)
 
 
 def noise(options: RandomOptions) -> DataSet:
@@ -125,16 +124,8 @@ def noise(options: RandomOptions) -> DataSet:
     else:
         block = generator.integers(0, options.levels, size).astype(options.dtype)
 
-    def split(first: int, samples: int) -> NoiseSplit:
-        return NoiseSplit(
-            block=block,
-            shape=options.shape,
-            classes=options.classes,
-            target_shape=options.target_shape,
-            samples=samples,
-            first=first,
-        )
-
     return OpenedDataSet(
-        train=split(0, options.train), test=split(options.train, options.test), facts=RANDOM.facts(options)
+        train=NoiseSplit(block=block, options=options, samples=options.train, first=0),
+        test=NoiseSplit(block=block, options=options, samples=options.test, first=options.train),
+        facts=RANDOM.facts(options),
     )

@@ -43,20 +43,18 @@ def stage_memory(
     programs: Sequence[StageProgram],
     costs: CostTable,
     *,
-    policy: Policy = "arrival",
     micro_batches: int | None = None,
     transport: EncodedShare | None = None,
 ) -> tuple[StageBytes, ...]:
     """Return every stage's memory at its largest moment, in the programs' order, as if each had a device of its own.
 
     Args:
-        policy: the order of operations; with a device each, all stages work at once, as "arrival" has it.
         micro_batches: between two drains; None: enough for every stage to reach its largest moment.
         transport: the share of bytes in which tensors wait and travel; None: all.
     """
-    live = {program.index: LiveTensors() for program in programs}
-    _execute(_Pipeline(programs, costs, transport, live), policy, micro_batches or _enough(programs))
-    return tuple(one.peak for one in live.values())
+    pipeline = PipelineMemory(programs, costs, transport)
+    pipeline.execute("arrival", micro_batches or _enough(programs))
+    return tuple(stage.live.peak for stage in pipeline.stages.values())
 
 
 def device_memory(
@@ -90,16 +88,8 @@ def device_memory(
                     program.index: live[program.device] if program.device in counted else LiveTensors()
                     for program in programs
                 }
-                _execute(_Pipeline(programs, costs, transport, of_stage), one, count)
+                PipelineMemory(programs, costs, transport, of_stage).execute(one, count)
     return {device: one.peak for device, one in live.items()}
-
-
-def _execute(pipeline: _Pipeline, policy: Policy, micro_batches: int) -> None:
-    if policy == "arrival":
-        pipeline.run(_orders(pipeline.programs, micro_batches))
-        return
-    for index, action in static_order(pipeline.programs, range(micro_batches)):
-        pipeline.perform(index, action)
 
 
 def _enough(programs: Sequence[StageProgram]) -> int:
@@ -108,29 +98,6 @@ def _enough(programs: Sequence[StageProgram]) -> int:
     # Where older parameters are kept, twice as many: each micro-batch in flight may use a version of its own.
     fills = 2 if stored else 1
     return fills * max(program.depth for program in programs) + _WINDOWS * programs[0].accumulation
-
-
-def _orders(programs: Sequence[StageProgram], micro_batches: int) -> list[Iterator[Action]]:
-    return [order(program.depth, range(micro_batches), program.accumulation, program.flush) for program in programs]
-
-
-def memory_after_operations(
-    programs: Sequence[StageProgram],
-    costs: CostTable,
-    operations: Iterable[tuple[int, Action]],
-    *,
-    transport: EncodedShare | None = None,
-) -> Iterator[StageBytes]:
-    """Yield, after each operation, the bytes that its stage holds.
-
-    Args:
-        operations: each with its stage's index, every one after those whose messages it reads.
-        transport: the share of bytes in which tensors wait and travel; None: all.
-    """
-    pipeline = _Pipeline(programs, costs, transport)
-    for index, action in operations:
-        pipeline.perform(index, action)
-        yield pipeline.stages[index].live.now()
 
 
 def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transport: EncodedShare | None = None) -> int:
@@ -146,7 +113,7 @@ def checkpoint_bytes(programs: Sequence[StageProgram], costs: CostTable, transpo
     windows = 1 + -(-max(program.depth for program in programs) // accumulation)
     ahead = windows * accumulation
     cut = Cut(micro_batches=range(2 * ahead), at=aligned(ahead, 2 * ahead, accumulation, programs[0].flush))
-    pipeline = _Pipeline(programs, costs, transport)
+    pipeline = PipelineMemory(programs, costs, transport)
     pipeline.run([_before(cut, program) for program in programs])
     held = [stage.live.now() for stage in pipeline.stages.values()]
     return pipeline.bytes_in_flight() + sum(
@@ -160,14 +127,14 @@ def _before(cut: Cut, program: StageProgram) -> Iterator[Action]:
     return (action for action in actions if cut.precedes(program, action))
 
 
-class _Pipeline:
+class PipelineMemory:
     """All stages, and the messages between them."""
 
     def __init__(
         self,
         programs: Sequence[StageProgram],
         costs: CostTable,
-        transport: EncodedShare | None,
+        transport: EncodedShare | None = None,
         live: Mapping[int, LiveTensors] | None = None,
     ) -> None:
         """Begin with parameters alone.
@@ -199,6 +166,15 @@ class _Pipeline:
     def _connect(self, stage: int, direction: Direction, edges: Iterable[Edge]) -> None:
         channels = self._messages[direction]
         self._receives[stage, direction] = [(edge, channels.setdefault(edge, deque())) for edge in edges]
+
+    def execute(self, policy: Policy, micro_batches: int) -> None:
+        """Execute all operations between two drains."""
+        if policy == "arrival":
+            every = range(micro_batches)
+            self.run([order(one.depth, every, one.accumulation, one.flush) for one in self.programs])
+            return
+        for index, action in static_order(self.programs, range(micro_batches)):
+            self.perform(index, action)
 
     def run(self, orders: Sequence[Iterator[Action]]) -> None:
         """Execute all operations in rounds, each stage in its own order, until the pipeline has drained."""

@@ -21,16 +21,6 @@ _OPERATIONS = 150_000
 
 
 @frozen(kw_only=True)
-class Staleness:
-    """The delay between a micro-batch's forward and its backward at a stage, once the pipeline is full."""
-
-    micro_batches: int
-    """Backwards of earlier micro-batches in between."""
-    updates: float
-    """Updates in between, in the mean."""
-
-
-@frozen(kw_only=True)
 class Timing:
     """The speed of a pipeline."""
 
@@ -50,8 +40,8 @@ class Timing:
     """From the end of the head's last backward to the end of everything."""
     overhead_seconds: float
     """Of a run between two drains, beyond its ticks."""
-    staleness: tuple[Staleness, ...]
-    """Of every stage."""
+    staleness: tuple[float, ...]
+    """Of every stage: the mean number of updates between a micro-batch's forward and its backward, once the pipeline is full."""
 
     @property
     def bubble_fraction(self) -> float:
@@ -93,10 +83,9 @@ def timing(pipeline: Pipeline) -> Timing:
     )
 
 
-def staleness(stage: TimedStage) -> Staleness:
-    """Return a stage's staleness; a pipeline that flushes each window has none."""
-    behind = 0 if stage.flush == "window" else stage.depth - 1
-    return Staleness(micro_batches=behind, updates=behind / stage.accumulation)
+def staleness(stage: TimedStage) -> float:
+    """Return a stage's staleness, in updates; a pipeline that flushes each window has none."""
+    return 0.0 if stage.flush == "window" else (stage.depth - 1) / stage.accumulation
 
 
 def _shares(pipeline: Pipeline, tick_seconds: float, of: Callable[[TimedStage], float]) -> Mapping[str, float]:

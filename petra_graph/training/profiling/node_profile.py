@@ -109,7 +109,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
     on_gpu = devices[0].type == "cuda"
     wall, cpu = map(sum, zip(*(training.wall_and_cpu() for training in trainings), strict=True))
     network, spec = ready.network, ready.spec
-    costs = network.costs(network.graph, spec)
+    costs = network.costs()
     return Profile(
         name=spec.name,
         device=torch.cuda.get_device_name(devices[0]) if on_gpu else f"cpu ({_processor()})",
@@ -117,7 +117,7 @@ def profile_of(ready: Prepared, trainings: Sequence[TimedTraining]) -> Profile:
         kind="cuda" if on_gpu else "cpu",
         micro_batch=spec.data.batch,
         threads=spec.run.threads,
-        settings=network.settings(spec),
+        settings=network.settings,
         nodes=dict(seconds),
         sizes={name: (node.parameters, sum(node.output_bytes)) for name, node in costs.nodes.items()},
         outside=trainings[0].outside(),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.paper import paper_accounting
 from petra_graph.measure.cost_table import measure_costs
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.program.method import METHODS
 from tests.support import ROOT
-from tests.support.costs import UINT8, conditions
+from tests.support.costs import conditions, images
 from tests.support.pipelines import message_types
 
 GIGABYTES = {"pipedream": 44.45, "dsp": 43.58, "delayed-reconstructed": 21.20, "petra": 20.33}
@@ -21,13 +21,14 @@ SAVINGS_PERCENT = {"dsp": 2.0, "delayed-reconstructed": 52.3, "petra": 54.3}
 @pytest.fixture(scope="module")
 def counted():
     graph = check_spec(str(ROOT / "specs" / "revnet50_imagenet.toml")).graph
-    table = measure_costs(graph, conditions((3, 224, 224), batch=64, sample_dtype="uint8", normalisation=UINT8))
+    table = measure_costs(graph, conditions((3, 224, 224), batch=64, facts=images((3, 224, 224))))
     messages = message_types({name: len(node.output_bytes) for name, node in table.nodes.items()})
     made = partition(graph, per_block(graph), ("cpu",))
 
     def count(method: str, k: int = 1):
         chosen = METHODS[method]
-        programs = lower(graph, made, method=chosen, schedule="lockstep", accumulation=k, messages=messages)
+        lowering = Lowering(graph=graph, method=chosen, accumulation=k, messages=messages)
+        programs = lowering.programs(made, "lockstep")
         return paper_accounting(programs, table)
 
     return count

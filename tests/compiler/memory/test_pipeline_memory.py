@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petra_graph.compiler.listed_stages import partition, per_block
-from petra_graph.compiler.lower import lower
+from petra_graph.compiler.lower import Lowering
 from petra_graph.compiler.memory.live_tensors import LiveTensors
-from petra_graph.compiler.memory.pipeline_memory import device_memory, memory_after_operations, stage_memory
+from petra_graph.compiler.memory.pipeline_memory import PipelineMemory, device_memory, stage_memory
 from petra_graph.compiler.memory.segment_memory import EncodedShare
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.program.method import METHODS
@@ -79,14 +79,13 @@ def graph_costs(name: str) -> CostTable:
 
 
 def programs(method: str, schedule: str = "lockstep", accumulation: int = 1, devices: tuple[str, ...] = ("cpu",)):
-    return lower(
-        GRAPH,
-        partition(GRAPH, per_block(GRAPH), devices),
+    lowering = Lowering(
+        graph=GRAPH,
         method=METHODS[method],
-        schedule=schedule,
         accumulation=accumulation,
         messages=message_types({name: len(node.output_bytes) for name, node in TABLE.nodes.items()}),
     )
+    return lowering.programs(partition(GRAPH, per_block(GRAPH), devices), schedule)
 
 
 def parts(method: str, part: str, *arguments, **transport) -> list[int]:
@@ -125,10 +124,12 @@ def test_kept_graphs_are_as_many_as_micro_batches_in_flight():
 
 def test_memory_follows_a_given_order():
     made = programs("dsp", "1f1b")
-    operations = list(static_order(made, range(8)))
-    memory = list(memory_after_operations(made, TABLE, operations))
-    held = [now.input_buffer for (stage, _), now in zip(operations, memory, strict=True) if stage == 2]
-    actions = [str(action) for stage, action in operations if stage == 2]
+    pipeline, held, actions = PipelineMemory(made, TABLE), [], []
+    for stage, action in static_order(made, range(8)):
+        pipeline.perform(stage, action)
+        if stage == 2:
+            held.append(pipeline.stages[2].live.now().input_buffer)
+            actions.append(str(action))
     # Two streams of 100 bytes each: a forward adds them, a backward takes them.
     expected, most = [], 0
     for action in actions:
@@ -174,15 +175,14 @@ def shared_devices(draw):
     graph, table = built_graph(GRAPHS[name]), graph_costs(name)
     count = draw(st.integers(1, len(graph.nodes) - 1))
     devices = draw(st.lists(st.integers(0, count - 1), min_size=len(graph.nodes), max_size=len(graph.nodes)))
-    made = lower(
-        graph,
-        partition(graph, per_block(graph), ["cpu"]),
+    lowering = Lowering(
+        graph=graph,
         method=method,
-        schedule=schedule,
         accumulation=draw(st.integers(1, 3)),
         messages=messages_of(table),
         last_stage_keeps_graph=draw(st.booleans()),
     )
+    made = lowering.programs(partition(graph, per_block(graph), ["cpu"]), schedule)
     placed = [attrs.evolve(program, device=str(device)) for program, device in zip(made, sorted(devices), strict=True)]
     return placed, table, draw(st.sampled_from(get_args(Policy)))
 
@@ -191,7 +191,9 @@ def shared_devices(draw):
 @given(shared_devices())
 def test_a_shared_device_holds_no_more_than_its_stages_apart_and_no_less_than_each_of_them(case):
     stages, table, policy = case
-    apart = stage_memory(stages, table, policy=policy)
+    pipeline = PipelineMemory(stages, table)
+    pipeline.execute(policy, 2 * max(stage.depth for stage in stages) + 3 * stages[0].accumulation)
+    apart = [stage.live.peak for stage in pipeline.stages.values()]
     hosted = Counter(stage.device for stage in stages)
     for device, held in device_memory(stages, table, policy=policy).items():
         own = [memory for stage, memory in zip(stages, apart, strict=True) if stage.device == device]

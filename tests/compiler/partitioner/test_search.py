@@ -183,7 +183,7 @@ def test_a_flushed_window_is_never_stale():
         ({"devices": ()}, "0 devices"),
         ({"devices": (DeviceBudget(name="x", speed=0.0), DeviceBudget(name="y"))}, "speed 0.0"),
         ({"edges": [ItemEdge(producer="n1", consumer="n0")]}, "not listed before"),
-        ({"edges": [ItemEdge(producer="n1", consumer="n9")]}, "no item"),
+        ({"edges": [ItemEdge(producer="n1", consumer="n9")]}, "not an item"),
         ({"items": [Item(name="n0"), Item(name="n0")], "edges": ()}, "two items"),
         ({"items": [Item(name="n0"), Item(name="n1", seconds=float("nan"))]}, "costs"),
         ({"items": [Item(name="n0"), Item(name="n1", resident_bytes=-1)]}, "costs"),
