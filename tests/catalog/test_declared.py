@@ -19,13 +19,13 @@ from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration
 
 MODULES = [
-    "datasets.declared",
-    "optimizers.declared",
-    "losses.declared",
+    "datasets.declared_datasets",
+    "optimizers.declared_optimizers",
+    "losses.declared_losses",
     "lr_schedules",
     "architectures",
-    "loggers.declared",
-    "callbacks.declared",
+    "loggers.declared_loggers",
+    "callbacks.declared_callbacks",
 ]
 DECLARATIONS = [
     value
