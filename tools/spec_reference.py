@@ -1,22 +1,23 @@
-"""The tables of specs/README.md, generated: every spec of the folder, and every key and option with its type and default.
+"""The tables of two pages, generated: of specs/README.md every spec, key and option; of plugins/README.md every promise.
 
-    python -m tools.spec_reference            # exit code 1 where the page differs from what would be generated
+    python -m tools.spec_reference            # exit code 1 where a page differs from what would be generated
     python -m tools.spec_reference --write
 
-Decision: the tables come from the JSON schema, as editors get it, so that the page, the editors and the checks of a
-specification have one source. Each table stands between two comments that name it.
+Decision: the tables come from the JSON schema, as editors get it, and from the kinds of plugins, as a run and the kit ask them, so
+that the pages and the checks have one source. Each table is between two comments that name it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from petra_graph.errors import shown
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
@@ -30,7 +31,7 @@ from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import class_schema
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "specs" / "README.md"
+PAGES = (ROOT / "specs" / "README.md", ROOT / "plugins" / "README.md")
 BOUNDS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -41,23 +42,52 @@ Schema = Mapping[str, Any]
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Write the tables into the page.")
+@click.option("--write", is_flag=True, help="Write the tables into the pages.")
 def main(write: bool) -> None:
-    """Compare the tables of specs/README.md with what is generated, or write them."""
-    page = PAGE.read_text(encoding="utf-8")
-    current = generated(page)
-    if write:
-        PAGE.write_text(current, encoding="utf-8")
-    elif current != page:
-        raise click.ClickException("specs/README.md is out of date: run `python -m tools.spec_reference --write`")
+    """Compare the tables of the pages with what is generated, or write them."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        current = generated(text)
+        if write:
+            page.write_text(current, encoding="utf-8")
+        elif current != text:
+            name = page.relative_to(ROOT)
+            raise click.ClickException(f"{name} is out of date: run `python -m tools.spec_reference --write`")
 
 
 def generated(page: str) -> str:
-    """Return the page with its tables generated anew."""
+    """Return a page with its tables as they are now; a page has some of them."""
     registry = discover().only(["petra-graph"])
-    for name, lines in (("specs", specs()), ("keys", keys(registry)), ("options", options(registry))):
-        page = _replaced(page, name, "\n".join(lines))
+    tables: Mapping[str, Callable[[], Iterator[str]]] = {
+        "specs": specs,
+        "keys": lambda: keys(registry),
+        "options": lambda: options(registry),
+        "promises": promises,
+    }
+    for name, lines in tables.items():
+        if f"<!-- generated: {name} -->" in page:
+            page = _replaced(page, name, "\n".join(lines()))
     return page
+
+
+def promises() -> Iterator[str]:
+    """Yield the table of all promises, and when each is asked."""
+    yield "| kind | promise | meaning | asked |"
+    yield "|---|---|---|---|"
+    times = {
+        "registration": "when it is resolved",
+        "build": "when it is built",
+        "before_run": "before a run",
+        "first_steps": "in the first steps",
+        "kit": "by `check`",
+    }
+    for kind in KINDS:
+        for promise in kind.promises:
+            asked = {said: getattr(promise, when) for when, said in times.items()}
+            said = "; ".join(
+                f"{when} ({effort})" if effort else when for when, effort in asked.items() if effort is not None
+            )
+            yield f"| {kind.noun} | {promise.name} | {promise.sentence.replace('|', chr(92) + '|')} | {said} |"
 
 
 def specs() -> Iterator[str]:
@@ -199,7 +229,7 @@ def _replaced(page: str, name: str, text: str) -> str:
     begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     found = pattern.findall(page)
-    assert len(found) == 1, f"specs/README.md must have one section between {begin} and {end}"
+    assert len(found) == 1, f"a page must have one section between {begin} and {end}"
     return pattern.sub(lambda _: f"{begin}\n\n{text.rstrip()}\n\n{end}", page)
 
 

@@ -47,7 +47,7 @@ def _declared(block: Any, _: str) -> Mapping[str, Any]:
     return {"kind": block.kind, "streams": getattr(block, "streams", None)}
 
 
-_GLANCE = "at a glance, in float32, and as the kit does where that finds something"
+_GLANCE = "at a glance, and one by one where that finds something"
 _AT = "petra_graph.promises"
 """Where the checks are."""
 

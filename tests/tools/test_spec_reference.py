@@ -1,18 +1,28 @@
-"""The tables of specs/README.md are those that the schema and the specs give, and the generator notices what differs."""
+"""The tables of the pages are those that the schema, the specs and the kinds give, and the generator notices what differs."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
+
+from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.planning.spec_schema import spec_schema
 from petra_graph.registry.registry import discover
-from tools.spec_reference import PAGE, generated
+from tools.spec_reference import PAGES, generated
 
-PAGE_TEXT = PAGE.read_text()
+PAGE_TEXT, GUIDE_TEXT = (page.read_text() for page in PAGES)
 
 
-def test_the_page_is_current():
-    assert generated(PAGE_TEXT) == PAGE_TEXT, "run `python -m tools.spec_reference --write`"
+@pytest.mark.parametrize("text", [PAGE_TEXT, GUIDE_TEXT], ids=["specs", "plugins"])
+def test_the_page_is_current(text):
+    assert generated(text) == text, "run `python -m tools.spec_reference --write`"
+
+
+def test_every_promise_has_a_row_with_a_sentence():
+    rows = [line.split(" | ") for line in GUIDE_TEXT.splitlines()]
+    said = {(row[0].removeprefix("| "), row[1]): row[2] for row in rows if len(row) == 4}
+    assert all(said[kind.noun, promise.name].endswith(".") for kind in KINDS for promise in kind.promises)
 
 
 def test_changed_cells_are_put_right():
