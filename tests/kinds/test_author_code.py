@@ -1,16 +1,17 @@
-"""Which line of code is an author's."""
+"""Code of plugins' authors: which line of it is theirs, and what becomes of what it raises."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
 
 import petra_graph
 from petra_graph import errors
-from petra_graph.errors import PluginError, printable
-from petra_graph.kinds.author_code import author_line, is_author_code, raised_at, resolve_location
+from petra_graph.errors import PluginError, RunFailed, SpecError, printable
+from petra_graph.kinds.author_code import author_code, author_line, is_author_code, raised_at, resolve_location
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,18 @@ def test_an_import_that_nobody_wrote_has_no_line():
     with pytest.raises(PluginError) as raised:
         resolve_location("no_such_module:Anything", "it")
     assert raised_at(raised.value.__cause__) == ""
+
+
+def test_memory_that_runs_out_in_a_training_is_not_the_plugins_fault():
+    with pytest.raises(MemoryError), author_code("the loss failed", training=True):
+        raise MemoryError
+    with pytest.raises(PluginError, match="the loss failed: MemoryError"), author_code("the loss failed"):
+        raise MemoryError
+
+
+def test_an_exit_is_the_plugins_but_not_an_interruption_nor_an_error_of_ours():
+    with pytest.raises(RunFailed, match="sample 3: SystemExit: 7"), author_code(lambda: "sample 3", error=RunFailed):
+        sys.exit(7)
+    for ours in (KeyboardInterrupt(), SpecError("a wrong option")):
+        with pytest.raises(type(ours)), author_code("the loss failed"):
+            raise ours
