@@ -108,7 +108,7 @@ def train(
     from petra_graph.training.training_run import run
 
     if (spec is None) == (resume is None):
-        raise TypeError("give a specification, or `resume`: a run that goes on has the specification that it had")
+        raise TypeError("give a specification, or `resume`: a resumed run keeps its specification")
     if not isinstance(processes, int) or processes < 1:
         raise TypeError(f"processes are a number from 1 on (got {processes!r})")
     if resume is None:

@@ -363,9 +363,7 @@ def _expect_same(one: Companion | None, other: Companion | None, promise: str, r
         return
     expected, found = one.state(), other.state()
     if set(expected) != set(found) or any(not torch.equal(value, found[name]) for name, value in expected.items()):
-        raise BrokenPromise(
-            promise, "a companion that goes on has other tensors than one that was not interrupted", remedy
-        )
+        raise BrokenPromise(promise, "a resumed companion has other tensors than one that was not interrupted", remedy)
 
 
 def _parameters() -> dict[str, Tensor]:

@@ -153,7 +153,7 @@ def check_values(trial: LoggerTrial) -> None:
 
 
 def check_resumed(trial: LoggerTrial) -> None:
-    """A run that goes on has a new logger in the same directory, which is given some steps again."""
+    """A resumed run has a new logger in the same directory, which is given some steps again."""
     with trial.run() as directory:
         for resumed_at in (None, 4):
             logger = trial.open(directory, resumed_at)

@@ -375,7 +375,7 @@ def _expect_continued(promise: str, stage: _Stage, resumed: _Stage) -> None:
         one.step(range(_STEPS, 2 * _STEPS))
     if not all_equal(stage.values(), resumed.values()):
         named = f"; outside of `state` it has {', '.join(f'`{name}`' for name in others)}" if others else ""
-        found = f"a run that goes on comes to other parameters than one that was not interrupted{named}"
+        found = f"a resumed run comes to other parameters than one that was not interrupted{named}"
         raise BrokenPromise(promise, found, "keep what steers the steps in self.state[parameter], or in the groups")
 
 

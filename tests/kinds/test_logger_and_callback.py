@@ -221,7 +221,7 @@ def test_a_sound_callback_passes():
         (Normalises, "changes", "it changed outputs or targets of the evaluation"),
         (Draws, "changes", "it moved the global generator of torch"),
         (HoldsATensor, "state", "it is not JSON: Object of type Tensor is not JSON serializable"),
-        (Forgets, "state", "a companion that goes on has other tensors than one that was not interrupted"),
+        (Forgets, "state", "a resumed companion has other tensors than one that was not interrupted"),
     ],
 )
 def test_a_callback_is_caught(build, promise, found):

@@ -1,5 +1,5 @@
 class TextLines:
-    """Appends to `metrics.txt`; a run that goes on says where it does."""
+    """Appends to `metrics.txt`; a resumed run says where it continues."""
 
     def __init__(self, options, run):
         self.file = (run.directory / "metrics.txt").open("a")
