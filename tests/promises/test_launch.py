@@ -6,24 +6,36 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import PATIENCE_SECONDS, RUN, alone, at_work_in, children, ended, free_port, under_way, until
-from tests.support.processes import torchrun
+from tests.support.forks import (
+    ENDLESS,
+    PATIENCE_SECONDS,
+    RUN,
+    alone,
+    at_work_in,
+    children,
+    ended,
+    free_port,
+    under_way,
+    until,
+    wait_for_progress,
+)
+from tests.support.processes import environment, torchrun
 from tests.support.runs import FILES, events, files_of, only_run, summary_of, weights_bytes
+from tests.support.strangers import KNOWN
 
 pytestmark = pytest.mark.processes
 SHORT = ("--set", "run.epochs=3")
-ARGUMENTS = (*RUN, *SHORT, "--set", "run.transport=process-group")
-"""Everything between two processes goes through torch.distributed."""
 
 
-def alone_in_one_process() -> bytes:
-    assert main([*RUN, *SHORT, "--set", "run.directory=alone"]) == 0
+def alone_in_one_process(*length: str) -> bytes:
+    assert main([*RUN, *length, "--set", "run.directory=alone"]) == 0
     return weights_bytes(only_run("alone"))
 
 
@@ -44,7 +56,7 @@ def test_processes_share_a_run(shared_folder):
     assert [process["rank"] for process in measured] == [0, 1]
     assert [stage["stage"] for process in measured for stage in process["stages"]] == [1, 2, 3, 4]
     assert len([event for event in events(only_run()) if event["name"] == "test/loss"]) == 3
-    assert weights_bytes(only_run()) == alone_in_one_process()
+    assert weights_bytes(only_run()) == alone_in_one_process(*SHORT)
 
 
 @pytest.mark.slow
@@ -98,33 +110,63 @@ def test_the_launcher_is_killed(shared_folder):
     assert summary_of(only_run())["status"] == "failed"
 
 
-def share_a_run(agents: list[subprocess.Popen[str]]) -> None:
-    expected = alone_in_one_process()
-    end = time.monotonic() + PATIENCE_SECONDS
-    said = [agent.communicate(timeout=max(1.0, end - time.monotonic())) for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], said
-    assert sum("shared: done" in out for out, _ in said) == 1
-    prints = re.compile(r"^rank \d of \d trains; rank \d on .+ prints the progress$", re.MULTILINE)
-    assert sum(prints.search(err) is not None for _, err in said) == 1
-    assert all(err for _, err in said), "a launcher whose processes say nothing seems to hang"
-    assert weights_bytes(only_run()) == expected
+SLOWED = """
+[[callback]]
+name = "tests.support.slowed:Slowed"
+"""
+"""So that one process has soon computed what two have until a stranger has come."""
+
+
+@pytest.fixture
+def nodes(request):
+    """An address to meet at, and of each node what its processes begin with.
+
+    Each is in a network of its own, without loopback and shared memory; where that cannot be had, both are on the loopback.
+    """
+    try:
+        networks = request.getfixturevalue("namespaces")
+    except pytest.skip.Exception:
+        return f"127.0.0.1:{free_port()}", [((), {}), ((), {})]
+    return "10.77.0.1:29500", [
+        (("ip", "netns", "exec", name), {"GLOO_SOCKET_IFNAME": end}) for name, end in networks.items()
+    ]
 
 
 @pytest.mark.slow
-def test_two_nodes(shared_folder, request):
-    """Each agent is in a network of its own, without loopback and shared memory; where that cannot be had, on the loopback."""
+def test_two_nodes(shared_folder, nodes):
+    """They share a run, which a stranger on the network cannot stop; resumed in one process, it has the bits of one."""
+    address, places = nodes
+    arguments = (*RUN, "--set", "run.transport=process-group")
+    (shared_folder / "shared.toml").write_text(ENDLESS + SLOWED)
+    agents = [
+        torchrun(node, address, arguments, *before, **variables, **KNOWN)
+        for node, (before, variables) in enumerate(places)
+    ]
     try:
-        nodes = request.getfixturevalue("namespaces").items()
-    except pytest.skip.Exception:
-        address = f"127.0.0.1:{free_port()}"
-        share_a_run([torchrun(node, address, ARGUMENTS) for node in (0, 1)])
-        return
-    share_a_run(
-        [
-            torchrun(node, "10.77.0.1:29500", ARGUMENTS, "ip", "netns", "exec", name, GLOO_SOCKET_IFNAME=end)
-            for node, (name, end) in enumerate(nodes)
-        ]
-    )
+        until(under_way)
+        stranger = (*places[1][0], sys.executable, "-m", "tests.support.strangers", *address.split(":"))
+        subprocess.run(stranger, check=True, env=environment())
+        wait_for_progress()
+        assert [agent.poll() for agent in agents] == [None, None]
+        os.kill(children(agents[0].pid)[0], signal.SIGINT)
+        said = [agent.communicate(timeout=PATIENCE_SECONDS) for agent in agents]
+    except AssertionError as error:
+        for agent in agents:
+            agent.terminate()
+            error.add_note("\n".join(agent.communicate(timeout=PATIENCE_SECONDS)))
+        raise
+    finally:
+        for agent in agents:
+            agent.kill()
+    prints = re.compile(r"^rank \d of \d trains; rank \d on .+ prints the progress$", re.MULTILINE)
+    assert sum(prints.search(err) is not None for _, err in said) == 1
+    assert all(err for _, err in said), "a launcher whose processes say nothing seems to hang"
+    assert "of its choice" not in "".join(text for both in said for text in both)
+    summary = summary_of(only_run())
+    assert (summary["status"], summary["processes"]) == ("interrupted", 2)
+    whole = ("--set", f"run.epochs={summary['epochs'] + 1}", "--set", "callback=[]")
+    assert main(["run", "--resume", "latest", *whole]) == 0
+    assert weights_bytes(only_run()) == alone_in_one_process(*whole)
 
 
 def test_a_specification_that_is_wrong_starts_nothing(shared_folder, capsys):

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,14 +14,12 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from petra_graph.errors import RunFailed
 from petra_graph.record.run_directory import run_directory
 from petra_graph.runtime.control.run_store import RunStore
-from tests.support.forks import ENDLESS, PATIENCE_SECONDS, RUN, alone, children, ended, ranks, under_way, until
-from tests.support.processes import environment, torchrun
+from tests.support.forks import ENDLESS, RUN, alone, children, ended, ranks, under_way, until, wait_for_progress
 from tests.support.runs import only_run, summary_of
+from tests.support.strangers import FORGED, KNOWN
 from tools.faults import forge
 
 LISTEN = "0A"
-SOME_EVENTS = 2_000
-"""Bytes of metrics.jsonl."""
 ATTEMPT = "petra-graph//"
 
 
@@ -53,9 +47,9 @@ LOOPBACK = {
 }
 
 
-@pytest.mark.parametrize("transport", ["auto", "process-group"])
-def test_on_one_machine_only_the_machine_itself_can_connect(shared_folder, transport):
-    with alone(*RUN, "--processes", "2", "--set", f"run.transport={transport}") as launcher:
+def test_on_one_machine_only_the_machine_itself_can_connect(shared_folder):
+    """The launcher's store and, with this transport, gloo of each process."""
+    with alone(*RUN, "--processes", "2", "--set", "run.transport=process-group") as launcher:
         until(under_way)
         found = listeners([launcher.process.pid, *children(launcher.process.pid)])
         assert found, "the store listens at least"
@@ -74,70 +68,22 @@ def test_ranks_of_one_machine_without_a_launcher(shared_folder):
         ended(running)
 
 
-FORGED = {
-    "asked": "SIGTERM",
-    "stop": [1, "SIGTERM"],
-    "failure": {"rank": 0, "problems": [["a text of its choice", ""]]},
-    "directory": "/tmp/of-its-choice",
-}
-
-
-KNOWN = {"PETRA_GRAPH_SECRET": "known to the run alone"}
-
-
 def test_forged_values_stop_nothing(shared_folder):
-    """A stranger on the network stopped a run, and had a text of its choice written into a folder of its choice."""
+    """A stranger on the network stopped a run, and had a text of its choice written into a folder of its choice.
+
+    `test_launch.py` has one on another machine.
+    """
     (shared_folder / "shared.toml").write_text(ENDLESS)
     served = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with ranks(RUN, RUN, port=served.port, hosted=False, TORCHELASTIC_USE_AGENT_STORE="True", **KNOWN) as running:
         until(under_way)
         stranger = TCPStore("127.0.0.1", served.port, is_master=False, wait_for_workers=False)
         forge(stranger, ATTEMPT, 2, FORGED)
-        progress = (only_run() / "metrics.jsonl").stat().st_size
-        until(lambda: (only_run() / "metrics.jsonl").stat().st_size > progress + SOME_EVENTS)
+        wait_for_progress()
         assert [rank.code for rank in running] == [None, None]
         running[0].kill(signal.SIGINT)
         assert ended(running) == [130, 130]
     assert "of its choice" not in "".join(rank.said for rank in running)
-    assert summary_of(only_run())["status"] == "interrupted"
-
-
-STRANGER = """\
-import json, sys
-from torch._C._distributed_c10d import TCPStore
-from tools.faults import forge
-client = TCPStore("10.77.0.1", 29501, is_master=False, wait_for_workers=False)
-forge(client, "petra-graph/none/0", 2, json.loads(sys.argv[1]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_forged_values_from_another_machine_stop_nothing(shared_folder, namespaces):
-    arguments = (*RUN, "--set", "run.transport=process-group")
-    agents = [
-        torchrun(node, "10.77.0.1:29501", arguments, "ip", "netns", "exec", name, GLOO_SOCKET_IFNAME=end, **KNOWN)
-        for node, (name, end) in enumerate(namespaces.items())
-    ]
-    try:
-        until(under_way)
-        stranger = ["ip", "netns", "exec", list(namespaces)[1], sys.executable, "-c", STRANGER, json.dumps(FORGED)]
-        subprocess.run(stranger, check=True, env=environment())
-        progress = (only_run() / "metrics.jsonl").stat().st_size
-        until(lambda: (only_run() / "metrics.jsonl").stat().st_size > progress + SOME_EVENTS)
-        assert [agent.poll() for agent in agents] == [None, None]
-        os.kill(children(agents[0].pid)[0], signal.SIGINT)
-        said = [text for agent in agents for text in agent.communicate(timeout=PATIENCE_SECONDS)]
-    except AssertionError as error:
-        for agent in agents:
-            agent.terminate()
-        for agent in agents:
-            error.add_note("\n".join(agent.communicate(timeout=PATIENCE_SECONDS)))
-        raise
-    finally:
-        for agent in agents:
-            agent.kill()
-    assert "of its choice" not in "".join(said)
     assert summary_of(only_run())["status"] == "interrupted"
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from petra_graph.cli.main import main
-from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, Rank, alone, children, ended, free_port, until
-from tests.support.processes import environment, torchrun
+from tests.support.forks import PATIENCE_SECONDS, RUN, SPEC, alone, children, ended, ranks, until, wait_for_progress
+from tests.support.processes import environment
 from tests.support.runs import only_run, summary_of, weights_bytes, without_times
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 EPOCHS = 50
 EVERY = ("--set", "checkpoint.every=10 updates")
+RESUMED = ("run", "--resume", "latest")
 
 
 @pytest.fixture
@@ -38,30 +39,17 @@ def as_if_nothing_had_happened() -> None:
     assert summary_of(only_run())["status"] == "done"
 
 
-def seen() -> int:
-    """Lines of the run's events."""
-    return sum(path.read_bytes().count(b"\n") for path in Path("runs").glob("*/metrics.jsonl"))
-
-
-def wait_for_progress(launcher: Rank, lines: int = 40) -> None:
-    """Wait until the run has written some events more."""
-    before = seen()
-    until(lambda: seen() > before + lines or launcher.code is not None)
-
-
 def test_a_killed_rank_is_started_again_from_the_latest_checkpoint(folder):
-    """Rank 0 and rank 1, wherever they are: training, evaluating, or writing a checkpoint."""
-    dice = random.Random(0)
+    """Wherever it is: training, evaluating, or writing a checkpoint."""
     with alone(*RUN, *EVERY, "--processes", "2", "--max-restarts", "9") as launcher:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        for victim in (1, 0):
-            wait_for_progress(launcher, dice.randrange(20, 80))
-            os.kill(children(launcher.process.pid)[victim], signal.SIGKILL)
+        wait_for_progress(random.Random(0).randrange(20, 80))
+        os.kill(children(launcher.process.pid)[0], signal.SIGKILL)
         assert ended([launcher]) == [0]
-    assert launcher.said.count("has gone without a word") == 2
-    assert "restart 2 of 9, from the latest checkpoint in" in launcher.said
+    assert launcher.said.count("has gone without a word") == 1
+    assert "restart 1 of 9, from the latest checkpoint in" in launcher.said
     assert "Traceback" not in launcher.said
-    assert len(summary_of(only_run())["resumed_from"]) == 2
+    assert len(summary_of(only_run())["resumed_from"]) == 1
     as_if_nothing_had_happened()
 
 
@@ -90,93 +78,79 @@ def test_a_slow_disk_is_not_an_operation_that_takes_too_long(folder):
     same = '[[graph.node]]\nname = "same"\nblock = "slow_disk:Same"\n[[graph.node]]'
     Path("shared.toml").write_text(text.replace("[[graph.node]]", same, 1))
     once = ("checkpoint.every=2 updates", "checkpoint.asynchronous=false", "run.epochs=1", "run.watchdog=1")
-    with alone(*RUN, *(word for each in once for word in ("--set", each)), "--processes", "2") as launcher:
-        assert ended([launcher]) == [0], launcher.said
+    slow = (*RUN, *(word for each in once for word in ("--set", each)))
+    with ranks(slow, slow) as running:
+        assert ended(running) == [0, 0], running[1].said
 
 
 def test_other_numbers_of_processes(folder):
     """Two, then four, then one: the stages are the same, and so are the bits. A batch system may have a signal of its own."""
-    first = (*RUN, "--processes", "2", "--set", "checkpoint.signal=SIGUSR1")
-    for arguments, number in (
-        (first, signal.SIGUSR1),
-        (("run", "--resume", "latest", "--processes", "4"), signal.SIGTERM),
-    ):
-        with alone(*arguments) as launcher:
-            wait_for_progress(launcher)
-            launcher.kill(number)
-            assert ended([launcher]) == [130]
-        assert "go on with: petra-graph run --resume runs/" in launcher.said
-    assert main(["run", "--resume", "latest"]) == 0
+    first = (*RUN, "--set", "checkpoint.signal=SIGUSR1")
+    for arguments, number in (([first] * 2, signal.SIGUSR1), ([RESUMED] * 4, signal.SIGTERM)):
+        with ranks(*arguments) as running:
+            wait_for_progress()
+            running[0].kill(number)
+            assert set(ended(running)) == {130}
+        assert "go on with: petra-graph run --resume runs/" in running[-1].said
+    assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
     as_if_nothing_had_happened()
 
 
 def test_replicas(folder):
     """Each replica's stages have statistics, inputs and random keys of their own."""
-    replicas = ("--set", "partition.replicas=2", "--set", "run.epochs=30")
-    with alone(*RUN, *EVERY, *replicas, "--processes", "2", "--max-restarts", "3") as launcher:
+    replicas = (*RUN, "--set", "partition.replicas=2", "--set", "run.epochs=30")
+    with ranks([*replicas, *EVERY], [*replicas, *EVERY]) as running:
         until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-        os.kill(children(launcher.process.pid)[1], signal.SIGKILL)
-        assert ended([launcher]) == [0]
+        running[1].kill()
+        assert ended(running) == [1, -signal.SIGKILL]
+    with ranks(RESUMED, RESUMED) as running:
+        assert ended(running) == [0, 0]
     assert summary_of(only_run())["resumed_from"]
-    with alone(*RUN, *replicas, "--processes", "2", "--set", "run.directory=whole") as launcher:
-        assert ended([launcher]) == [0]
+    whole = (*replicas, "--set", "run.directory=whole")
+    with ranks(whole, whole) as running:
+        assert ended(running) == [0, 0]
     assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
     assert without_times(only_run()) == without_times(only_run("whole"))
 
 
 def test_machines_that_share_no_folder(folder):
-    """Two agents in two folders."""
+    """Two processes in two folders."""
     (folder / "elsewhere").mkdir()
     shutil.copy(folder / "shared.toml", folder / "elsewhere")
-    address, once = f"127.0.0.1:{free_port()}", ("--set", "run.epochs=1")
-    agents = [torchrun(node, address, (*RUN, *once), "env", "-C", name) for node, name in enumerate(("elsewhere", "."))]
-    said = [agent.communicate(timeout=PATIENCE_SECONDS) for agent in agents]
-    assert [agent.returncode for agent in agents] == [0, 0], said
-    (told,) = [err for out, err in said if "shared: done" in out]
+    once = (*RUN, "--set", "run.epochs=1")
+    with ranks(once, once, folders=("elsewhere", ".")) as running:
+        assert ended(running) == [0, 0]
+    (told,) = [rank.said for rank in running if "shared: done" in rank.said]
     assert "set run.directory to a folder that all machines share" in told
 
 
 def test_restarts_of_torchrun(folder):
     """Its agent starts the same command again; a request to stop is not undone by that. Checkpoints come at times."""
-
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1")
-        where = (
-            "--master-addr",
-            "127.0.0.1",
-            "--master-port",
-            "0",
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-endpoint",
-            "127.0.0.1:0",
-        )
-        return subprocess.Popen(
-            [*launcher, *where, "-m", "petra_graph", *RUN, "--set", "checkpoint.every=0.3 s", *arguments],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    with start() as agent:
-        try:
-            until(lambda: list(Path("runs").glob("*/checkpoints/0*")))
-            os.kill(children(agent.pid)[0], signal.SIGKILL)
-            said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
-        finally:
-            agent.kill()
-    assert agent.returncode == 0, said
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2")
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
+    endless = ("--set", "checkpoint.every=0.3 s", "--set", "run.epochs=100000")
+    agent = subprocess.Popen(
+        [*launcher, *meeting, "-m", "petra_graph", *RUN, *endless],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        for number in (signal.SIGKILL, signal.SIGINT):
+            before = newest_checkpoint()
+            until(lambda before=before: newest_checkpoint() > before or agent.poll() is not None)
+            os.kill(children(agent.pid)[0], number)
+        said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        agent.kill()
     assert "goes on before micro-batch" in said
-    as_if_nothing_had_happened()
-    with start("--set", "run.directory=stopped", "--set", "run.epochs=100000") as agent:
-        try:
-            until(lambda: list(Path("stopped").glob("*/checkpoints/0*")))
-            os.kill(children(agent.pid)[0], signal.SIGINT)
-            said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
-        finally:
-            agent.kill()
     assert agent.returncode != 0
-    assert len(list(Path("stopped").iterdir())) == 1
-    assert summary_of(only_run("stopped"))["status"] == "interrupted"
+    assert len(list(Path("runs").iterdir())) == 1
+    summary = summary_of(only_run())
+    assert (summary["status"], len(summary["resumed_from"])) == ("interrupted", 1)
+
+
+def newest_checkpoint() -> str:
+    return max((path.name for path in Path("runs").glob("*/checkpoints/0*")), default="")

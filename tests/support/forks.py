@@ -93,6 +93,7 @@ def ranks(
     port: int | None = None,
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
+    folders: Sequence[str] = (),
     **environment: str,
 ) -> Iterator[list[Rank]]:
     """Start one process for each list of arguments of the command line, in the current folder.
@@ -101,6 +102,7 @@ def ranks(
         port: where the store is; None: a free one.
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
+        folders: of each rank, in place of the current one.
         environment: beside torchrun's variables.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
@@ -117,8 +119,8 @@ def ranks(
             "TORCHELASTIC_USE_AGENT_STORE": str(hosted),
             **environment,
         }
-        most = (file_bytes or {}).get(rank)
-        process = _FORKS.Process(target=_run, args=(list(words), str(Path.cwd()), variables, str(output), most))
+        most, folder = (file_bytes or {}).get(rank), str(Path(folders[rank] if folders else "").absolute())
+        process = _FORKS.Process(target=_run, args=(list(words), folder, variables, str(output), most))
         process.start()
         running.append(Rank(process=process, output=output))
     try:
@@ -215,6 +217,16 @@ def at_work_in(folder: Path) -> list[str]:
             if int(process.name) != os.getpid() and (process / "cwd").readlink() == folder:
                 found.append((process / "cmdline").read_text().replace("\0", " "))
     return found
+
+
+def wait_for_progress(lines: int = 20) -> None:
+    """Wait until the runs in the current folder have written some events more."""
+
+    def seen() -> int:
+        return sum(path.read_bytes().count(b"\n") for path in Path("runs").glob("*/metrics.jsonl"))
+
+    before = seen()
+    until(lambda: seen() > before + lines)
 
 
 def under_way() -> bool:
