@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
 
 from tests.support import ROOT
+from tests.support.environments import pip
+from tests.support.forks import command
 from tests.support.pages import Page, files_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -22,21 +22,15 @@ def package(tmp_path_factory):
     for name, text in files_of(Page(ROOT / "plugins" / "README.md")).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    python(folder, "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target=site", ".")
+    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")
+    pip("install", *options, f"--target={folder / 'site'}", str(folder), home=folder)
     return folder
 
 
-def python(folder, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"HOME": str(folder), "PYTHONPATH": f"{folder / 'site'}:{ROOT}", "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def done(package, *words, program="petra-graph"):
+    found = command(*words, paths=[package / "site"], program=program, folder=package)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
 
 
 def test_a_spec_that_uses_all_of_them_trains(package):
@@ -47,7 +41,7 @@ def test_a_spec_that_uses_all_of_them_trains(package):
     assert {name for group, points in declared.items() if group != "petra_graph.blocks" for name in points} <= used
     nodes = (package / "src" / "petra_graph_examples" / "declared.py").read_text()
     assert all(f'block="{block}"' in nodes for block in declared["petra_graph.blocks"])
-    summary = json.loads(python(package, "petra_graph", "run", "example.toml", "--json"))
+    summary = json.loads(done(package, "run", "example.toml", "--json"))
     assert summary["test"]["top1"] > 0.9
     assert "stopped_early" not in summary
     text = (package / summary["directory"] / "metrics.txt").read_text()
@@ -55,7 +49,7 @@ def test_a_spec_that_uses_all_of_them_trains(package):
 
 
 def test_its_own_tests_pass(package):
-    printed = python(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    printed = done(package, "-q", "-p", "no:cacheprovider", "tests", program="pytest")
     assert int(re.search(r"(\d+) passed", printed)[1]) > len(kinds_tested(package)) == 8, printed
 
 
@@ -65,5 +59,5 @@ def kinds_tested(package):
 
 
 def test_all_of_the_distribution_are_checked(package):
-    printed = python(package, "petra_graph", "check", "petra-graph-examples", "--json")
+    printed = done(package, "check", "petra-graph-examples", "--json")
     assert {result["status"] for result in json.loads(printed)} == {"kept"}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
 
 from petra_graph.cli.main import main
+from tests.support import ROOT
+from tests.support.forks import command
 from tests.support.local_block import MODULE, SPEC
+
+NO_FOLDER = [ROOT]
+"""As for the installed command: its own folder, not the current one, is on Python's path."""
 
 
 @pytest.fixture
@@ -28,23 +31,10 @@ def forgotten(monkeypatch):
     sys.modules.pop("my_module", None)
 
 
-def petra_graph(*arguments, cwd):
-    """As the installed command does: its own folder, not the current one, is on Python's path."""
-    code = "import sys; sys.path[:] = [path for path in sys.path if path]; from petra_graph.cli.main import main; "
-    return subprocess.run(
-        [sys.executable, "-c", code + "sys.exit(main())", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 def test_it_trains(folder):
-    done = petra_graph("run", "local.toml", "--json", cwd=folder)
+    done = command("run", "local.toml", "--json", paths=NO_FOLDER)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["test"]["top1"] > 0.4  # chance is 0.1
@@ -52,7 +42,7 @@ def test_it_trains(folder):
 
 @pytest.mark.processes
 def test_it_is_valid_as_far_as_can_be_known_without_torch(folder):
-    done = petra_graph("validate", "local.toml", cwd=folder)
+    done = command("validate", "local.toml", paths=NO_FOLDER)
     assert done.returncode == 0, done.stderr
     assert "my_module:MyBlock" in done.stdout + done.stderr
 

@@ -15,6 +15,7 @@ import petra_graph as pg
 from petra_graph.cli.main import main
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BLOCK
+from tests.support.forks import ended, ranks
 from tests.support.runs import only_run, weights_bytes
 
 MODULE = '''
@@ -199,8 +200,9 @@ def test_they_train_and_their_metrics_are_shown(folder, capsys):
 @pytest.mark.slow
 def test_on_two_processes_they_have_the_same_bits(folder):
     for directory, processes in (("one", 1), ("two", 2)):
-        arguments = ["--set", f"run.directory={directory}", "--processes", str(processes)]
-        assert main(["run", "../specs/beside.toml", *arguments]) == 0
+        words = ("run", "../specs/beside.toml", "--set", f"run.directory={directory}")
+        with ranks(*[words] * processes) as running:
+            assert ended(running) == [0] * processes
     assert weights_bytes(only_run("one")) == weights_bytes(only_run("two"))
 
 

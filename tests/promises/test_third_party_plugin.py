@@ -34,7 +34,7 @@ def installed(source, tmp_path_factory):
 
 
 def test_it_is_listed_and_shown(installed):
-    listed = {plugin["name"]: plugin for plugin in json.loads(installed.petra_graph("list", "blocks", "--json"))}
+    listed = {plugin["name"]: plugin for plugin in json.loads(installed.forked("list", "blocks", "--json"))}
     assert listed[BLOCK] == {
         "group": "blocks",
         "name": BLOCK,
@@ -43,7 +43,7 @@ def test_it_is_listed_and_shown(installed):
         "summary": "Reversible ConvNeXt block: additive coupling, depthwise and pointwise convolutions.",
         "fault": "",
     }
-    assert installed.petra_graph("show", f"blocks/{BLOCK}") == (
+    assert installed.forked("show", f"blocks/{BLOCK}") == (
         """\
 blocks/rev-convnext (petra-graph-convnext, reversible, reads 2 streams)
 
@@ -71,10 +71,10 @@ options
 
 def test_its_example_is_valid_and_its_options_are_checked(installed, source):
     example = str(source / "examples" / "digits.toml")
-    assert installed.petra_graph("validate", example)
+    assert installed.forked("validate", example)
     bent = source / "examples" / "even.toml"
     bent.write_text((source / "examples" / "digits.toml").read_text().replace("kernel = 5", "kernel = 4"))
-    done = installed("-m", "petra_graph", "validate", str(bent))
+    done = installed.fork("validate", str(bent))
     assert done.returncode == 2
     assert "must be odd, so that the convolution keeps the image's size (got 4)" in done.stderr
 
@@ -87,13 +87,13 @@ def test_it_trains(installed, source):
 
 
 def test_its_own_tests_pass(installed, source):
-    done = installed("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=source)
+    done = installed.fork("-q", "-p", "no:cacheprovider", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("verb", ["validate", "run"])
 def test_without_it_the_same_spec_names_what_is_missing(without, source, verb):
-    done = without("-m", "petra_graph", verb, str(source / "examples" / "digits.toml"))
+    done = without.fork(verb, str(source / "examples" / "digits.toml"))
     assert done.returncode == 2
     assert f'unknown block "{BLOCK}"' in done.stderr
     assert not done.stdout

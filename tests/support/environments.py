@@ -12,6 +12,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tests.support import ROOT
+from tests.support.forks import command
 
 PACKAGES = tuple(sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
 """The folders of this environment's packages."""
@@ -38,6 +39,22 @@ class Environment:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def forked(self, *arguments: str) -> str:
+        """Return what the command line prints, as `petra_graph` does, by a fork that has imported this checkout before it sees the packages."""
+        done = self.fork(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def fork(self, *arguments: str, program: str = "petra-graph") -> subprocess.CompletedProcess[str]:
+        """Run a program by a fork that has imported this checkout before it sees the environment's packages."""
+        return command(*arguments, paths=[self.packages], program=program, folder=self.folder)
+
+    @property
+    def packages(self) -> Path:
+        """The folder of what is installed here."""
+        where = str(self.folder / "venv")
+        return Path(sysconfig.get_path("purelib", "venv", {"base": where, "platbase": where}))
+
     def install(self, *distributions: Path) -> None:
         """Install folders or files without their dependencies, whatever of the same names is seen behind."""
         options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--ignore-installed")
@@ -59,13 +76,15 @@ def environment(folder: Path, *, editable: bool) -> Environment:
     """
     where = folder / "venv"
     venv.create(where, with_pip=False, symlinks=os.name == "posix")
-    paths = {"base": str(where), "platbase": str(where)}
     # A line of a .pth file is a folder or an import; .pth files of a folder count where `site` adds it.
     lines = [f"import site; site.addsitedir({path!r})" if editable else path for path in PACKAGES]
     if editable:
         lines.insert(0, str(ROOT))  # this checkout, whichever one is installed
-    (Path(sysconfig.get_path("purelib", "venv", paths)) / "parent.pth").write_text("\n".join(lines) + "\n")
-    return Environment(python=Path(sysconfig.get_path("scripts", "venv", paths)) / "python", folder=folder)
+    made = Environment(
+        python=Path(sysconfig.get_path("scripts", "venv", {"base": str(where)})) / "python", folder=folder
+    )
+    (made.packages / "parent.pth").write_text("\n".join(lines) + "\n")
+    return made
 
 
 def _call(*command: str, home: Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from pkgutil import resolve_name
+from subprocess import CompletedProcess
+from tempfile import TemporaryDirectory
 
 from attrs import frozen
 from torch._C._distributed_c10d import TCPStore
@@ -67,6 +70,31 @@ _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
 
+PROGRAMS = {"petra-graph": "petra_graph.cli.main:main", "pytest": "pytest:main"}
+
+
+@frozen(kw_only=True)
+class _Fork:
+    """What a fork is told: words for a program, and what it begins with."""
+
+    words: Sequence[str]
+    folder: str
+    outputs: tuple[str, str]
+    """Files for both streams."""
+    variables: Mapping[str, str] = {}
+    """Of the environment."""
+    paths: Sequence[str] = ()
+    """Folders before all others of Python's path."""
+    most: int | None = None
+    """The size of the largest file that it can write."""
+    program: str = "petra-graph"
+
+    def begin(self) -> ForkServerProcess:
+        process = _FORKS.Process(target=_run, args=(self,))
+        process.start()
+        return process
+
+
 @frozen(kw_only=True)
 class Rank:
     """One process of a run."""
@@ -94,6 +122,7 @@ def ranks(
     hosted: bool = True,
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
+    paths: Sequence[Path] = (),
     **environment: str,
 ) -> Iterator[list[Rank]]:
     """Start one process for each list of arguments of the command line, in the current folder.
@@ -103,6 +132,7 @@ def ranks(
         hosted: whether the store is kept here, as a launcher does; else rank 0 keeps it.
         file_bytes: the largest file that the system lets a rank write.
         folders: of each rank, in place of the current one.
+        paths: folders before all others of Python's path, the current one apart.
         environment: beside torchrun's variables.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
@@ -119,10 +149,16 @@ def ranks(
             "TORCHELASTIC_USE_AGENT_STORE": str(hosted),
             **environment,
         }
-        most, folder = (file_bytes or {}).get(rank), str(Path(folders[rank] if folders else "").absolute())
-        process = _FORKS.Process(target=_run, args=(list(words), folder, variables, str(output), most))
-        process.start()
-        running.append(Rank(process=process, output=output))
+        folder = str(Path(folders[rank] if folders else "").absolute())
+        fork = _Fork(
+            words=words,
+            folder=folder,
+            outputs=(str(output), str(output)),
+            variables=variables,
+            paths=[folder, *map(str, paths)],
+            most=(file_bytes or {}).get(rank),
+        )
+        running.append(Rank(process=fork.begin(), output=output))
     try:
         yield running
     finally:
@@ -134,9 +170,8 @@ def ranks(
 @contextlib.contextmanager
 def alone(*words: str) -> Iterator[Rank]:
     """Start one process of the command line that belongs to no run, in the current folder."""
-    output = Path.cwd() / "alone.txt"
-    process = _FORKS.Process(target=_run, args=(list(words), str(Path.cwd()), {}, str(output), None))
-    process.start()
+    output, here = Path.cwd() / "alone.txt", str(Path.cwd())
+    process = _Fork(words=words, folder=here, outputs=(str(output), str(output)), paths=[here]).begin()
     try:
         yield Rank(process=process, output=output)
     finally:
@@ -165,22 +200,44 @@ def start_server() -> None:
         os.chdir(before)
 
 
-def _run(words: list[str], folder: str, variables: dict[str, str], output: str, most: int | None) -> None:
+def command(
+    *words: str, paths: Sequence[Path] = (), program: str = "petra-graph", folder: Path | None = None
+) -> CompletedProcess[str]:
+    """Run one command of a program, and wait for its end.
+
+    Args:
+        words: its arguments.
+        folder: where it runs; None: the current one.
+        paths: folders before all others of Python's path, as an environment's own packages are; the current one where there is none.
+        program: "petra-graph" or "pytest".
+    """
+    start_server()
+    with TemporaryDirectory() as written:
+        outputs = f"{written}/out", f"{written}/err"
+        here = str(folder or Path.cwd())
+        fork = _Fork(
+            words=words, folder=here, outputs=outputs, paths=[str(path) for path in paths or [here]], program=program
+        )
+        process = fork.begin()
+        process.join()
+        assert process.exitcode is not None
+        return CompletedProcess([program, *words], process.exitcode, *(Path(file).read_text() for file in outputs))
+
+
+def _run(fork: _Fork) -> None:
     """Be one process of a run."""
     os.setsid()
-    os.chdir(folder)
-    os.environ.update(variables)
-    sys.path.insert(0, folder)
-    with Path(output).open("w") as file:
-        for descriptor in (1, 2):
+    os.chdir(fork.folder)
+    os.environ.update(fork.variables)
+    sys.path[:0] = fork.paths
+    for descriptor, output in zip((1, 2), fork.outputs, strict=True):
+        with Path(output).open("a") as file:
             os.dup2(file.fileno(), descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", buffering=1, closefd=False)
-    if most is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    if fork.most is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (fork.most, fork.most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    from petra_graph.cli.main import main
-
-    code = main(words)
+    code = resolve_name(PROGRAMS[fork.program])([*fork.words])
     sys.stdout.flush()
     os._exit(code)
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from petra_graph.errors import PluginError, RunFailed
 from petra_graph.kinds.listener import Listener
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.training.training_run import run
-from tests.support import ROOT
+from tests.support.forks import RUN, ended, ranks
 from tests.support.forks import SPEC as SHARED
 from tests.support.loggers import named
 from tests.support.runs import SPEC, only_run, summary_of, weights_bytes
@@ -197,12 +194,11 @@ def test_a_callback_that_fails_is_named(write, call):
 @pytest.mark.processes
 def test_a_callback_that_fails_among_processes(write, site):
     write("shared.toml", SHARED + named("callback", "fails") + 'options = { call = "updated" }\n')
-    command = [sys.executable, "-m", "petra_graph", "run", "shared.toml", "--processes", "2"]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "callback \"fails\" failed: KeyError: 'updated'" in done.stderr
-    assert "Traceback" not in done.stderr
+    with ranks(RUN, RUN, paths=[site]) as running:
+        assert ended(running) == [1, 1]
+    said = "".join(rank.said for rank in running)
+    assert said.count("callback \"fails\" failed: KeyError: 'updated'") == 1
+    assert "Traceback" not in said
     assert summary_of(only_run())["status"] == "failed"
 
 
@@ -219,10 +215,8 @@ def test_weights_after_each_evaluation(write):
 @pytest.mark.processes
 def test_weights_after_each_evaluation_of_two_processes(write, site):
     write("shared.toml", SHARED + named("callback", "reads"))
-    command = [sys.executable, "-m", "petra_graph", "run", "shared.toml", "--processes", "2"]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    with ranks(RUN, RUN, paths=[site]) as running:
+        assert ended(running) == [0, 0], running[1].said
     assert Path("notes").read_text().splitlines() == ["read 1 5", "read 2 5"]
     assert Path("epoch2.safetensors").read_bytes() == (only_run() / "weights.safetensors").read_bytes()
 
