@@ -87,7 +87,7 @@ def test_it_trains(installed, source):
 
 
 def test_its_own_tests_pass(installed, source):
-    done = installed.fork("-q", "-p", "no:cacheprovider", str(source), program="pytest")
+    done = installed.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

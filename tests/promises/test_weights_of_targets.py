@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from petra_graph.cli.main import main
+from tests.support.forks import ended, ranks
 from tests.support.pipelines import CHAIN, SHAPES, batches, pipeline, plain_network, relative_error
 from tests.support.runs import events, only_run
 
@@ -86,9 +87,14 @@ def spec(write):
     return "padded.toml"
 
 
-def train(*words: str, directory: str = "runs") -> dict[str, float]:
+def train(*words: str, directory: str = "runs", processes: int = 1) -> dict[str, float]:
     """Train, and return the losses and shares of all epochs."""
-    assert main(["run", *words, "--set", f"run.directory={directory}"]) == 0
+    command = ["run", *words, "--set", f"run.directory={directory}"]
+    if processes == 1:
+        assert main(command) == 0
+    else:
+        with ranks(*[command] * processes) as running:
+            assert ended(running) == [0] * processes
     return {
         f"{event['name']} of epoch {event['epoch']}": event["value"]
         for event in events(only_run(directory))
@@ -146,7 +152,7 @@ def test_an_evaluation_is_the_same_in_batches_of_any_size(spec, capsys):
 
 @pytest.mark.processes
 def test_replicas_are_one_pipeline_with_a_larger_micro_batch(spec):
-    replicas = train(spec, "--processes", "2", "--set", "partition.replicas=2")
+    replicas = train(spec, "--set", "partition.replicas=2", processes=2)
     whole = train(spec, "--set", "data.batch=16", directory="whole")
     assert replicas == pytest.approx(whole, rel=1e-10)
 

@@ -214,9 +214,15 @@ def command(
     start_server()
     with TemporaryDirectory() as written:
         outputs = f"{written}/out", f"{written}/err"
-        here = str(folder or Path.cwd())
+        here, first = str(folder or Path.cwd()), [str(path) for path in paths]
         fork = _Fork(
-            words=words, folder=here, outputs=outputs, paths=[str(path) for path in paths or [here]], program=program
+            words=words,
+            folder=here,
+            outputs=outputs,
+            # what the command starts in its turn finds the same packages
+            variables={"PYTHONPATH": os.pathsep.join([*first, os.environ["PYTHONPATH"]])},
+            paths=first or [here],
+            program=program,
         )
         process = fork.begin()
         process.join()

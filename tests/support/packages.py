@@ -40,14 +40,14 @@ def expect_it_installs_and_uninstalls(
     before = _files(folder)
     made.install(source)
     assert _plugins_of(made, source.name) == {(group, name) for group, names in plugins.items() for name in names}
-    done = made("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=source)
+    done = made.fork("-q", "-p", "no:cacheprovider", f"--rootdir={source}", str(source), program="pytest")
     assert done.returncode == 0, done.stdout + done.stderr
     meanwhile(made)
 
     pip("--python", str(made.python), "uninstall", "--quiet", "--yes", source.name, home=made.folder)
     assert _files(folder) == before
     assert _plugins_of(made, source.name) == set()
-    done = made("-m", "petra_graph", "validate", str(source / "specs" / spec))
+    done = made.fork("validate", str(source / "specs" / spec))
     assert done.returncode == 2
     assert f'unknown architecture "{architecture}"' in done.stderr
     assert "Traceback" not in done.stderr
@@ -58,6 +58,6 @@ def _files(folder: Path) -> set[Path]:
 
 
 def _plugins_of(made: Environment, name: str) -> set[tuple[str, str]]:
-    found = json.loads(made.petra_graph("list", "--json"))
+    found = json.loads(made.forked("list", "--json"))
     assert [one for one in found if one["fault"]] == []
     return {(one["group"], one["name"]) for one in found if one["distribution"] == name}

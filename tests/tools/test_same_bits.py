@@ -114,16 +114,15 @@ def test_every_case_has_a_network_and_a_name_of_its_own():
 def test_the_working_tree_equals_itself(tmp_path, monkeypatch):
     networks, _ = same_bits.read_cases("")
     cases = [Case(name="alone", set=("run.epochs=1",), network="branches")]
-    cases += [Case(name="pair", set=("run.epochs=1",), network="branches", processes=2)]
     monkeypatch.setattr(same_bits, "read_cases", lambda only: (networks, cases))
     output = tmp_path / "found.json"
     done = CliRunner().invoke(same_bits.main, ["WORKTREE", ".", "--output", str(output)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert "2 of 2 equal" in done.stdout
+    assert "1 of 1 equal" in done.stdout
     found = json.loads(output.read_text())
     assert torch.__version__.startswith(found["torch"])
-    digests = {digest for case in found["cases"] for digest in case["digests"].values()}
-    assert len(digests) == 1, "two processes compute what one does"
+    (case,) = found["cases"]
+    assert len(set(case["digests"].values())) == 1 < len(case["digests"])
 
 
 def test_a_commit_that_is_not_there_is_refused():
