@@ -1,5 +1,6 @@
 """The entry point: its imports, its verbs and options, its exit codes."""
 
+import json
 import os
 import subprocess
 import sys
