@@ -51,11 +51,18 @@ def on_cpu(monkeypatch, nodes, shape, batch, **changes):
 
 
 @pytest.mark.parametrize("compute", ["float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("memory_format", ["channels-last", "contiguous"])
 @pytest.mark.parametrize(
-    ("nodes", "shape"),
-    [(EVERY, IMAGE), (RESNETS, IMAGE), (CHAIN, (8,)), (SKIP, (8,)), (BRANCHES, (8,))],
-    ids=["revnet", "resnet", "chain", "skip", "branches"],
+    ("nodes", "shape", "memory_format"),
+    [
+        (EVERY, IMAGE, "channels-last"),
+        (EVERY, IMAGE, "contiguous"),
+        (RESNETS, IMAGE, "channels-last"),
+        (RESNETS, IMAGE, "contiguous"),
+        (CHAIN, (8,), "contiguous"),
+        (SKIP, (8,), "channels-last"),
+        (BRANCHES, (8,), "contiguous"),
+    ],
+    ids=["revnet-last", "revnet", "resnet-last", "resnet", "chain", "skip", "branches"],
 )
 def test_without_memory_it_is_what_the_cpu_holds_to_the_byte(monkeypatch, nodes, shape, memory_format, compute):
     precision = PrecisionSpec(compute=compute, memory_format=memory_format)

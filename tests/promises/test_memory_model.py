@@ -6,6 +6,7 @@ stream is more than a few values.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import get_args
 
 import pytest
@@ -106,12 +107,12 @@ def test_a_model_that_forgets_the_buffers_is_found_out(monkeypatch):
 
 
 TRAININGS = [*((name, method.schedules[0]) for name, method in METHODS.items()), ("petra", "1f1b"), ("dsp", "1f1b")]
+DEVICES = ("a", "ab", "abc")
 SHARED = [
-    (*training, "abc"[:count], get_args(Policy)[(at + count) % len(get_args(Policy))])
-    for at, training in enumerate(TRAININGS)
-    for count in (1, 2, 3)
+    *((*training, DEVICES[at % 3], get_args(Policy)[at % 2]) for at, training in enumerate(TRAININGS)),
+    *(("petra", "1f1b", devices, policy) for devices, policy in product(DEVICES, get_args(Policy))),
 ]
-"""Each training with each number of devices, and with each policy."""
+"""Each training on some number of devices; PETRA's on any, under either policy."""
 
 
 @pytest.mark.parametrize(("method", "schedule", "devices", "policy"), SHARED)
