@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.processes import started, store
+from tests.support.forks import ended, ranks
 
 SCRIPT = """
 import copy, os
@@ -71,12 +71,9 @@ os._exit(0)  # gloo's threads may still live when Python takes torch's libraries
 
 
 @pytest.mark.processes
-def test_two_replicas_agree_with_plain_autograd():
+def test_two_replicas_agree_with_plain_autograd(here):
     """Dropout, statistics, accumulation without synchronisation, parameters that nothing uses, and tiny buckets."""
-    with store() as meeting, started(meeting, 2, "-c", SCRIPT) as processes:
-        for process in processes:
-            output, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
-            assert output.splitlines()[-1:] == [
-                "agreed"
-            ]  # torch before 2.9 says first how many ranks gloo has connected
+    with ranks([SCRIPT], [SCRIPT], program="python -c") as running:
+        assert ended(running) == [0, 0], "".join(rank.said for rank in running)
+        for rank in running:  # torch before 2.9 says first how many ranks gloo has connected
+            assert rank.said.splitlines()[-1:] == ["agreed"]

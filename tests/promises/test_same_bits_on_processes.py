@@ -1,6 +1,6 @@
 """Processes and their timing change no bit: real processes, against the inline runtime.
 
-One launch for each number of processes goes through every case of `tests.support.same_bits_cases`.
+One launch for each number of processes goes through its cases of `tests.support.same_bits_cases`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from tests.support.processes import ended, started, store
-from tests.support.same_bits_cases import CASES, in_one_process
+from tests.support.forks import ended, ranks
+from tests.support.same_bits_cases import CASES, cases_of, in_one_process
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 PATIENCE_SECONDS = 150
@@ -27,24 +27,28 @@ def inline(name: str) -> dict[str, str]:
     return _computed(CASES[name].computation)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def shared(request, tmp_path_factory):
-    """What all processes together hold at the end of each case."""
-    output = tmp_path_factory.mktemp("bits")
-    with (
-        store() as meeting,
-        started(meeting, request.param, "-m", "tests.support.same_bits_cases", str(output)) as processes,
-    ):
-        for name in CASES:  # while the others are busy
-            inline(name)
-        ended(processes, PATIENCE_SECONDS)
-    parts = [json.loads((output / f"rank{rank}.json").read_text()) for rank in range(request.param)]
-    return {name: [part[name] for part in parts] for name in CASES}
+@pytest.fixture(scope="module")
+def held(tmp_path_factory):
+    """By number of processes, what each of them holds at the end of each of its cases."""
+    found = {}
+
+    def of(size: int) -> dict[str, list[dict[str, str]]]:
+        if size not in found:
+            output = tmp_path_factory.mktemp("bits")
+            with ranks(*[[str(output)]] * size, program="tests.support.same_bits_cases:main") as running:
+                for name in cases_of(size):  # while the others are busy
+                    inline(name)
+                assert ended(running, PATIENCE_SECONDS) == [0] * size, "".join(rank.said for rank in running)
+            parts = [json.loads((output / f"rank{rank}.json").read_text()) for rank in range(size)]
+            found[size] = {name: [part[name] for part in parts] for name in cases_of(size)}
+        return found[size]
+
+    return of
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case(shared, name):
-    alone, parts = inline(name), shared[name]
+@pytest.mark.parametrize("name", sorted(CASES, key=lambda name: CASES[name].processes), ids=str)
+def test_case(shared_folder, held, name):
+    alone, parts = inline(name), held(CASES[name].processes)[name]
     together = {key: value for part in parts for key, value in part.items()}
     assert sum(map(len, parts)) == len(together), "every stage is hosted once"
     assert all(parts), "every process hosts one"

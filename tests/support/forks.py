@@ -70,7 +70,12 @@ _FORKS = get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.preloaded"])
 
 
-PROGRAMS = {"petra-graph": "petra_graph.cli.main:main", "pytest": "pytest:main"}
+PROGRAMS = {
+    "petra-graph": "petra_graph.cli.main:main",
+    "pytest": "pytest:main",
+    "python -c": "tests.support.forks:run_code",
+}
+"""The functions of programs; another program is the location of its own: it is called with the words."""
 
 
 @frozen(kw_only=True)
@@ -123,6 +128,7 @@ def ranks(
     file_bytes: Mapping[int, int] | None = None,
     folders: Sequence[str] = (),
     paths: Sequence[Path] = (),
+    program: str = "petra-graph",
     **environment: str,
 ) -> Iterator[list[Rank]]:
     """Start one process for each list of arguments of the command line, in the current folder.
@@ -133,6 +139,7 @@ def ranks(
         file_bytes: the largest file that the system lets a rank write.
         folders: of each rank, in place of the current one.
         paths: folders before all others of Python's path, the current one apart.
+        program: whose arguments they are, as in `PROGRAMS`.
         environment: beside torchrun's variables.
     """
     # pytest's own process keeps it, as a fork of it would inherit its threads' locks: these here come from elsewhere.
@@ -157,6 +164,7 @@ def ranks(
             variables=variables,
             paths=[folder, *map(str, paths)],
             most=(file_bytes or {}).get(rank),
+            program=program,
         )
         running.append(Rank(process=fork.begin(), output=output))
     try:
@@ -209,7 +217,7 @@ def command(
         words: its arguments.
         folder: where it runs; None: the current one.
         paths: folders before all others of Python's path, as an environment's own packages are; the current one where there is none.
-        program: "petra-graph" or "pytest".
+        program: as in `PROGRAMS`.
     """
     start_server()
     with TemporaryDirectory() as written:
@@ -243,9 +251,16 @@ def _run(fork: _Fork) -> None:
     if fork.most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (fork.most, fork.most))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    code = resolve_name(PROGRAMS[fork.program])([*fork.words])
+    code = resolve_name(PROGRAMS.get(fork.program, fork.program))([*fork.words])
     sys.stdout.flush()
     os._exit(code)
+
+
+def run_code(words: Sequence[str]) -> int:
+    """Run code, the first word, with the others as its arguments."""
+    code, *sys.argv[1:] = words
+    exec(code, {"__name__": "__main__"})
+    return 0
 
 
 def ended(running: Sequence[Rank], seconds: float = PATIENCE_SECONDS) -> list[int]:

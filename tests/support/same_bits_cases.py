@@ -1,6 +1,6 @@
 """Trainings that several processes must compute to the same bits as one, and one process's part of each.
 
-`python -m tests.support.same_bits_cases OUTPUT` is such a process; torchrun's variables say which one. It goes through all cases, so that one
+`main([OUTPUT])` is such a process; torchrun's variables say which one. It goes through all cases of its number of processes, so that one
 launch serves them all, and writes the digest of everything that its stages hold at the end of each.
 """
 
@@ -11,7 +11,6 @@ import json
 import os
 import random
 import resource
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from functools import wraps
@@ -78,6 +77,7 @@ class Case:
     """Of `pipeline`."""
     nodes: tuple[Any, ...] = EVERYTHING
     shape: tuple[int, ...] = (3, 6, 6)
+    processes: int = field(default=4)
     sharing: str = "even"
     transport: Transport = "auto"
     policy: Policy = "arrival"
@@ -92,7 +92,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return " ".join([self.computation, self.sharing, self.transport, self.policy, *["delayed"] * self.delayed])
+        how = [f"{self.processes} processes", self.sharing, self.transport, self.policy, *["delayed"] * self.delayed]
+        return " ".join([self.computation, *how])
 
     def factors(self) -> Factors:
         """Return the properties of which all pairs are covered."""
@@ -100,6 +101,7 @@ class Case:
         return {
             "stages": "per-block",
             **settings,
+            "processes": self.processes,
             "sharing": self.sharing,
             "transport": self.transport,
             "policy": self.policy,
@@ -112,7 +114,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Every pair of method, schedule, accumulation, stages, sharing, policy, transport and delay; then other settings.
+    """Every pair of method, schedule, accumulation, stages, processes, sharing, policy, transport and delay; then other settings.
 
     PETRA's own schedules are in shared memory under both policies, whatever the choice of pairs is.
     """
@@ -126,33 +128,38 @@ def cases() -> Iterator[Case]:
                 "accumulation": accumulation,
                 **({"stages": CUTS} if cut else {}),
             },
+            processes=processes,
             sharing=sharing,
             policy=policy,
             transport=transport,
             delayed=delayed,
         )
-        for (method, schedule), accumulation, cut, sharing, policy, transport, delayed in product(
-            methods, (1, 4), (False, True), ("even", "balanced"), get_args(Policy), transports, (False, True)
+        for (method, schedule), accumulation, cut, processes, sharing, policy, transport, delayed in product(
+            methods, (1, 4), (False, True), (2, 4), ("even", "balanced"), get_args(Policy), transports, (False, True)
         )
         if schedule != "auto"  # It only chooses depths, and every method runs under those of other schedules.
     ]
     yield from pairwise(rows, Case.factors)
     for schedule, policy in product(("lockstep", "1f1b"), get_args(Policy)):
         settings = {"method": "petra", "schedule": schedule, "accumulation": 4}
-        yield Case(settings=settings, sharing="balanced", policy=policy, delayed=True)
+        for processes in (2, 4):
+            yield Case(settings=settings, processes=processes, sharing="balanced", policy=policy, delayed=True)
     yield Case(settings={"schedule": (9, 5, 5, 3, 3, 2, 1), "accumulation": 4}, sharing="balanced", delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True)
     yield Case(settings={"accumulation": 4}, nodes=BRANCHES, shape=(8,), delayed=True, policy="static")
-    yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS})
-    yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"})
+    yield Case(settings={"settings": {"last_stage": "keep-graph"}, "stages": CUTS}, processes=2)
+    yield Case(settings={"compute": "bfloat16", "memory_format": "contiguous"}, processes=2)
     yield Case(settings={"compute": "float64", "precision": {"streams": "grid"}})
     for stored, transport in zip(("bfloat16", "int8"), transports, strict=True):
         precision = {"channel_dtype": stored, "buffer_dtype": stored}
-        yield Case(settings={"schedule": "1f1b", "precision": precision}, transport=transport, delayed=True)
+        for processes in (2, 4):
+            settings = {"schedule": "1f1b", "precision": precision}
+            yield Case(settings=settings, processes=processes, transport=transport, delayed=True)
     yield Case(settings={"stages": CUTS, "precision": {"channel_dtype": "int8"}})
     clip = ClipSpec(by="norm", limit=0.1, scope="global")
     yield Case(settings={"method": "reversible-backprop", "clip": clip, "accumulation": 4}, sharing="balanced")
-    yield Case(settings={"method": "gpipe", "clip": clip, "accumulation": 2}, sharing="balanced", policy="static")
+    settings = {"method": "gpipe", "clip": clip, "accumulation": 2}
+    yield Case(settings=settings, processes=2, sharing="balanced", policy="static")
 
 
 CASES = {case.name: case for case in cases()}
@@ -238,7 +245,12 @@ def in_this_process(case: Case, world: World, waker: Waker, watchdog: Watchdog) 
     return held(own, said)
 
 
-def main(output: str) -> None:
+def cases_of(processes: int) -> dict[str, Case]:
+    return {name: case for name, case in CASES.items() if case.processes == processes}
+
+
+def main(words: Sequence[str]) -> None:
+    (output,) = words
     torch.set_num_threads(1)
     # Channels of finished cases keep their descriptors until the process ends.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -253,7 +265,7 @@ def main(output: str) -> None:
     watchdog.limit_seconds = STALLED_SECONDS
     watchdog.on_stuck = lambda failure: hard_exit(failure.exit_code)
     found, store = {}, world.store
-    for name, case in CASES.items():
+    for name, case in cases_of(world.size).items():
         world.store = store.within(name)
         found[name] = in_this_process(case, world, waker, watchdog)
     Path(output, f"rank{place.rank}.json").write_text(json.dumps(found))
@@ -261,7 +273,3 @@ def main(output: str) -> None:
     watchdog.close()
     world.wait_for_all("processes")
     hard_exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

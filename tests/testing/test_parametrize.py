@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from petra_graph.testing import Trial, parametrize_with_checks
 from tests.support import ROOT
 from tests.support.blocks import SHAPE, Scaled, Sound
+from tests.support.forks import command
 
 FILE = """
 import torch
 from petra_graph.testing import Trial, parametrize_with_checks
+from tests.support.forks import command
 from tests.support.blocks import SHAPE, Stem
 
 class Centres(Stem):
@@ -50,8 +49,8 @@ def test_a_promise_that_does_not_exist_cannot_be_expected_to_fail():
 @pytest.mark.processes
 def test_expected_failures_are_strict(tmp_path):
     (tmp_path / "test_it.py").write_text(FILE)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path)]
-    done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
+    options = ("-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path))
+    done = command(*options, str(tmp_path), program="pytest", folder=ROOT)
     assert "2 failed, 21 passed, 1 xfailed" in done.stdout, done.stdout
     assert "test_it.py::test_not_expected[Centres-gradients]" in done.stdout
     assert "[XPASS(strict)] not so" in done.stdout

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.support import ROOT
-from tests.support.processes import ended, started, store
+from tests.support.forks import ended, ranks
 
 pytestmark = pytest.mark.processes
 PATIENCE_SECONDS = 120
@@ -44,9 +44,9 @@ hard_exit(0)
 """
 
 
-def test_two_processes_are_timed(tmp_path):
-    with store() as meeting, started(meeting, 2, "-c", PROGRAM, str(tmp_path)) as processes:
-        ended(processes, PATIENCE_SECONDS)
+def test_two_processes_are_timed(here, tmp_path):
+    with ranks(*[[PROGRAM, str(tmp_path)]] * 2, program="python -c") as running:
+        assert ended(running, PATIENCE_SECONDS) == [0, 0], running[0].said
     found = json.loads((tmp_path / "answer.json").read_text())
     for name in ("petra", "two independent processes"):
         assert {key: len(of_rank) for key, of_rank in found[name].items()} == {"seconds": 2, "waiting": 2, "steady": 2}
