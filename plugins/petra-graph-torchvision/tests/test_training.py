@@ -47,7 +47,7 @@ self_check = false
 """
 REVERSIBLE = {
     "architecture": {"name": "torchvision-dr2net", "options": {"network": "mobilenet_v3_small"}},
-    "data.options.train": 64,
+    "data.options.train": 48,
     "run.epochs": 1,
 }
 
@@ -121,7 +121,7 @@ def test_the_schedule_moves_the_coefficients_and_resuming_goes_on_with_it() -> N
     run = petra_graph.train("digits.toml", changes | {"precision.compute": "float32"})
     weights = load_file(Path(run.directory) / "weights.safetensors")
     moved = {name: tensor.item() for name, tensor in weights.items() if name.endswith(("/alpha", "/beta"))}
-    updates = 64 // 16
+    updates = 48 // 16
     assert len(moved) == 6
     for name, value in moved.items():
         begun, end = (1.0, 0.5) if name.endswith("alpha") else (0.1, 0.9)
@@ -178,12 +178,10 @@ def test_the_specs_are_valid_and_planned(spec: Path) -> None:
     assert main(["plan", str(spec), "--json"]) == 0
 
 
-@pytest.mark.parametrize("network", ["resnet50", "vit_b_32"])
-def test_plans_of_large_networks(network: str, capsys: pytest.CaptureFixture[str]) -> None:
-    changes = [f"architecture.options.network='{network}'", "method.name='petra'", "data.batch=8"]
+def test_the_plan_of_a_large_network(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["architecture.options.network='resnet50'", "method.name='petra'", "data.batch=8"]
     sets = [part for change in changes for part in ("--set", change)]
     image = ["--set", "data={ name = 'random', batch = 8, options = { shape = [3, 224, 224], classes = 1000 } }"]
     assert main(["plan", "digits.toml", "--json", *sets[:4], *image]) == 0
     plan = json.loads(capsys.readouterr().out)
-    parameters = {"resnet50": 25_557_032, "vit_b_32": 88_224_232}  # as torchvision's pages have them
-    assert sum(stage["parameters"] for stage in plan["stages"]) == parameters[network]
+    assert sum(stage["parameters"] for stage in plan["stages"]) == 25_557_032, "as torchvision's page has it"
