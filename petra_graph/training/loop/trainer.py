@@ -23,6 +23,7 @@ from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
 from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, Progress
 from petra_graph.training.loop.run_warnings import RunWarnings
@@ -235,12 +236,13 @@ class Trainer:
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.callbacks.evaluating(epoch)
         self.listener.evaluating(epoch)
-        meters = Meters(self.prepared.loss)
+        meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
         for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
             meters.add(result)
             if number % MOST == 0:
                 meters.read()
             if result.evaluated is not None:
+                metrics.update(result.evaluated.outputs, result.evaluated.targets)
                 self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
         meters.expect_targets("test data")
         means = meters.means()
@@ -248,7 +250,12 @@ class Trainer:
             batches = self.prepared.opened.test
             require_finite_samples(batches, range(len(batches)))
             raise NotFinite(self.executors, means["loss"], epoch)
-        return means
+        if not meters.samples:  # the head is in another process
+            return means
+        values, others = defined(metrics.values(means))
+        for text in others:
+            self.warnings.say(f"test/{text}, which is not recorded: the metric is undefined on these targets")
+        return {**means, **values}
 
     def _learning_rate(self) -> float:
         """The learning rate of the latest update."""
