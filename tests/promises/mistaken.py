@@ -292,6 +292,12 @@ class Raises(torch.optim.SGD):
         super().step()
 
 
+class SwapsWeights(torch.optim.SGD):
+    @torch.no_grad()
+    def evaluated_weights(self, parameter):
+        return parameter.mul_(0.9)
+
+
 class Optimizers:
     """What `build` names."""
 
@@ -315,6 +321,9 @@ class Optimizers:
 
     def raises(groups, options):
         return Raises(every(groups), lr=options.lr)
+
+    def swaps_weights(groups, options):
+        return SwapsWeights(every(groups), lr=options.lr)
 
     def lbfgs(groups, options):
         return torch.optim.LBFGS(every(groups))

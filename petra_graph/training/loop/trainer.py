@@ -13,6 +13,7 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.deferred_reads import MOST
+from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
@@ -147,9 +148,12 @@ class Trainer:
             position.train = self._train(epoch, at)
         assert position.train is not None
         position.evaluates = True
-        test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
-        if test is not None and self.callbacks.read_weights:
-            self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
+        test = None
+        if self._evaluation_due(epoch):
+            with evaluating(self.executors):
+                test = self._evaluate(epoch)
+                if self.callbacks.read_weights:
+                    self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
         seconds, done = position.epoch_began
         samples = (position.micro_batches - done) * self.prepared.opened.batches.whole
