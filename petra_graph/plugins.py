@@ -10,6 +10,7 @@ A package registers declarations as entry points. A declaration has a summary, a
 | `petra_graph.optimizers` | `OptimizerDeclaration` | `(ParameterGroups, options) -> torch.optim.Optimizer` |
 | `petra_graph.lr_schedules` | `LrScheduleDeclaration` | `(options, Horizon) -> factor(u)`, without torch |
 | `petra_graph.losses` | `LossDeclaration` | `(options) -> Loss` |
+| `petra_graph.metrics` | `MetricDeclaration` | `(options) -> Metric` |
 | `petra_graph.datasets` | `DataSetDeclaration` | `(options) -> DataSet` |
 | `petra_graph.loggers` | `LoggerDeclaration` | `(options, RunInfo) -> Logger` |
 | `petra_graph.callbacks` | `CallbackDeclaration` | `(options) -> Callback` |
@@ -48,6 +49,10 @@ from petra_graph.kinds.loss import Loss as Loss
 from petra_graph.kinds.loss import LossDeclaration as LossDeclaration
 from petra_graph.kinds.lr_schedule import Horizon as Horizon
 from petra_graph.kinds.lr_schedule import LrScheduleDeclaration as LrScheduleDeclaration
+from petra_graph.kinds.metric import Metric as Metric
+from petra_graph.kinds.metric import MetricDeclaration as MetricDeclaration
+from petra_graph.kinds.metric import Scale as Scale
+from petra_graph.kinds.metric import scale_of as scale_of
 from petra_graph.kinds.optimizer import BuildOptimizer as BuildOptimizer
 from petra_graph.kinds.optimizer import OptimizerDeclaration as OptimizerDeclaration
 from petra_graph.kinds.optimizer import ParameterGroups as ParameterGroups

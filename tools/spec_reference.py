@@ -21,6 +21,7 @@ from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.callback import CallbackDeclaration
 from petra_graph.kinds.declaration import NoOptions
+from petra_graph.kinds.metric import MetricDeclaration
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.check_spec import check_spec
 from petra_graph.planning.measure_network import measure
@@ -131,7 +132,7 @@ def options(registry: Registry) -> Iterator[str]:
 def _plugin(plugin: Plugin) -> Iterator[str]:
     declaration = plugin.declaration
     kind = f" ({declaration.kind})" if isinstance(declaration, BlockDeclaration) else ""
-    if isinstance(declaration, CallbackDeclaration):
+    if isinstance(declaration, CallbackDeclaration | MetricDeclaration):
         kind = f" ({', '.join(declaration.abilities)})"
     none = " It has no options." if declaration.options is NoOptions else ""
     yield f"**`{plugin.name}`**{kind}: {declaration.summary}{none}"

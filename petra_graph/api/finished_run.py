@@ -74,7 +74,7 @@ class Run:
         return export(self, form, file, **options)
 
     def plot(self) -> NotebookFigure:
-        """Return a figure, as SVG: loss and share of correct samples over training."""
+        """Return a figure, as SVG: loss, share of correct samples, and listed metrics over training."""
         from petra_graph.report.notebook_views import run_figure
 
         return run_figure(self.directory)

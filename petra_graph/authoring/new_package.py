@@ -119,7 +119,7 @@ class NewPackage:
         else:
             tables.append('[data]\nname = "digits"\nbatch = 32')
         tables.append("[run]\nepochs = 3")
-        tables += self._tables("logger", "callback")
+        tables += self._tables("metric", "logger", "callback")
         return "\n\n".join(tables) + "\n"
 
     def _tables(self, *kinds: str) -> Iterator[str]:

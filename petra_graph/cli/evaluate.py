@@ -47,4 +47,6 @@ def evaluate(
         print_json({"run": str(opened.directory), **attrs.asdict(found)})
     else:
         count = f"{found.samples:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
-        echo(f"{split} {numbers(found.means)}   {count} samples, weights of {found.weights}")
+        also = f"   undefined: {', '.join(found.undefined)}" if found.undefined else ""
+        means = numbers(found.means, opened.network.scales)
+        echo(f"{split} {means}   {count} samples, weights of {found.weights}{also}")

@@ -2,6 +2,7 @@
 
     parameters/NODE/NAME           gradients/NODE/NAME      the sum of the open window
     buffers/NODE/NAME              optimizer/NODE/NAME/KEY
+    evaluated/NODE/NAME            the weights of evaluations, where the optimizer has others than the trained ones; not restored
     versions/V/NODE/NAME           the parameters of version V, which a micro-batch in flight uses
     inputs/NODE/M/I                what the segment that begins with NODE keeps of micro-batch M
     sent/M/I                       sums of what the forward of M sent, for a diagnosis
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensor, EncodedTensors
+from petra_graph.executor.evaluated_weights import evaluated_weights
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, SegmentRunner, StashGraph
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stashed_inputs import HostCopy
@@ -95,6 +97,7 @@ def capture(executor: StageExecutor) -> SavedTensors:
     Raises:
         RunFailed: the optimizer holds what is neither a tensor nor a plain value, or a gradient since the last reading was
             not finite.
+        PluginError: the optimizer has no evaluated weights, though it says so.
     """
     executor.check()
     saved, updater = SavedTensors(), executor.updater
@@ -113,6 +116,10 @@ def capture(executor: StageExecutor) -> SavedTensors:
             saved.put(f"gradients/{name}", parameter.grad)
     if updater.optimizer is not None:
         _capture_optimizer(saved, executor, updater.optimizer)
+    for parameter, weights in evaluated_weights(updater):
+        for name, own in _parameters(executor.modules):  # nodes of a stage may share one
+            if own is parameter:
+                saved.put(f"evaluated/{name}", weights)
     _capture_in_flight(saved, executor)
     for callback, companion in executor.companions.items():
         for name, tensor in companion.state().items():

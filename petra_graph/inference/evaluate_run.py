@@ -1,8 +1,8 @@
-"""A saved run on data: the loss and the metrics, as an evaluation of the run would give them."""
+"""A saved run on data: loss and metrics, as an evaluation of the run would give them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 
 import numpy as np
@@ -19,6 +19,7 @@ from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.loss import Loss, mean_loss, target_weight
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, spread_part
 from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
 
 
 @frozen(kw_only=True)
@@ -29,10 +30,12 @@ class Evaluation:
     of: int
     """The samples of the whole split."""
     means: Mapping[str, float]
-    """The loss, and each metric as a share of the samples."""
+    """The loss, its metrics as shares of the samples, and the values of the run's metrics."""
     weights: str
     """The file that the weights are from."""
     split: str
+    undefined: Sequence[str] = ()
+    """The values of metrics that are not finite, as in "auc is nan"; the means are without them."""
 
 
 def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", device: str = "cpu") -> Evaluation:
@@ -54,7 +57,7 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     network, source = run.load(which)
     data = opened(run)
     spec, meters = run.spec, Meters(run.network.loss.plugin.owned)
-    loss = run.network.loss.build()
+    loss, metrics = run.network.loss.build(), MetricsOfEvaluation.of(run.network.metrics)
     whole = data.test if split == "test" else data.train
     loaders = Loaders(spec.data.workers, (whole,)) if spec.data.workers else None
     limit = spec.run.evaluation_batches if run.sets("run", "evaluation_batches") else None
@@ -72,9 +75,14 @@ def evaluate(run: SavedRun, *, which: str | None = None, split: str = "test", de
     ended = nullcontext() if loaders is None else loaders.at_work()
     with on(network, device), ended, closing(iter(batches)) as source_of_batches:
         for samples, targets in source_of_batches:
-            meters.add(_result(loss, network(samples.to(device)), targets.to(device)))
+            output, beside = network(samples.to(device)), targets.to(device)
+            meters.add(_result(loss, output, beside))
+            metrics.update(output, beside)
     meters.expect_targets(f"{split} data")
-    return Evaluation(samples=meters.samples, of=len(whole), means=meters.means(), weights=source, split=split)
+    means = meters.means()
+    values, others = defined(metrics.values(means))
+    means = {**means, **values}
+    return Evaluation(samples=meters.samples, of=len(whole), means=means, weights=source, split=split, undefined=others)
 
 
 def _result(loss: Loss, output: Tensor, target: Tensor) -> HeadResult:

@@ -121,7 +121,7 @@ class SavedRun:
         if which in {None, LATEST}:
             return found
         if which == BEST and self.spec.checkpoint.best is not None:
-            return best(self.directory, self.spec.checkpoint)
+            return best(self.directory, self.spec.checkpoint, self.network.scales)
         return [at for at in found if str(at) == which]
 
     def _no_weights(self, which: str | None) -> SpecError:

@@ -9,9 +9,10 @@ from petra_graph.kinds.data_set import DATA_SET
 from petra_graph.kinds.logger import LOGGER
 from petra_graph.kinds.loss import LOSS
 from petra_graph.kinds.lr_schedule import LR_SCHEDULE
+from petra_graph.kinds.metric import METRIC
 from petra_graph.kinds.optimizer import OPTIMIZER
 
-KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, DATA_SET, LOGGER, CALLBACK)
+KINDS = (BLOCK, ARCHITECTURE, OPTIMIZER, LR_SCHEDULE, LOSS, METRIC, DATA_SET, LOGGER, CALLBACK)
 """In the order of lists and of the guide."""
 GROUP = "petra_graph.kinds"
-"""The entry points that add kinds: `metric = "my_package.metric:METRIC"`, a `PluginKind`."""
+"""The entry points that add kinds: `sampler = "my_package.sampler:SAMPLER"`, a `PluginKind`."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
+
+from petra_graph.kinds.metric import Scale
 
 
 @frozen(kw_only=True)
@@ -28,6 +30,8 @@ class Started:
         resumed_at: the first forward after the checkpoint from which the run is resumed; None: the run begins.
         notes: of its beginning: a checkpoint, or weights of another run.
         warnings: of its plan, each with the key that changes it; or why the run could not be planned.
+        metrics: how the values of the metrics are read that the specification lists, by the names under which they are recorded:
+            `scale_of("test/f1", run.metrics)` says which of two values is better.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Started:
     resumed_at: int | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    metrics: Mapping[str, Scale] = field(factory=dict)
 
 
 @frozen(kw_only=True)
@@ -54,7 +59,8 @@ class EpochEnded:
     Attributes:
         epoch: counted from 1.
         train: means over the training samples, by name: "loss" and the loss's metrics.
-        test: likewise over the test samples; None: no evaluation fell due.
+        test: likewise over the test samples, with the values of metrics; None: no evaluation fell due. A metric that is
+            undefined on the test samples, whose value is NaN, is not there.
         samples_per_second: of the training part alone.
         learning_rate: at the epoch's end.
     """

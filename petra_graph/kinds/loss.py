@@ -203,7 +203,7 @@ def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
     return drawn
 
 
-def _shape(sizes: Sequence[int]) -> Shape:
+def shape_of(sizes: Sequence[int]) -> Shape:
     return tuple(sizes)
 
 
@@ -222,7 +222,7 @@ class LossTrial(PluginTrial):
         micro_batch: targets of a whole micro-batch of a run.
     """
 
-    output: Shape = field(default=(10,), converter=_shape)
+    output: Shape = field(default=(10,), converter=shape_of)
     targets: DrawTargets = classes_of
     samples: int = 8
     seed: int = 0
@@ -247,7 +247,7 @@ class LossTrial(PluginTrial):
         import torch
 
         if self.of_run is not None:
-            return _outputs(self.output, self.of_run[1]), self.of_run[1]
+            return outputs_for(self.output, self.of_run[1]), self.of_run[1]
         generator = torch.Generator().manual_seed(self.seed)
         output = torch.randn(self.samples, *self.output, generator=generator, dtype=torch.float64)
         return output.to(dtype or torch.float64).requires_grad_(), self.targets(output, generator)
@@ -256,7 +256,7 @@ class LossTrial(PluginTrial):
         self.loss()(*self.batch())
 
 
-def _outputs(shape: Shape, targets: Tensor) -> Tensor:
+def outputs_for(shape: Shape, targets: Tensor) -> Tensor:
     """Draw outputs, those of every second sample right or near, so that metrics that count them are not 0 throughout."""
     import torch
 

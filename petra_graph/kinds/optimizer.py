@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import attrs
 from attrs import evolve, frozen
 
-from petra_graph.kinds.broken_promise import BrokenPromise, all_equal
+from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, name_of
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
-from petra_graph.kinds.generators import seeded
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.generators import moved_since, seeded, states
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin_trial import PluginTrial
@@ -45,6 +46,9 @@ class OptimizerDeclaration(Declaration):
 
     The options class must have a float field `lr`, the base learning rate. The executor sets each group's "lr" before
     every step. A group that was built with a multiple of `options.lr` has that multiple of the rate at every step.
+
+    An optimizer that is judged at other weights than those that it trains, as schedule-free ones are, has the method
+    `evaluated_weights(parameter) -> Tensor`: the weights of an evaluation, like the parameter. It changes nothing.
     """
 
     def faults(self) -> Iterator[str]:
@@ -139,6 +143,17 @@ def _built_faults(_plugin: Plugin, arguments: Sequence[Any], built: Any) -> Iter
         yield f"its groups leave out {len(grouping.left_out)} of the {len(given)} parameters that it was given"
     if grouping.repeated:
         yield "a parameter is in its groups twice"
+    yield from call_faults(built, [ExpectedCall("evaluated_weights", ("parameter",))])
+
+
+def evaluated_weights_fault(parameter: Tensor, weights: Any) -> str:
+    """Return why a parameter cannot have these weights in an evaluation; "" where it can."""
+    import torch
+
+    if not isinstance(weights, torch.Tensor):
+        return f"its evaluated_weights returns {described(weights)}, not a tensor"
+    came, wanted = (f"{list(one.shape)} in {name_of(one.dtype)}" for one in (weights, parameter))
+    return "" if came == wanted else f"its evaluated_weights returns {came} for a parameter {wanted}"
 
 
 @frozen(kw_only=True)
@@ -198,6 +213,14 @@ class _Stage:
 
     def values(self) -> list[Tensor]:
         return [parameter.detach().clone() for parameter in self.parameters]
+
+    def evaluated_weights(self) -> list[Any]:
+        """Return copies of what the optimizer returns for each parameter."""
+        import torch
+
+        with torch.no_grad():
+            found = [self.optimizer.evaluated_weights(parameter) for parameter in self.parameters]  # type: ignore[attr-defined]
+        return [one.detach().clone() if isinstance(one, torch.Tensor) else one for one in found]
 
     def step(self, steps: Iterable[int], rate: Rate | None = None, without: Collection[int] = ()) -> None:
         """Take steps as the executor does; parameters `without` have no gradient."""
@@ -319,6 +342,12 @@ def check_checkpoint(trial: OptimizerTrial) -> None:
     """A checkpoint, which holds `state` of each parameter and the values of groups, continues the run to the bit."""
     stage = trial.stage()
     stage.step(range(_STEPS))
+    resumed = _through_checkpoint(stage)
+    _expect_continued("checkpoint", stage, resumed)
+
+
+def _through_checkpoint(stage: _Stage) -> _Stage:
+    """Return a stage that continues from what a checkpoint of this one would hold."""
     resumed = _resumed(stage)
     _expect_storable(stage)
     for parameter, own in zip(stage.parameters, resumed.parameters, strict=True):
@@ -328,7 +357,39 @@ def check_checkpoint(trial: OptimizerTrial) -> None:
             }
     for group, values in zip(resumed.optimizer.param_groups, stage.optimizer.param_groups, strict=True):
         group |= {key: _read(value) for key, value in values.items() if key != "params"}
-    _expect_continued("checkpoint", stage, resumed)
+    return resumed
+
+
+def check_evaluated_weights(trial: OptimizerTrial) -> None:
+    """Where the optimizer has `evaluated_weights`, it returns finite weights like the parameter, and changes nothing.
+
+    They are the same after a checkpoint, since `evaluate` and a resumed run have nothing else.
+    """
+    remedy = "return a tensor that is made of the parameter and of self.state.get(parameter), and write to neither"
+    stage = trial.stage()
+    if not hasattr(stage.optimizer, "evaluated_weights"):
+        return
+    first = stage.evaluated_weights()
+    stage.step(range(_STEPS))
+    before, state = stage.values(), _without_empty(stage.optimizer)
+    generators, weights = states(), stage.evaluated_weights()
+    found = next(filter(None, map(evaluated_weights_fault, stage.parameters * 2, [*first, *weights])), "")
+    if not found and not all(bool(one.isfinite().all()) for one in [*first, *weights]):
+        found = "its evaluated_weights returns values that are not finite"
+    elif not found and not all_equal(before, stage.values()):
+        found = "its evaluated_weights wrote to parameters"
+    elif not found and (not _same(state, _without_empty(stage.optimizer)) or moved_since(generators)):
+        found = "its evaluated_weights changed the optimizer's state, or drew random numbers"
+    elif not found and not all_equal(weights, _through_checkpoint(stage).evaluated_weights()):
+        found = "after a checkpoint it returns other weights"
+    if found:
+        raise BrokenPromise("evaluated weights", found, remedy)
+
+
+def _without_empty(optimizer: torch.optim.Optimizer) -> Any:
+    """Return a copy of the state; asking for the state of a parameter that has none makes an empty one."""
+    held = deepcopy(optimizer.state_dict())
+    return {**held, "state": {key: value for key, value in held["state"].items() if value}}
 
 
 def _expect_storable(stage: _Stage) -> None:
@@ -427,6 +488,7 @@ OPTIMIZER = PluginKind(
         Promise("repeatable", check_same_steps, before_run=""),
         Promise("state dictionary", check_optimizer_state_dict, before_run=""),
         Promise("checkpoint", check_checkpoint, before_run=""),
+        Promise("evaluated weights", check_evaluated_weights, build="the shapes, in every evaluation", before_run=""),
     ),
     trial=OptimizerTrial,
     built_faults=_built_faults,

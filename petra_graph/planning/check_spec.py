@@ -35,7 +35,7 @@ from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.largest_values import NODES
 from petra_graph.spec.load_spec import Given, LoadedSpec, load
 from petra_graph.spec.located_paths import located_options
-from petra_graph.spec.model import InputSpec, NodeSpec, PluginSpec, RequestedSchedule
+from petra_graph.spec.model import InputSpec, MetricSpec, NodeSpec, PluginSpec, RequestedSchedule
 from petra_graph.spec.value_layers import PLUGIN_LISTS, PLUGIN_TABLES, plugin_name
 
 
@@ -99,6 +99,7 @@ def check_spec(
         training_samples=check.training_samples(plugins["data"]),
         loggers=lists["logger"] if loaded.spec.logger is not None else check.default_loggers(),
         callbacks=lists["callback"],
+        metrics=lists["metric"],
         added={table: found for table, found in lists.items() if table not in PLUGIN_LISTS},
         unchecked_blocks=tuple(dict.fromkeys(node.spec.block for node in nodes if node.plugin is None)),
         **cast(Mapping[str, ConfiguredPlugin], plugins),
@@ -167,7 +168,7 @@ class _Check:
         return None if options is None else ConfiguredPlugin(plugin=plugin, options=options, path=path)
 
     def plugins_of(self, kind: PluginKind) -> tuple[ConfiguredPlugin, ...]:
-        """Resolve the plugins of a kind's array of tables, each of which may be there once."""
+        """Resolve the plugins of a kind's array of tables, each of which may be there once; a metric once under each name."""
         found: dict[tuple[str, str], ConfiguredPlugin] = {}
         for path, part in self.loaded.parts.items():
             if path[0] != kind.table or not isinstance(part, PluginSpec):
@@ -175,13 +176,22 @@ class _Check:
             plugin = self.resolve(kind, part.name, (*path, "name"))
             if plugin is None:
                 continue
-            key = (plugin.distribution, plugin.name.rpartition(":")[2] if plugin.distribution else plugin.name)
+            plain = plugin.name.rpartition(":")[2]
+            key, label, hint = (plugin.distribution, plain if plugin.distribution else plugin.name), "", ""
+            if isinstance(part, MetricSpec):
+                label = part.recorded_as or plain
+                key, hint = ("", label), f'record it under another name: recorded_as = "{label}-2"'
             if key in found:
-                self.problems.add([Problem(message=f"{plugin} is listed twice", path=(*path, "name"))])
+                if label and self.loaded.spec is None:  # another name that was given may not be readable
+                    continue
+                twice = (
+                    f"{found[key].plugin} is recorded as {shown(label)}, too" if label else f"{plugin} is listed twice"
+                )
+                self.problems.add([Problem(message=twice, hint=hint, path=(*path, "name"))])
                 continue
             options = self.options(plugin, part.options, (*path, "options"))
             if options is not None:
-                found[key] = ConfiguredPlugin(plugin=plugin, options=options, path=(*path, "options"))
+                found[key] = ConfiguredPlugin(plugin=plugin, options=options, path=(*path, "options"), label=label)
         return tuple(found.values())
 
     def default_loggers(self) -> tuple[ConfiguredPlugin, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import attrs
 from attrs import evolve, frozen
@@ -14,6 +14,7 @@ from petra_graph.compiler.spec_checks import check_depths, check_method, check_n
 from petra_graph.errors import Path, PluginError, Problem, SpecError
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.metric import MetricDeclaration, Scale
 from petra_graph.kinds.plugin import Plugin, build_plugin
 from petra_graph.program.method import Method
 from petra_graph.program.placement import Partition
@@ -29,6 +30,8 @@ class ConfiguredPlugin:
     options: Any
     path: Path
     """Of the options in the specification."""
+    label: str = ""
+    """The name under which a metric's values are recorded."""
 
     def build(self, *others: Any) -> Any:
         """Return what the plugin's `build` makes of its options and these arguments, checked against the contract of its kind.
@@ -73,6 +76,8 @@ class CheckedSpec:
     """Beside `metrics.jsonl`, as listed, or the default."""
     callbacks: tuple[ConfiguredPlugin, ...]
     """In the order in which they are called."""
+    metrics: tuple[ConfiguredPlugin, ...]
+    """Of the evaluations, each with a label of its own."""
     added: Mapping[str, tuple[ConfiguredPlugin, ...]]
     """The plugins of kinds that other packages add, by the table that names them."""
     unchecked_blocks: tuple[str, ...]
@@ -91,6 +96,11 @@ class CheckedSpec:
         return attrs.evolve(self, spec=spec, graph=network, method=method, schedule=schedule, stages=stages)
 
     @property
+    def scales(self) -> dict[str, Scale]:
+        """How the values of the metrics are read, by their labels."""
+        return {one.label: cast(MetricDeclaration, one.plugin.declaration).scale for one in self.metrics}
+
+    @property
     def plugins(self) -> list[Plugin]:
         """All plugins that the specification uses, blocks among them."""
         configured = (
@@ -100,6 +110,7 @@ class CheckedSpec:
             self.data,
             *self.loggers,
             *self.callbacks,
+            *self.metrics,
             *chain(*self.added.values()),
         )
         blocks = [node.plugin for node in self.graph.nodes.values() if node.plugin is not None]

@@ -293,6 +293,8 @@ def _opened(directory: Path, at: int, file: StageFile) -> Iterator[tuple[Any, di
 def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
     """Return parameters and buffers of a checkpoint that is whole, by the names that they have in `weights.safetensors`.
 
+    Parameters that the optimizer evaluates at other values than those that it trains have these values.
+
     Raises:
         Damaged: it is not whole.
     """
@@ -303,8 +305,10 @@ def read_weights(directory: Path, at: int) -> dict[str, Tensor]:
         if file.replica == 0:
             for name, tensor in read_stage(directory, at, file)[0].items():
                 kind, _, key = name.partition("/")
-                if kind in {"parameters", "buffers"}:
+                if kind == "evaluated":
                     weights[key] = tensor
+                elif kind in {"parameters", "buffers"}:
+                    weights.setdefault(key, tensor)
     return weights
 
 

@@ -16,13 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from petra_graph.errors import SpecError
+from petra_graph.kinds.metric import Scale, scale_of, scales_in
 from petra_graph.program.json_shape import Each, Later, faults
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.metrics import read_events
-from petra_graph.record.run_directory import is_locked
+from petra_graph.record.run_directory import SCALES, is_locked
 from petra_graph.record.run_folders import began, no_run
 
 _OPERATION = Later({"operations": int, "seconds": float})
@@ -88,6 +89,8 @@ class RecordedRun:
     metrics: Mapping[str, Sequence[Point]]
     """The events by name, in order."""
     running: bool
+    scales: Mapping[str, Scale] = field(factory=dict)
+    """How the values of its metrics are read."""
 
     @property
     def name(self) -> str:
@@ -134,7 +137,7 @@ class RecordedRun:
         metric = chosen or next((name for name in ("test/top1", "test/loss") if name in self.metrics), None)
         if metric is None or not self.metrics.get(metric):
             return None
-        which = checkpoint.get("best_is") or ("smallest" if metric == "test/loss" else "largest")
+        which = checkpoint.get("best_is") or scale_of(metric, self.scales).largest_or_smallest
         smallest = which == "smallest"
         found = min(self.metrics[metric], key=lambda point: point.value if smallest else -point.value)
         return Best(metric=metric, value=found.value, epoch=found.epoch, smallest=smallest)
@@ -174,6 +177,7 @@ def read_run(directory: Path) -> RecordedRun:
         summary=summary,
         metrics=metrics,
         running=is_locked(directory),
+        scales=scales_in(read_json(directory / SCALES, dict, Each({"better": str, "share": bool}))),
     )
 
 

@@ -5,6 +5,7 @@ runs/20260131T120000Z-NAME-3f9a1c/
     resolved.toml      with every default and choice written out; running it repeats the run
     env.json           versions, devices, command line
     metrics.jsonl      one event a line
+    metrics.json       of each listed metric, which values are better and whether they are shares
     plan.json          the plan of what ran
     timeline.json      some ticks of its simulated timeline, once the pipeline is full
     summary.json       how it ended, written last
@@ -30,7 +31,7 @@ from typing import Any
 
 from petra_graph.errors import RunFailed, cannot_write
 
-TIMELINE = "timeline.json"
+TIMELINE, SCALES = "timeline.json", "metrics.json"
 _MOMENT_SECONDS = 0.02
 _PACKAGES = ("petra-graph", "torch", "torchvision", "numpy", "networkx")
 

@@ -1,11 +1,14 @@
-"""Metrics as people read them: whatever a loss counts has its place, and shares of samples are percentages."""
+"""Metrics as people read them: whatever a loss counts has its place, and shares are percentages.
+
+`scales` are those of a run's metrics by their names, which say what shares are; of other values, the names say it.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
-from petra_graph.kinds import loss
+from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.units import percent
 
 FIRST = ("test/top1", "test/loss")
@@ -14,18 +17,22 @@ _SMALL, _LARGE = 0.001, 10_000
 """Between these, four decimals of a mean say enough."""
 
 
-def is_share(metric: str) -> bool:
-    """Whether a metric is a share of the samples: top1, top5 and so on, of the training or the test."""
-    return loss.is_share(re.sub(r"^(train|test)/", "", metric))
+Scales = Mapping[str, Scale]
+NO_SCALES: Scales = MappingProxyType({})
 
 
-def value_text(metric: str, value: float) -> str:
-    """Write a metric's value: shares of samples as percentages."""
-    return percent(value, 2) if is_share(metric) else f"{value:.4g}"
+def is_share(metric: str, scales: Scales = NO_SCALES) -> bool:
+    """Whether a metric is a share: top1, top5 and so on, of the training or the test, or a metric whose scale says so."""
+    return scale_of(metric, scales).share
 
 
-def metric_text(metric: str, value: float) -> str:
-    return f"{metric} {value_text(metric, value)}"
+def value_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
+    """Write a metric's value: shares as percentages."""
+    return percent(value, 2) if is_share(metric, scales) else f"{value:.4g}"
+
+
+def metric_text(metric: str, value: float, scales: Scales = NO_SCALES) -> str:
+    return f"{metric} {value_text(metric, value, scales)}"
 
 
 def final_metrics(names: Iterable[str]) -> list[str]:
@@ -39,18 +46,18 @@ def final_metrics(names: Iterable[str]) -> list[str]:
     return [name for name in (*FIRST, *own, "train/loss") if name in found]
 
 
-def numbers(means: Mapping[str, float]) -> str:
-    """Write all metrics, the loss first; shares of samples, which are called top1, top5 and so on, are percentages."""
+def numbers(means: Mapping[str, float], scales: Scales = NO_SCALES) -> str:
+    """Write all metrics, the loss first; shares are percentages."""
     names = sorted(means, key=lambda name: name != "loss")
-    return " ".join(f"{name} {_number(name, means[name])}" for name in names)
+    return " ".join(f"{name} {_number(name, means[name], scales)}" for name in names)
 
 
-def _number(name: str, value: float) -> str:
-    if is_share(name):
+def _number(name: str, value: float, scales: Scales) -> str:
+    if is_share(name, scales):
         return percent(value, 2)
     return f"{value:.4f}" if _SMALL <= abs(value) < _LARGE or not value else f"{value:.5g}"
 
 
-def tested(means: Mapping[str, float], part: str) -> str:
+def tested(means: Mapping[str, float], part: str, scales: Scales) -> str:
     """Write the result of an evaluation, which has read a part of the samples, or all."""
-    return numbers(means) + (f" ({part})" if part else "")
+    return numbers(means, scales) + (f" ({part})" if part else "")

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 from markupsafe import Markup
 
+from petra_graph.kinds.metric import scales_in
 from petra_graph.program.plan_document import Document
 from petra_graph.record.recorded_run import read_run
 from petra_graph.record.run_directory import write_output
@@ -61,8 +62,9 @@ def plan_figure(document: Document) -> NotebookFigure:
 
 
 def run_figure(directory: Path) -> NotebookFigure:
-    """Draw loss and share of correct samples of a run over its epochs."""
-    charts = [chart for chart in run_charts(read_run(directory)) if chart.title in _DRAWN]
+    """Draw loss, share of correct samples, and listed metrics of a run over its epochs."""
+    run = read_run(directory)
+    charts = [one for one in run_charts(run) if one.title in _DRAWN or one.title.partition("/")[0] in run.scales]
     panels = [_titled(chart.title, chart.drawing) for chart in charts]
     return _figure(in_a_row(*panels or [_titled("No epoch has ended yet.", svg([], 340, 20))], gap=2 * _MARGIN))
 
@@ -106,7 +108,9 @@ def run_table(summary: Mapping[str, Any]) -> str:
         "parameters": f"{summary['parameters']:,}",
         "epochs": summary["epochs"],
         "train": numbers(summary["train"]) if summary["train"] else "",
-        "test": tested(summary["test"], summary.get("tested", "")) if summary["test"] else "",
+        "test": tested(summary["test"], summary.get("tested", ""), scales_in(summary.get("metrics")))
+        if summary["test"]
+        else "",
         "samples a second": summary["samples_per_second"],
         "directory": summary["directory"],
     }

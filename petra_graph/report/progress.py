@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from petra_graph.errors import printable
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
+from petra_graph.kinds.metric import scales_in
 from petra_graph.report.metric_text import numbers, tested
 from petra_graph.units import clock, plural
 
@@ -169,7 +170,7 @@ def _resumed(run: Started) -> str:
 
 def epoch_line(report: EpochEnded, run: Started) -> str:
     """Describe an epoch in a line."""
-    test = f"   test {tested(report.test, run.tested)}" if report.test else ""
+    test = f"   test {tested(report.test, run.tested, run.metrics)}" if report.test else ""
     return (
         f"{_title(report.epoch, run.epochs)}   train {numbers(report.train)}{test}"
         f"   lr {report.learning_rate:.4g}   {report.samples_per_second:,.0f} samples/s"
@@ -187,7 +188,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     if "stopped_early" in summary:
         lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
-        lines.append(f"test {tested(summary['test'], summary.get('tested', ''))}")
+        lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales_in(summary.get('metrics')))}")
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:

@@ -358,12 +358,34 @@ class CheckpointSpec:
         None, 'metric of the evaluations, as in "test/top1", whose best checkpoint is kept beside the latest ones'
     )
     best_is: Literal["largest", "smallest"] | None = key(
-        None, 'which value of the metric is best; default: the smallest "test/loss", the largest of any other'
+        None,
+        'which value of the metric is best; default: the smallest "test/loss", of a listed metric what it declares, '
+        "the largest of any other",
     )
     signal: Literal["SIGUSR1", "SIGUSR2"] | None = key(
         None, "a further signal at which the run writes a checkpoint and stops, as batch systems send one beforehand"
     )
     asynchronous: bool = key(True, "write files while the training continues; no number depends on it")
+
+
+def _label(_: object, __: object, value: str | None) -> None:
+    if value is None:
+        return
+    file_name(_, __, value)
+    if value == "loss":
+        raise ValueError('must be another name than "loss", which every run records')
+
+
+@documented
+@frozen(kw_only=True)
+class MetricSpec(PluginSpec):
+    """A metric of the evaluations, with its own options."""
+
+    recorded_as: str | None = key(
+        None,
+        'name of its values in the record: "f1-micro" makes test/f1-micro; default: the plugin\'s name',
+        validator=_label,
+    )
 
 
 OfPlugins: Any = tuple[PluginSpec, ...] | None
@@ -402,6 +424,9 @@ class Spec:
     callback: tuple[PluginSpec, ...] | None = key(
         None, "what observes the run or, where it says so, changes it; called in the order of the list"
     )
+    metric: tuple[MetricSpec, ...] | None = key(
+        None, "what is computed of all outputs and targets of an evaluation, beside the metrics of the loss"
+    )
     probe: ProbeSpec | None = key(None, "compare the stages' gradients with delayed and end-to-end ones as they train")
 
     def replace(self, changes: Mapping[str, Any]) -> Spec:
@@ -431,7 +456,11 @@ def plugin_tables(spec_class: type[Spec]) -> Iterator[tuple[str, type[PluginSpec
             yield field.name, of_field[0]
 
 
-def plugin_lists(spec_class: type[Spec]) -> tuple[str, ...]:
-    """Return the arrays of tables each of which names a plugin."""
-    fields = attrs.fields(attrs.resolve_types(spec_class))
-    return tuple(field.name for field in fields if field.type == OfPlugins)
+def plugin_lists(spec_class: type[Spec]) -> dict[str, type[PluginSpec]]:
+    """Return the arrays of tables each of which names a plugin, with the class of their tables."""
+    found = {}
+    for field in attrs.fields(attrs.resolve_types(spec_class)):
+        item, *_ = (*get_args(next(iter(get_args(field.type)), None)), None)
+        if isinstance(item, type) and issubclass(item, PluginSpec):
+            found[field.name] = item
+    return found

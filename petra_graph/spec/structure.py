@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from petra_graph.errors import Path, Problem, shown
 from petra_graph.spec.error_messages import RawValue
-from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PluginSpec, PrecisionSpec, Spec, plugin_lists
+from petra_graph.spec.model import InputSpec, NodeSpec, PartitionSpec, PrecisionSpec, Spec, plugin_lists
 from petra_graph.spec.strict_values import Unreadable, read
 from petra_graph.spec.value_layers import NAMED_TABLES, plugin_name
 
@@ -46,7 +46,7 @@ def structure(values: Mapping[str, Any], spec_class: type[Spec] = Spec) -> Struc
     tables: dict[Path, type] = {(name,): cls for name, cls in NAMED_TABLES.items()}
     tables |= {("graph", "input"): InputSpec, ("precision",): PrecisionSpec, ("partition",): PartitionSpec}
     tables |= dict.fromkeys(_nodes(values), NodeSpec)
-    tables |= {path: PluginSpec for name in lists for path in _tables(values, (name,))}
+    tables |= {path: cls for name, cls in lists.items() for path in _tables(values, (name,))}
     parts = {path: _salvage(cls, _at(values, path)) for path, cls in tables.items()}
     # A table with a default name chooses a plugin or a method even where it is left out.
     absent = [name for name in NAMED_TABLES if name not in values and plugin_name(name, {}) is not None]

@@ -12,6 +12,7 @@ A plugin's own tests need one call, which raises an AssertionError that lists ev
 | optimizer | `check_optimizer` | `OptimizerTrial.of(declaration, options)` |
 | learning-rate schedule | `check_lr_schedule` | `LrScheduleTrial.of(declaration, options)` |
 | loss | `check_loss` | `LossTrial.of(declaration, options, output=..., targets=...)` |
+| metric | `check_metric` | `MetricTrial.of(declaration, options, output=..., targets=...)` |
 | data set | `check_dataset` | `DataSetTrial.of(declaration, options)` |
 | logger | `check_logger` | `LoggerTrial.of(declaration, options)` |
 | callback | `check_callback` | `CallbackTrial.of(declaration, options)` |
@@ -33,6 +34,7 @@ from petra_graph.kinds.loss import LossTrial as LossTrial
 from petra_graph.kinds.loss import classes_of as classes_of
 from petra_graph.kinds.loss import values_like as values_like
 from petra_graph.kinds.lr_schedule import LrScheduleTrial as LrScheduleTrial
+from petra_graph.kinds.metric import MetricTrial as MetricTrial
 from petra_graph.kinds.optimizer import OptimizerTrial as OptimizerTrial
 from petra_graph.kinds.promise_report import BrokenPromises as BrokenPromises
 from petra_graph.kinds.promise_report import Outcome as Outcome
@@ -60,5 +62,6 @@ from petra_graph.testing.check_each_kind import check_dataset as check_dataset
 from petra_graph.testing.check_each_kind import check_logger as check_logger
 from petra_graph.testing.check_each_kind import check_loss as check_loss
 from petra_graph.testing.check_each_kind import check_lr_schedule as check_lr_schedule
+from petra_graph.testing.check_each_kind import check_metric as check_metric
 from petra_graph.testing.check_each_kind import check_optimizer as check_optimizer
 from petra_graph.testing.parametrize import parametrize_with_checks as parametrize_with_checks

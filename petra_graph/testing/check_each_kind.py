@@ -22,6 +22,7 @@ from petra_graph.kinds.examined_promises import conclude, examine
 from petra_graph.kinds.logger import LoggerDeclaration, LoggerTrial
 from petra_graph.kinds.loss import DrawTargets, LossDeclaration, LossTrial, classes_of
 from petra_graph.kinds.lr_schedule import LrScheduleDeclaration, LrScheduleTrial
+from petra_graph.kinds.metric import MetricDeclaration, MetricTrial
 from petra_graph.kinds.optimizer import OptimizerDeclaration, OptimizerTrial
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_trial import Options
@@ -89,6 +90,20 @@ def check_loss(
 ) -> Report:
     """Check a loss, on outputs [n, *output] and the targets that `targets` draws for them."""
     trial = LossTrial.of(loss, options, output=output, targets=targets, **settings)
+    return conclude(examine(trial, leave_out=leave_out))
+
+
+def check_metric(
+    metric: MetricDeclaration | Plugin,
+    options: Options = None,
+    *,
+    output: Sequence[int] = (10,),
+    targets: DrawTargets = classes_of,
+    leave_out: LeaveOut = (),
+    **settings: Any,
+) -> Report:
+    """Check a metric, on outputs [n, *output] and the targets that `targets` draws for them."""
+    trial = MetricTrial.of(metric, options, output=output, targets=targets, **settings)
     return conclude(examine(trial, leave_out=leave_out))
 
 

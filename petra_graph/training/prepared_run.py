@@ -158,6 +158,8 @@ def prepare_checked(
         initial = problems.attempt(initial_weights, spec.init, network)
     callbacks = problems.attempt(build_callbacks, checked.callbacks)
     training = problems.attempt(_training, checked, None if opened is None else opened.horizon)
+    for metric in checked.metrics:
+        problems.attempt(metric.build)
     added = {table: tuple(problems.attempt(one.build) for one in plugins) for table, plugins in checked.added.items()}
     problems.raise_any()
     assert network is not None

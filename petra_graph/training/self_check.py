@@ -4,6 +4,7 @@
     optimizer    all promises of its kind, on small parameters
     data set     one micro-batch of each split, fetched, compared with what is declared, and finite; some samples again and again
     lr schedule  the learning rates of some updates, over the whole run, twice
+    metrics      outputs of the head's shape against the same targets: values, whole and in batches; what they and the loss record
     loss         outputs of the head's shape against real targets: a finite scalar with a gradient, the mean over the samples, and
                  metrics that are sums over them
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape
-from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path
+from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path, shown, suggestion
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.author_code import AUTHOR
 from petra_graph.kinds.block import BlockDeclaration
@@ -37,8 +38,9 @@ from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import DataSetTrial
 from petra_graph.kinds.examined_promises import examine
-from petra_graph.kinds.loss import LossTrial
+from petra_graph.kinds.loss import LossTrial, outputs_for
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
+from petra_graph.kinds.metric import MetricTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_trial import AnyTrial
@@ -50,6 +52,7 @@ from petra_graph.promises.block_trial import Trial, normal
 from petra_graph.promises.blocks_at_a_glance import looks_sound
 from petra_graph.promises.learned_and_running_state import IN_A_FORWARD
 from petra_graph.training.data.opened_data import OpenedData
+from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation
 from petra_graph.training.stage_assembly import Training
 from petra_graph.training.start_reporter import StartReporter
 
@@ -95,19 +98,21 @@ class SelfCheck:
             targets = of_micro_batch = None
             try:
                 with self._step(data_set.owned):
+                    ours = loss.is_first_party and all(one.plugin.is_first_party for one in self.checked.metrics)
                     if not (data_set.is_first_party and loss.is_first_party):
                         of_micro_batch = self._fetched()
                     problems += self._data_set()
-                    if not loss.is_first_party:
+                    if not ours:
                         targets = self._targets_for_loss()
             except RunFailed as error:
                 raise PluginError([evolve(one, path=("data", "name")) for one in error.problems]) from error
             _raise_any(problems)
             with self._step(loss.owned):
-                if targets is None:
+                if targets is None or loss.is_first_party:
                     self._compare_zeros()
                 else:
                     _raise_any(list(self._loss(targets, of_micro_batch)))
+            self._metrics(targets)
 
     def _step(self, what: str) -> AbstractContextManager[None]:
         return self.reporter.step(f"trying {what}", self.network.spec.run.watchdog)
@@ -221,6 +226,38 @@ class SelfCheck:
         for broken in explaining or found:
             yield _problem(plugin, broken, ("loss", "name"))
 
+    def _metrics(self, targets: Tensor | None) -> None:
+        """Try all metrics, and look for that of `checkpoint.best` among what an evaluation records.
+
+        Raises:
+            PluginError: a metric that is not the first party's breaks a promise.
+            SpecError: a metric cannot compare the head's outputs with such targets, has a name that the loss has, or `best` has none.
+        """
+        for one in self.checked.metrics:
+            if targets is not None and not one.plugin.is_first_party:
+                path = (*one.path[:-1], "name")
+                trial = MetricTrial(plugin=one.plugin, options=one.options, output=self._output, of_run=targets)
+                with self._step(one.plugin.owned), at_path(*path):  # the first broken promise explains the others
+                    _raise_any([_problem(one.plugin, broken, path) for broken in _broken(trial)][:1])
+        best = self.checked.spec.checkpoint.best
+        if best is None and not self.checked.metrics:
+            return
+        targets = self._zeros() if targets is None else targets
+        outputs, metrics = outputs_for(self._output, targets).detach(), MetricsOfEvaluation.of(self.checked.metrics)
+        of_loss = ["loss", *self.training.loss.metrics(outputs, targets)]
+        try:
+            metrics.update(outputs, targets)
+        except PluginError as error:  # of the first party's; others have been tried
+            (problem,) = error.problems
+            reason = problem.message.rpartition("Error: ")[2]
+            message = f"the metric cannot compare the head's outputs with the data set's targets: {reason}"
+            hint = "leave out the metric, or change the head or the data set"
+            raise SpecError(evolve(problem, message=message, hint=hint)) from error
+        recorded = [f"test/{name}" for name in (*of_loss, *metrics.values(of_loss))]
+        if best is not None and best not in recorded:
+            message = f"checkpoint.best = {shown(best)} is no metric of an evaluation of this run"
+            raise SpecError(Problem(message=message, hint=suggestion(best, recorded), path=("checkpoint", "best")))
+
     def _fetched(self) -> Tensor:
         """Fetch a micro-batch of each split, and return the test targets."""
         data, rows = self.opened.data, self.network.spec.data.batch
@@ -245,6 +282,10 @@ class SelfCheck:
         (shape,) = self.network.shapes[self.network.graph.head].outputs
         return shape
 
+    def _zeros(self) -> Tensor:
+        facts = self.opened.data.facts
+        return torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
+
     def _compare_zeros(self) -> None:
         """Call a loss of the first party's on zeros of the shapes that it will get.
 
@@ -252,9 +293,8 @@ class SelfCheck:
             SpecError: it cannot compare the head's outputs with such targets.
         """
         facts, shape = self.opened.data.facts, self._output
-        targets = torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
         try:
-            self.training.loss(torch.zeros(_SAMPLES, *shape), targets)
+            self.training.loss(torch.zeros(_SAMPLES, *shape), self._zeros())
         except PluginError as error:
             head = self.network.graph.nodes[self.network.graph.head]
             outputs, of_data = (list(one) or "one number" for one in (shape, facts.target_shape))

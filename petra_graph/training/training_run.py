@@ -13,6 +13,7 @@ from pathlib import Path
 from attrs import evolve, frozen
 
 from petra_graph.errors import Interrupted
+from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.kinds.listener import Listener
 from petra_graph.measure.without_compiler import uncompiled
 from petra_graph.record.metrics import Metrics
@@ -161,9 +162,10 @@ def _build(
 
 
 def _write_weights(process: RunProcess, trainer: Trainer) -> None:
-    """Write the weights, and those that callbacks add; all processes take part."""
+    """Write the weights that are evaluated, and those that callbacks add; all processes take part."""
     callbacks, record = trainer.callbacks, process.so_far.record
-    weights = process.gather("weights", trainer.weights())
+    with evaluating(trainer.executors):
+        weights = process.gather("weights", trainer.weights())
     kept = process.gather("callbacks", kept_by_companions(trainer.executors)) if callbacks.callbacks else {}
     if record is not None:
         record.write_weights({**callbacks.ended(weights, kept), WEIGHTS: weights})

@@ -14,6 +14,7 @@ from petra_graph.catalog.callbacks import declared_callbacks as callbacks
 from petra_graph.catalog.datasets import declared_datasets as datasets
 from petra_graph.catalog.loggers import declared_loggers as loggers
 from petra_graph.catalog.losses import declared_losses as losses
+from petra_graph.catalog.metrics import declared_metrics as metrics
 from petra_graph.catalog.optimizers import declared_optimizers as optimizers
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.declaration import Declaration
@@ -24,12 +25,13 @@ MODULES = [
     "losses.declared_losses",
     "lr_schedules",
     "architectures",
+    "metrics.declared_metrics",
     "loggers.declared_loggers",
     "callbacks.declared_callbacks",
 ]
 DECLARATIONS = [
     value
-    for room in (architectures, callbacks, datasets, loggers, losses, lr_schedules, optimizers)
+    for room in (architectures, callbacks, datasets, loggers, losses, lr_schedules, metrics, optimizers)
     for value in vars(room).values()
     if isinstance(value, Declaration)
 ]

@@ -25,7 +25,7 @@ validate SPECS... --set --json
 list [GROUP] --json
 show PLUGIN --json
 check TARGET --set --inputs --json
-new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --dataset --logger --callback
+new plugin NAME --block --buffered-block --head-block --architecture --optimizer --lr-schedule --loss --metric --dataset --logger --callback
 new spec FILE --architecture --data --optimizer --lr-schedule --loss --set
 doctor --json
 schema --distribution

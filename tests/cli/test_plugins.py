@@ -58,6 +58,8 @@ lr_schedules
 
 losses
 
+metrics
+
 datasets
 
 loggers

@@ -135,7 +135,7 @@ def trial(build, options=Rate):
 
 def test_what_is_sound_passes():
     report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
-    assert str(report).endswith("(Rate(lr=0.5)) keeps 7 promises")
+    assert str(report).endswith("(Rate(lr=0.5)) keeps 8 promises")
     assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
     assert broken(trial(layerwise)) == {}
 

@@ -25,6 +25,7 @@ from petra_graph.plugins import (
     LoggerDeclaration,
     LossDeclaration,
     LrScheduleDeclaration,
+    MetricDeclaration,
     NodeSpec,
     OptimizerDeclaration,
     option,
@@ -291,6 +292,12 @@ class Raises(torch.optim.SGD):
         super().step()
 
 
+class SwapsWeights(torch.optim.SGD):
+    @torch.no_grad()
+    def evaluated_weights(self, parameter):
+        return parameter.mul_(0.9)
+
+
 class Optimizers:
     """What `build` names."""
 
@@ -315,11 +322,106 @@ class Optimizers:
     def raises(groups, options):
         return Raises(every(groups), lr=options.lr)
 
+    def swaps_weights(groups, options):
+        return SwapsWeights(every(groups), lr=options.lr)
+
     def lbfgs(groups, options):
         return torch.optim.LBFGS(every(groups))
 
     def returns_nothing(groups, options):
         return None
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+class Metric:
+    def __init__(self, options):
+        self.right = self.seen = 0
+
+    def update(self, output, target):
+        self.right = self.right + (output.argmax(1) == target).sum()
+        self.seen += len(target)
+
+    def compute(self):
+        return self.right / self.seen
+
+
+class Says(Metric):
+    def compute(self):
+        return f"{super().compute():.2f}"
+
+
+class NotANumber(Metric):
+    def compute(self):
+        return super().compute() / 0 * 0
+
+
+class ForEachClass(Metric):
+    def compute(self):
+        return torch.stack([super().compute()] * 2)
+
+
+class WithGraph(Metric):
+    def compute(self):
+        with torch.enable_grad():
+            return super().compute() * nn.Parameter(torch.ones(()))
+
+
+class PerCent(Metric):
+    def compute(self):
+        return super().compute() * 100
+
+
+class NoSuchColumn(Metric):
+    def update(self, output, target):
+        self.right = self.right + output[:, 3].sum()
+
+
+class RaisesAtTheEnd(Metric):
+    def compute(self):
+        raise ZeroDivisionError("no such class")
+
+
+class MeanOfBatches(Metric):
+    def update(self, output, target):
+        self.right = self.right + (output.argmax(1) == target).double().mean()
+        self.seen += 1
+
+
+class SharesItsState(Metric):
+    counts = [0, 0]  # noqa: RUF012  the mistake
+
+    def update(self, output, target):
+        self.counts[0] += int((output.argmax(1) == target).sum())
+        self.counts[1] += len(target)
+
+    def compute(self):
+        return self.counts[0] / self.counts[1]
+
+
+class WritesToOutputs(Metric):
+    def update(self, output, target):
+        super().update(output.softmax(1).exp_(), target)
+        output.sub_(1)
+
+
+class DrawsNumbers(Metric):
+    def update(self, output, target):
+        kept = np.random.permutation(len(target))  # noqa: NPY002  the mistake
+        super().update(output[kept], target[kept])
+
+
+class UpdatesAPair(Metric):
+    def update(self, pair):
+        super().update(*pair)
+
+
+ONLY_ONE = Metric(None)
+
+
+def singleton(options):
+    return ONLY_ONE
 
 
 # --- losses -----------------------------------------------------------------------------------------------------------
@@ -688,6 +790,12 @@ class Declared:
         **{name: LossDeclaration(summary="x", build=f"{HERE}:{name}") for name in own(Loss)},
         Learns=LossDeclaration(summary="x", build=f"{HERE}:Learns"),
         returns_nothing=LossDeclaration(summary="x", build=f"{HERE}:LrSchedules.returns_nothing"),
+    )
+    metrics = SimpleNamespace(
+        **{name: MetricDeclaration(summary="x", build=f"{HERE}:{name}", share=True) for name in own(Metric)},
+        Singleton=MetricDeclaration(summary="x", build=f"{HERE}:singleton"),
+        Loss=MetricDeclaration(summary="x", build=f"{HERE}:Loss"),
+        Wrong=MetricDeclaration(summary="x", build=f"{HERE}:PerCent", better="more"),
     )
     lr_schedules = SimpleNamespace(
         **{

@@ -74,6 +74,22 @@ class Smoothed:
         return {"top1": (output.detach().argmax(1) == target).sum(), "margin": margin.sum()}
 
 
+class Spread:
+    """How far the outputs lie apart."""
+
+    share = False
+    better = "lower"
+
+    def __init__(self, options):
+        self.outputs = []
+
+    def update(self, output, target):
+        self.outputs.append(output)
+
+    def compute(self):
+        return torch.cat(self.outputs).std()
+
+
 class Split:
     def __init__(self, length):
         self.length = length
@@ -153,6 +169,10 @@ options = { samples = 64 }
 [run]
 epochs = 3
 
+[[metric]]
+name = "beside:Spread"
+recorded_as = "spread"
+
 [[logger]]
 name = "beside:Lines"
 
@@ -184,7 +204,7 @@ def test_they_train_and_their_metrics_are_shown(folder, capsys):
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
     assert summary["stopped_early"].endswith("once is enough")
-    assert set(summary["test"]) == {"loss", "top1", "margin"}
+    assert set(summary["test"]) == {"loss", "top1", "margin", "spread"}
     assert "margin" in printed.err.splitlines()[-1]
     directory = Path(summary["directory"])
     assert "test/margin" in (directory / "lines.txt").read_text()

@@ -42,7 +42,7 @@ def test_misspelt_table(validate):
 a.toml:24:2: unknown key "metod" in the specification
     [metod]
     help: did you mean 'method'? allowed: architecture, callback, checkpoint, data, graph, init, logger, loss, lr_schedule, method, \
-name, optimizer, partition, precision, probe, run
+metric, name, optimizer, partition, precision, probe, run
 """,
     )
 

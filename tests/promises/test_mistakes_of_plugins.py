@@ -74,7 +74,7 @@ def spec_of(kind: str, name: str) -> str:
     if kind == "architectures":
         network, rest = SPEC.index("[[graph.node]]"), SPEC.index("[method]")
         return f'{SPEC[:network]}[architecture]\nname = "{name}"\n{SPEC[rest:]}'.format(**RIGHT)
-    if kind in {"loggers", "callbacks"}:
+    if kind in {"loggers", "callbacks", "metrics"}:
         return f'{SPEC.format(**RIGHT)}[[{kind[:-1]}]]\nname = "{name}"\n'
     one = {kind: name, **({"after": name} if name == "Tied" else {}), **({"options": ""} if kind == "datasets" else {})}
     return SPEC.format(**{**RIGHT, **one})

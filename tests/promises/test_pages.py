@@ -74,6 +74,7 @@ WRITTEN = {
     "timeline.json",
     "summary.json",
     "data.json",
+    "metrics.json",
     "failure.json",
     "my_module.py",
     "declared.py",

@@ -37,6 +37,14 @@ class Schedule:
 class Loss:
     def __init__(self, options: Rate): ...
 
+class Metric:
+    better, share = "lower", True
+    def __init__(self, options: Rate): ...
+
+class OfTorchmetrics:
+    higher_is_better = False
+    def __init__(self, options): ...
+
 class Data:
     facts = DataFacts(shape=(2,))
     @staticmethod
@@ -57,6 +65,7 @@ EXPECTED = {
     "optimizers": ("optimizer", "Rate"),
     "lr_schedules": ("Schedule", "Rate"),
     "losses": ("Loss", "Rate"),
+    "metrics": ("Metric", "Rate"),
     "datasets": ("Data", "NoOptions"),
     "loggers": ("logger", "NoOptions"),
     "callbacks": ("Stops", "NoOptions"),
@@ -88,6 +97,8 @@ def test_what_the_code_says_beside():
     assert resolved("architectures", "architecture").summary == "Some nodes."
     assert resolved("losses", "Loss").summary == "Loss"
     assert resolved("datasets", "Data").read == "local_kinds:Data.read"
+    metrics = [resolved("metrics", name) for name in ("Metric", "OfTorchmetrics", "Loss")]
+    assert [(one.better, one.share) for one in metrics] == [("lower", True), ("lower", False), ("higher", False)]
     assert (resolved("callbacks", "Stops").changes, resolved("callbacks", "Stops").reads_weights) == ("length", False)
 
 

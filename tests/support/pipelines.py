@@ -146,7 +146,18 @@ def message_types(streams: Mapping[str, int]) -> MessageTypes:
 
 
 _NOT_NEEDED: dict[str, Any] = dict.fromkeys(
-    ("loaded", "loss", "optimizer", "lr_schedule", "data", "loggers", "callbacks", "added", "unchecked_blocks")
+    (
+        "loaded",
+        "loss",
+        "optimizer",
+        "lr_schedule",
+        "data",
+        "loggers",
+        "callbacks",
+        "metrics",
+        "added",
+        "unchecked_blocks",
+    )
 )
 """Of a specification whose stages, devices and depths are given: nothing is to be decided by cost."""
 

@@ -20,16 +20,11 @@ class EarlyStoppingOptions:
 
     metric: str = option('metric of an epoch, as in "test/top1"', default="test/loss", validator=_evaluated)
     direction: Literal["largest", "smallest"] | None = option(
-        "which value is best; default: the smallest loss, the largest of any other", default=None
+        "which value is best; default: the smallest loss, of a listed metric what it declares, the largest of any other",
+        default=None,
     )
     patience: int = option("epochs without a better value", default=5, unit="epochs", validator=AtLeast(1))
     min_delta: float = option("least difference that makes a value better", default=0.0, validator=AtLeast(0))
-
-    @property
-    def sign(self) -> int:
-        """1 where large values are good, -1 where small ones are."""
-        smallest = self.metric.endswith("/loss") if self.direction is None else self.direction == "smallest"
-        return -1 if smallest else 1
 
 
 EARLY_STOPPING = CallbackDeclaration(

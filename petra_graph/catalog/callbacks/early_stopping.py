@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from petra_graph.catalog.callbacks.declared_callbacks import EarlyStoppingOptions
 from petra_graph.errors import RunFailed, suggestion
-from petra_graph.plugins import Callback, EpochEnded
+from petra_graph.plugins import Callback, EpochEnded, Scale, Started, scale_of
 
 
 class EarlyStopping(Callback):
@@ -14,12 +15,16 @@ class EarlyStopping(Callback):
 
     def __init__(self, options: EarlyStoppingOptions) -> None:
         self._options = options
+        self._scales: Mapping[str, Scale] = {}
         self._best: float | None = None
         self._best_epoch = 0
         self._epoch = 0
 
+    def started(self, run: Started) -> None:
+        self._scales = run.metrics
+
     def epoch_ended(self, report: EpochEnded) -> None:
-        """Compare the epoch's value with the best one; an epoch without an evaluation has no value.
+        """Compare the epoch's value with the best one; an epoch without an evaluation, or where a metric is undefined, has no value.
 
         Raises:
             RunFailed: the run does not record this metric.
@@ -27,14 +32,15 @@ class EarlyStopping(Callback):
         split, _, name = self._options.metric.partition("/")
         values = report.train if split == "train" else report.test
         self._epoch = report.epoch
-        if values is None:
+        if values is None or (name not in values and name.partition("/")[0] in self._scales):
             return
         if name not in values:
             raise RunFailed(
                 f'callback "early-stopping" finds no metric {self._options.metric!r}',
                 suggestion(self._options.metric, [f"{split}/{one}" for one in values]),
             )
-        sign = self._options.sign
+        direction = self._options.direction or scale_of(self._options.metric, self._scales).largest_or_smallest
+        sign = -1 if direction == "smallest" else 1
         if self._best is None or sign * (values[name] - self._best) > self._options.min_delta:
             self._best, self._best_epoch = values[name], report.epoch
 

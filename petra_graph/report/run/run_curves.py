@@ -28,14 +28,15 @@ _PAIRS = (("to_delayed", "delayed"), ("to_end_to_end", "end-to-end"))
 def run_charts(run: RecordedRun) -> list[Chart]:
     """Return the charts of one run: its means over epochs, and its micro-batches."""
     one = [RunGroup(name="", runs=[run])]
-    charts = [_over_epochs(name, [*_parts(one, name)], is_share(f"test/{name}")) for name in _metrics([run])]
+    charts = [_over_epochs(name, [*_parts(one, name)], is_share(name, run.scales)) for name in _metrics([run])]
     return _drawable([*charts, *(_over_steps(run, name) for name in STEPS), _throughput(one)])
 
 
 def comparison_charts(groups: Sequence[RunGroup]) -> list[Chart]:
     """Return the charts of several groups: one for each metric of training and of testing."""
+    scales = {label: scale for group in groups for label, scale in group.scales.items()}
     charts = [
-        _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(f"test/{name}"))
+        _over_epochs(f"{part} {name}", _lines(groups, f"{part}/{name}"), is_share(name, scales))
         for name in _metrics(run for group in groups for run in group.runs)
         for part in ("test", "train")
     ]

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from petra_graph.errors import shown
 from petra_graph.record.recorded_run import RecordedRun
-from petra_graph.report.metric_text import is_share
+from petra_graph.report.metric_text import NO_SCALES, Scales, is_share
 
 _OWN = ("name", "run.seed", "run.directory")
 """Keys in which repeated runs may differ."""
@@ -28,6 +28,11 @@ class RunGroup:
 
     name: str
     runs: Sequence[RecordedRun]
+
+    @property
+    def scales(self) -> Scales:
+        """How the values of their metrics are read."""
+        return {label: scale for run in self.runs for label, scale in run.scales.items()}
 
     @property
     def by_seed(self) -> Sequence[RecordedRun]:
@@ -58,9 +63,9 @@ class Spread:
             n=len(values), mean=fmean(values), standard_deviation=deviation, least=min(values), largest=max(values)
         )
 
-    def text(self, metric: str) -> str:
+    def text(self, metric: str, scales: Scales = NO_SCALES) -> str:
         """Write the mean with its deviation, and the least and the largest value in a second line."""
-        scale, unit = (100.0, " %") if is_share(metric) else (1.0, "")
+        scale, unit = (100.0, " %") if is_share(metric, scales) else (1.0, "")
         mean = f"{_number(scale * self.mean, unit)}{unit}"
         if self.standard_deviation is None:
             return mean

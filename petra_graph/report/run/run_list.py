@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 
 from petra_graph.errors import PetraGraphError
+from petra_graph.kinds.metric import scales_in
 from petra_graph.record.checkpoint import numbers
 from petra_graph.record.recorded_run import RecordedRun, read_run
 from petra_graph.record.run_directory import is_locked
@@ -73,7 +74,7 @@ def _add_differences(records: Sequence[dict[str, Any]], runs: Sequence[RecordedR
 def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dict[str, Any]:
     start = began(directory)
     record: dict[str, Any] = {"run": directory.name, "directory": str(directory), "name": None, "status": "damaged"}
-    record |= {"epochs": None, "planned_epochs": None, "best": None, "problem": None}
+    record |= {"epochs": None, "planned_epochs": None, "best": None, "metrics": {}, "problem": None}
     record |= {"began": start.isoformat(), "age_seconds": round((now - start).total_seconds(), 1)}
     record |= {"checkpoints": numbers(directory)}
     if isinstance(run, Exception):
@@ -82,6 +83,7 @@ def _record(directory: Path, run: RecordedRun | Exception, now: datetime) -> dic
         return record | {"problem": run.problems[0].message if isinstance(run, PetraGraphError) else str(run)}
     errors = run.summary.get("error") if run.status == "failed" else None
     record |= {"name": run.name, "status": run.status, "epochs": run.epochs, "planned_epochs": run.planned_epochs}
+    record["metrics"] = {label: attrs.asdict(scale) for label, scale in run.scales.items()}
     return record | {"best": run.best and attrs.asdict(run.best), "problem": errors[0] if errors else None}
 
 
@@ -91,7 +93,9 @@ def _row(record: dict[str, Any]) -> Sequence[str]:
         record["run"],
         record["status"],
         "-" if epochs is None else f"{epochs}/{record['planned_epochs']}",
-        "-" if best is None else metric_text(best["metric"], best["value"]).removeprefix("test/"),
+        "-"
+        if best is None
+        else metric_text(best["metric"], best["value"], scales_in(record["metrics"])).removeprefix("test/"),
         age(record["age_seconds"]),
         "; ".join(
             filter(None, [_differs(record["differs"]), _saved(record), (record["problem"] or "").partition("\n")[0]])

@@ -106,10 +106,10 @@ def _figures(run: RecordedRun) -> Iterator[Figure]:
     summary, best, processes = run.summary, run.best, run.summary.get("processes") or 1
     yield Figure("status", run.status, f"{run.epochs} of {plural(run.planned_epochs, 'epoch')}")
     if best is not None:
-        yield Figure(f"best {best.metric}", value_text(best.metric, best.value), f"epoch {best.epoch}")
+        yield Figure(f"best {best.metric}", value_text(best.metric, best.value, run.scales), f"epoch {best.epoch}")
     for metric in final_metrics(name for name in run.metrics if name.startswith("test/")):
         latest = run.metrics[metric][-1]
-        yield Figure(f"final {metric}", value_text(metric, latest.value), f"epoch {latest.epoch}")
+        yield Figure(f"final {metric}", value_text(metric, latest.value, run.scales), f"epoch {latest.epoch}")
     if rate := run.rate:
         predicted = summary.get("predicted") or {}
         planned = predicted.get("samples_per_second")
@@ -130,7 +130,7 @@ def _epochs(run: RecordedRun) -> list[Column]:
     columns = [text_column("epoch", epochs)]
     for name in shown:
         cells = [values[name].get(epoch) for epoch in epochs]
-        write = (lambda value: percent(value, 2)) if is_share(name) else (lambda value: f"{value:,.4g}")
+        write = (lambda value: percent(value, 2)) if is_share(name, run.scales) else (lambda value: f"{value:,.4g}")
         head = name.replace("_per_", " a ").replace("_", " ").replace("/", "\n")
         columns.append(text_column(head, cells, write=write))
     return columns if epochs else []

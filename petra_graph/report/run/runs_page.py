@@ -81,10 +81,10 @@ def _groups(groups: Sequence[RunGroup]) -> list[Column]:
         name_column("name", [", ".join(dict.fromkeys(run.name for run in group.runs)) for group in groups], _WIDE),
         text_column("n", [len(group.by_seed) for group in groups]),
         text_column("seeds", [", ".join(str(run.seed) for run in group.by_seed) for group in groups]),
-        text_column(head, [each and each[1].text(each[0]) for each in found]),
+        text_column(head, [each and each[1].text(each[0], of.scales) for of, each in zip(groups, found, strict=True)]),
     ]
     for metric in metrics:
-        cells = [spread and spread.text(metric) for spread in (final(group, metric) for group in groups)]
+        cells = [(spread := final(group, metric)) and spread.text(metric, group.scales) for group in groups]
         columns.append(text_column(f"final {metric}", cells))
     rates = [[run.rate for run in group.runs if run.rate] for group in groups]
     texts = [Spread.of(each).text("") if each else None for each in rates]
@@ -113,7 +113,7 @@ def _runs(groups: Sequence[RunGroup]) -> list[Column]:
         text_column("seed", [run.seed for run in runs]),
         name_column("status", [run.status for run in runs], _WIDE),
         text_column("epochs", [f"{run.epochs}/{run.planned_epochs}" for run in runs]),
-        text_column("best", [run.best and metric_text(run.best.metric, run.best.value) for run in runs]),
+        text_column("best", [run.best and metric_text(run.best.metric, run.best.value, run.scales) for run in runs]),
         text_column("final", [next(_finals(run), None) for run in runs]),
         text_column("samples\na second", [run.rate for run in runs], write=PLAIN.text),
     ]
@@ -122,4 +122,4 @@ def _runs(groups: Sequence[RunGroup]) -> list[Column]:
 def _finals(run: RecordedRun) -> Iterator[str]:
     for metric in final_metrics(run.metrics):
         if (value := run.last(metric)) is not None:
-            yield metric_text(metric, value)
+            yield metric_text(metric, value, run.scales)

@@ -22,6 +22,7 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import SavedTensors
+from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
@@ -182,7 +183,7 @@ class Checkpoints:
             files=sorted(found, key=lambda file: (file.replica, file.stage)),
         )
         checkpoint.finish(self.directory, manifest)
-        checkpoint.keep_only(self.directory, kept(self.directory, self._spec))
+        checkpoint.keep_only(self.directory, kept(self.directory, self._spec, self.trainer.prepared.checked.scales))
 
     def _files_of(self, rank: int, at: int) -> list[StageFile]:
         """Return the files that another process has written; the watchdog knows when that process dies."""
@@ -204,15 +205,15 @@ class Checkpoints:
         return self.process.so_far.directory
 
 
-def kept(directory: Path, spec: CheckpointSpec) -> list[int]:
+def kept(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
     """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
-    return checkpoint.numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec)[:1])
+    return checkpoint.numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec, scales)[:1])
 
 
-def best(directory: Path, spec: CheckpointSpec) -> list[int]:
+def best(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
     """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
     assert spec.best is not None
-    smallest = spec.best_is == "smallest" or (spec.best_is is None and spec.best == "test/loss")
+    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
     values: dict[int, float] = {}
     for at in reversed(checkpoint.numbers(directory)):
         try:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from petra_graph.errors import Interrupted, RunFailed
 from petra_graph.executor.deferred_reads import MOST
+from petra_graph.executor.evaluated_weights import evaluating
 from petra_graph.executor.reconstruct_recompute_stash import HeadResult
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.fidelity.probe import Probe, spread
@@ -23,6 +24,7 @@ from petra_graph.runtime.scheduler.scheduler import Scheduler
 from petra_graph.training.data.micro_batches import require_finite_samples
 from petra_graph.training.loop.callbacks import Callbacks
 from petra_graph.training.loop.meters import Meters
+from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation, defined
 from petra_graph.training.loop.not_finite import NotFinite
 from petra_graph.training.loop.peers import Peers, Progress
 from petra_graph.training.loop.run_warnings import RunWarnings
@@ -146,9 +148,12 @@ class Trainer:
             position.train = self._train(epoch, at)
         assert position.train is not None
         position.evaluates = True
-        test = self._evaluate(epoch) if self._evaluation_due(epoch) else None
-        if test is not None and self.callbacks.read_weights:
-            self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
+        test = None
+        if self._evaluation_due(epoch):
+            with evaluating(self.executors):
+                test = self._evaluate(epoch)
+                if self.callbacks.read_weights:
+                    self.callbacks.evaluated_weights(epoch, self.peers.gather(f"weights/{epoch}", self.weights()))
         position.evaluates = False
         seconds, done = position.epoch_began
         samples = (position.micro_batches - done) * self.prepared.opened.batches.whole
@@ -235,12 +240,13 @@ class Trainer:
     def _evaluate(self, epoch: int) -> Mapping[str, float]:
         self.callbacks.evaluating(epoch)
         self.listener.evaluating(epoch)
-        meters = Meters(self.prepared.loss)
+        meters, metrics = Meters(self.prepared.loss), MetricsOfEvaluation.of(self.prepared.checked.metrics)
         for number, result in enumerate(self.scheduler.evaluate(self.prepared.opened.test), start=1):
             meters.add(result)
             if number % MOST == 0:
                 meters.read()
             if result.evaluated is not None:
+                metrics.update(result.evaluated.outputs, result.evaluated.targets)
                 self.callbacks.evaluated(epoch, result.evaluated.outputs, result.evaluated.targets)
         meters.expect_targets("test data")
         means = meters.means()
@@ -248,7 +254,12 @@ class Trainer:
             batches = self.prepared.opened.test
             require_finite_samples(batches, range(len(batches)))
             raise NotFinite(self.executors, means["loss"], epoch)
-        return means
+        if not meters.samples:  # the head is in another process
+            return means
+        values, others = defined(metrics.values(means))
+        for text in others:
+            self.warnings.say(f"test/{text}, which is not recorded: the metric is undefined on these targets")
+        return {**means, **values}
 
     def _learning_rate(self) -> float:
         """The learning rate of the latest update."""

@@ -67,7 +67,14 @@ def _decisive(prepared: Prepared) -> Mapping[str, str]:
 
 def _code_of_plugins(checked: CheckedSpec) -> Iterator[tuple[str, str]]:
     """Yield the version of each plugin's distribution, and the digest of each module with a block of no distribution."""
-    configured = (checked.loss, checked.optimizer, checked.lr_schedule, checked.data, *checked.callbacks)
+    configured = (
+        checked.loss,
+        checked.optimizer,
+        checked.lr_schedule,
+        checked.data,
+        *checked.callbacks,
+        *checked.metrics,
+    )
     plugins = [one.plugin for one in configured]
     plugins += [node.plugin for node in checked.graph.nodes.values() if node.plugin is not None]
     for plugin in plugins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -50,6 +51,7 @@ def resolved(prepared: Prepared) -> Spec:
         data=_with_options(spec.data, checked.data),
         # Unset where the specification names none: what is installed elsewhere decides there.
         logger=None if spec.logger is None else _all_with_options(spec.logger, checked.loggers),
+        metric=None if spec.metric is None else _all_with_options(spec.metric, checked.metrics),
         callback=None if spec.callback is None else _all_with_options(spec.callback, checked.callbacks),
     )
 
@@ -108,7 +110,7 @@ def _with_paths(table: DataSpec, plugin: ConfiguredPlugin) -> DataSpec:
     return attrs.evolve(table, options={**table.options, **named})
 
 
-def _all_with_options(tables: tuple[PluginSpec, ...], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[PluginSpec, ...]:
+def _all_with_options(tables: Sequence[PluginSpec], plugins: tuple[ConfiguredPlugin, ...]) -> tuple[Any, ...]:
     return tuple(_with_options(table, plugin) for table, plugin in zip(tables, plugins, strict=True))
 
 

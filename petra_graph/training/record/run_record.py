@@ -21,7 +21,7 @@ from petra_graph.program.schedule import schedule_text
 from petra_graph.record.checkpoint import drop_behind, numbers
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
-from petra_graph.record.run_directory import create_run_directory, environment, lock, write_json, write_text
+from petra_graph.record.run_directory import SCALES, create_run_directory, environment, lock, write_json, write_text
 from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
@@ -68,6 +68,7 @@ class RunRecord:
             parameters=prepared.network.parameters,
             processes=processes,
             tested=opened.tested,
+            metrics=prepared.checked.scales,
         )
         return cls(run=run, spec=spec, lock=lock)
 
@@ -85,6 +86,10 @@ class RunRecord:
             "overfit": run.overfit,
         }
         return {key: value for key, value in keys.items() if value}
+
+    @property
+    def _metrics(self) -> dict[str, Any]:
+        return {label: attrs.asdict(scale) for label, scale in self.run.metrics.items()}
 
     def release(self) -> None:
         """Give up the lock, so that another process can resume the run, and end the process that plans."""
@@ -113,6 +118,8 @@ class RunRecord:
         used = {"folders": prepared.checked.loaded.folders, "plugins": packages_of(prepared.checked.plugins)}
         write_json(self.directory / "env.json", {**environment(), **used})
         write_json(self.directory / "data.json", attrs.asdict(prepared.facts))
+        if self.run.metrics:
+            write_json(self.directory / SCALES, self._metrics)
         self._write_plan(prepared)
 
     def _write_plan(self, prepared: Prepared) -> None:
@@ -186,6 +193,7 @@ class RunRecord:
             if self.measured is None
             else {"from_micro_batch": resumed_from[-1] if resumed_from else 0, "processes": self.measured},
             "weights": None if status == "failed" else WEIGHTS,
+            **({"metrics": self._metrics} if run.metrics else {}),
             **({"trial": trial} if (trial := self._trial) else {}),
             **({"warnings": warned} if (warned := trainer and trainer.warnings.texts) else {}),
             **({"stopped_early": stopped} if (stopped := trainer and trainer.stopped_early) else {}),

@@ -1,0 +1,31 @@
+"""Outputs and targets of any arrangement as rows: one of scores and one class for each target that is not passed over."""
+
+from __future__ import annotations
+
+import torch
+
+_PASSED_OVER = -100
+
+
+def scores_and_classes(output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the scores [m, classes] and the classes, int64 [m], of the targets that are not -100.
+
+    Args:
+        output: [n, classes, *], or [n, *, classes].
+        target: class indices [n, *].
+
+    Raises:
+        ValueError: they are not of these shapes, or a target is not a class.
+    """
+    second = output.shape[:1] + output.shape[2:]
+    if target.is_floating_point() or output.dim() < 2 or target.shape not in {second, output.shape[:-1]}:  # noqa: PLR2004
+        shapes = f"outputs {list(output.shape)}, targets {list(target.shape)} of {target.dtype}"
+        raise ValueError(f"it needs outputs [n, classes, ...] and class indices [n, ...] (got {shapes})")
+    scores = (output.movedim(1, -1) if target.shape == second else output).flatten(0, -2)
+    classes = target.flatten().long()
+    counted = classes != _PASSED_OVER
+    scores, classes = scores[counted], classes[counted]
+    if len(classes) and not 0 <= int(classes.min()) <= int(classes.max()) < scores.shape[1]:
+        found = f"{int(classes.min())}..{int(classes.max())}"
+        raise ValueError(f"targets must be classes 0..{scores.shape[1] - 1}, or -100 (got {found})")
+    return scores, classes

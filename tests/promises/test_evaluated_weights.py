@@ -1,0 +1,155 @@
+"""Schedule-free SGD: an optimizer that trains some weights and is judged by others, in whole runs on digits.
+
+The training has the same bits with any number of evaluations, on any processes and after an interruption; whatever reads a run's
+weights reads those that were evaluated, and checkpoints hold those that are trained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from petra_graph.cli.main import main
+from petra_graph.inference.evaluate_run import evaluate
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.kinds.listener import Listener
+from petra_graph.record import checkpoint
+from petra_graph.training.training_run import run
+from tests.support.forks import ended, ranks
+from tests.support.loggers import named
+from tests.support.runs import MICRO_BATCHES, SPEC, only_run, summary_of, weights_bytes, without_times
+from tests.support.stopping import StopAt
+
+MODULE = '''\
+import torch
+from attrs import frozen
+from petra_graph.plugins import Callback, option
+
+@frozen(kw_only=True)
+class Options:
+    lr: float = option("rate", default=0.5)
+    beta: float = option("share of the average at the point of the gradients", default=0.9)
+
+class ScheduleFree(torch.optim.Optimizer):
+    """z <- z - lr * gradient(y);  x <- mean of all z;  y = (1 - beta) z + beta x, which is the parameter."""
+
+    def __init__(self, groups, options):
+        super().__init__([*groups.decayed, *groups.undecayed], {"lr": options.lr, "beta": options.beta})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for y in group["params"]:
+                if y.grad is None:
+                    continue
+                state = self.state[y]
+                if not state:
+                    state.update(x=y.clone(), z=y.clone(), steps=0)
+                state["steps"] += 1
+                state["z"].sub_(y.grad, alpha=group["lr"])
+                state["x"].lerp_(state["z"], 1 / state["steps"])
+                y.copy_(state["z"].lerp(state["x"], group["beta"]))
+
+    def evaluated_weights(self, parameter):
+        return self.state.get(parameter, {}).get("x", parameter)
+
+def schedule_free(groups, options: Options):
+    return ScheduleFree(groups, options)
+
+class Fails(ScheduleFree):
+    def evaluated_weights(self, parameter):
+        if self.state.get(parameter, {}).get("steps", 0) > 7:
+            raise KeyError("no average")
+        return super().evaluated_weights(parameter)
+
+def fails(groups, options: Options):
+    return Fails(groups, options)
+
+class Sees(Callback):
+    reads_weights = True
+    def __init__(self, options): ...
+    def started(self, run):
+        self.directory = run.directory
+    def evaluated_weights(self, epoch, weights):
+        torch.save({name: value.clone() for name, value in weights.items()}, self.directory / f"seen-{epoch}.pt")
+'''
+OPTIMIZER = '[optimizer]\nname = "local_free:schedule_free"\n'
+FREE = SPEC.replace("[optimizer]\noptions = { lr = 0.05 }\n", OPTIMIZER).replace("epochs = 2", "epochs = 3")
+KEPT = '[checkpoint]\nevery = "1 epoch"\nbest = "test/top1"\n'
+
+
+@pytest.fixture(autouse=True)
+def module(write):
+    assert OPTIMIZER in FREE
+    write("local_free.py", MODULE)
+
+
+def tensors_of(directory, kind, at=3 * MICRO_BATCHES):
+    """The tensors of a kind in a checkpoint, of all stages."""
+    manifest = checkpoint.read_manifest(directory, at)
+    found = {}
+    for file in manifest.files:
+        found |= checkpoint.read_stage(directory, at, file)[0]
+    return {name: tensor for name, tensor in found.items() if name.startswith(f"{kind}/")}
+
+
+def test_the_training_is_the_same_with_any_number_of_evaluations(write):
+    assert main(["run", write("free.toml", FREE + KEPT)]) == 0
+    assert main(["run", "free.toml", "--set", "run.evaluate_every=3", "--set", "run.directory=once"]) == 0
+    for kind in ("parameters", "optimizer", "buffers"):
+        one, other = tensors_of(only_run(), kind), tensors_of(only_run("once"), kind)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(value, other[name]) for name, value in one.items())
+    assert weights_bytes(only_run()) == weights_bytes(only_run("once"))
+    assert [e for e in without_times(only_run()) if e[2] == "train/loss"] == [
+        e for e in without_times(only_run("once")) if e[2] == "train/loss"
+    ]
+
+
+def test_files_and_evaluations_have_the_evaluated_weights_and_checkpoints_the_trained_ones(write):
+    assert main(["run", write("free.toml", FREE + KEPT + named("callback", "local_free:Sees"))]) == 0
+    directory = only_run()
+    weights, optimizer = load_file(directory / "weights.safetensors"), tensors_of(directory, "optimizer")
+    trained, seen = tensors_of(directory, "parameters"), torch.load(directory / "seen-3.pt")
+    assert trained
+    for name in (name.removeprefix("parameters/") for name in trained):
+        assert torch.equal(weights[name], optimizer[f"optimizer/{name}/x"])
+        assert torch.equal(weights[name], seen[name])
+    assert not all(torch.equal(weights[name.removeprefix("parameters/")], value) for name, value in trained.items())
+    saved = SavedRun.open(directory)
+    assert evaluate(saved).means == summary_of(directory)["test"]
+    assert evaluate(saved, which="latest").means == summary_of(directory)["test"]
+    best = max(value for _, _, name, value in without_times(directory) if name == "test/top1")
+    assert evaluate(saved, which="best").means["top1"] == best
+
+
+@pytest.mark.parametrize("call", ["trained 2/5", "evaluating 2"])
+def test_a_run_that_is_resumed_is_the_same(write, call):
+    run(write("free.toml", FREE + KEPT), [], StopAt(call))
+    assert main(["run", "--resume", "latest"]) == 0
+    run("free.toml", ["run.directory=whole"], Listener())
+    assert without_times(only_run()) == without_times(only_run("whole"))
+    assert weights_bytes(only_run()) == weights_bytes(only_run("whole"))
+
+
+@pytest.mark.processes
+def test_two_processes_evaluate_the_same(shared_folder):
+    (shared_folder / "local_free.py").write_text(MODULE)
+    (shared_folder / "shared.toml").write_text(FREE + KEPT + "[partition]\nstages = 2\n")
+    with ranks(("run", "shared.toml"), ("run", "shared.toml")) as running:
+        assert ended(running) == [0, 0], running[-1].said
+    assert main(["run", "shared.toml", "--set", "run.directory=one"]) == 0
+    assert summary_of(only_run())["test"] == summary_of(only_run("one"))["test"]
+    assert weights_bytes(only_run()) == weights_bytes(only_run("one"))
+    assert tensors_of(only_run(), "parameters").keys() == tensors_of(only_run("one"), "parameters").keys()
+
+
+def test_one_that_fails_in_an_evaluation_ends_the_run_under_its_name(write, capsys):
+    assert main(["run", write("free.toml", FREE.replace("schedule_free", "fails"))]) == 4
+    said = capsys.readouterr().err
+    assert "optimizer \"local_free:fails\" failed to give the evaluated weights: KeyError: 'no average'" in said
+    assert "Traceback" not in said
+    assert Path("local_free.py").exists()

@@ -1,0 +1,243 @@
+"""Metrics in whole runs on digits: scikit-learn's values of the network's own outputs, on any processes, after a kill, in `evaluate`."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.metrics import f1_score, roc_auc_score
+
+from petra_graph.api.finished_run import Run
+from petra_graph.cli.main import main
+from petra_graph.inference.evaluate_run import evaluate, opened
+from petra_graph.inference.saved_run import SavedRun
+from petra_graph.kinds.listener import Listener
+from petra_graph.record import checkpoint
+from petra_graph.record.recorded_run import read_run
+from petra_graph.training.training_run import run
+from tests.support.forks import alone, ended, ranks
+from tests.support.runs import MICRO_BATCHES, SPEC, events, only_run, summary_of, weights_bytes, without_times
+
+METRICS = """
+[[metric]]
+name = "f1"
+[[metric]]
+name = "f1"
+recorded_as = "f1-micro"
+options = { average = "micro" }
+[[metric]]
+name = "auc"
+[[metric]]
+name = "perplexity"
+"""
+ROUNDING = 1e-9
+"""Of values from float64 shares of equal outputs."""
+
+
+def test_they_are_scikit_learns_of_the_networks_own_outputs(write):
+    assert main(["run", write("small.toml", SPEC + METRICS)]) == 0
+    saved = SavedRun.open("latest")
+    network, _ = saved.load()
+    test = opened(saved).test
+    samples, targets = test.fetch(range(len(test)), seed=0, epoch=0)
+    with torch.no_grad():
+        output = network(samples).double()
+    predicted, wanted = output.argmax(1).numpy(), targets.numpy()
+    expected = {
+        "f1": f1_score(wanted, predicted, average="macro"),
+        "f1-micro": f1_score(wanted, predicted, average="micro"),
+        "auc": roc_auc_score(wanted, output.softmax(1).numpy(), multi_class="ovr"),
+    }
+    found = summary_of(only_run())["test"]
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=ROUNDING)
+    assert found["f1-micro"] == pytest.approx(found["top1"])
+    assert found["perplexity"] == pytest.approx(2.718281828459045 ** found["loss"], rel=1e-5)
+    assert evaluate(saved).means == found, "to the bit"
+    assert Run(only_run()).metrics("test/f1")[-1] == (2 * MICRO_BATCHES, found["f1"])
+    assert evaluate(SavedRun.open("latest", ["data.evaluation_batch=7"])).means["auc"] == pytest.approx(found["auc"])
+
+
+def test_they_change_nothing_else(write):
+    assert main(["run", write("small.toml", SPEC + METRICS)]) == 0
+    assert main(["run", write("plain.toml", SPEC), "--set", "run.directory=plain"]) == 0
+    assert weights_bytes(only_run()) == weights_bytes(only_run("plain"))
+    added = {f"test/{name}" for name in ("f1", "f1-micro", "auc", "perplexity")}
+    assert [event for event in without_times(only_run()) if event[2] not in added] == without_times(only_run("plain"))
+
+
+KILL = """\
+import os, signal
+from petra_graph.plugins import Callback
+
+class Kill(Callback):
+    def __init__(self, options): ...
+    def evaluating(self, epoch):
+        if epoch == 2 and not os.path.exists("killed"):
+            open("killed", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_that_is_resumed_has_the_same_values(write):
+    write("kill_once.py", KILL)
+    every = '[checkpoint]\nevery = "1 epoch"\nbest = "test/f1"\n[[callback]]\nname = "kill_once:Kill"\n'
+    write("small.toml", SPEC + METRICS + every)
+    with alone("run", "small.toml") as killed:
+        assert ended([killed]) == [-signal.SIGKILL]
+    assert main(["run", "--resume", "latest"]) == 0
+    assert main(["run", "small.toml", "--set", "run.directory=whole"]) == 0
+    assert without_times(only_run()) == without_times(only_run("whole"))
+    assert summary_of(only_run())["test"] == summary_of(only_run("whole"))["test"]
+
+
+@pytest.mark.processes
+def test_two_processes_have_the_values_of_one(shared_folder):
+    (shared_folder / "shared.toml").write_text(SPEC + METRICS + "[partition]\nstages = 2\n")
+    with ranks(("run", "shared.toml"), ("run", "shared.toml")) as running:
+        assert ended(running) == [0, 0], running[-1].said
+        assert "f1-micro" in running[-1].said
+    assert main(["run", "shared.toml", "--set", "run.directory=one"]) == 0
+    assert summary_of(only_run())["test"] == summary_of(only_run("one"))["test"]
+    assert {"f1", "f1-micro", "auc", "perplexity"} <= summary_of(only_run())["test"].keys()
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("f1", 1), ("perplexity", -1)])
+def test_the_best_checkpoint_follows_the_declared_direction(write, metric, sign):
+    settings = ("--set", f"checkpoint.best=test/{metric}", "--set", "checkpoint.keep=1", "--set", "run.epochs=4")
+    rate = ("--set", "optimizer.options.lr=0.3")
+    assert main(["run", write("small.toml", SPEC + METRICS), *settings, *rate]) == 0
+    values = [sign * value for _, value in Run(only_run()).metrics(f"test/{metric}")]
+    best = max(range(4), key=values.__getitem__)
+    assert checkpoint.numbers(only_run()) == sorted({4 * MICRO_BATCHES, (best + 1) * MICRO_BATCHES}, reverse=True)
+    found = read_run(only_run()).best
+    assert (found.metric, found.epoch, found.smallest) == (f"test/{metric}", best + 1, sign < 0)
+    assert SavedRun.open("latest").load("best")[1].endswith(f"{(best + 1) * MICRO_BATCHES}")
+
+
+def test_early_stopping_follows_the_declared_direction(write):
+    stops = '[[callback]]\nname = "early-stopping"\noptions = { metric = "test/perplexity", patience = 1, min_delta = 1e9 }\n'
+    assert main(["run", write("small.toml", SPEC + METRICS + stops), "--set", "run.epochs=5"]) == 0
+    reason = summary_of(only_run())["stopped_early"]
+    (_, first), _ = Run(only_run()).metrics("test/perplexity")
+    assert reason == f"after epoch 2: early-stopping: test/perplexity is not better than {first:.6g}, of epoch 1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["checkpoint.best=test/f2"], "did you mean 'test/f1'? allowed: test/auc, test/f1, test/f1-micro, test/loss"),
+        (["metric.1.recorded_as=top1"], 'metric "f1" is recorded as "top1", and the loss has values of that name'),
+        (["metric.1.recorded_as=f1"], 'recorded_as = "f1-2"'),
+        (["metric.1.recorded_as=loss"], 'must be another name than "loss"'),
+        (["metric.1.recorded_as=a/b"], 'must consist of letters, digits, "_", "-" and "."'),
+        (["metric.1.options.average=mean"], '"macro", "micro", "weighted"'),
+        (["metric.1.name=f2"], 'unknown metric "f2"'),
+    ],
+)
+def test_what_a_spec_cannot_mean_is_refused_before_the_training(write, capsys, settings, said):
+    text = write("small.toml", SPEC + METRICS)
+    assert main(["run", text, "--dry-run", *(word for one in settings for word in ("--set", one))]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_outputs_that_a_metric_cannot_read_are_refused_before_the_training(write, capsys):
+    assert main(["run", write("small.toml", SPEC + METRICS.replace("f1-micro", "b")), "--dry-run", *REGRESSION]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "small.toml:36:8: the metric cannot compare the head's outputs with the data set's targets: it needs outputs"
+        in said
+    )
+    assert "help: leave out the metric, or change the head or the data set" in said
+
+
+REGRESSION = (
+    "--set=loss.name=mean-squared-error",
+    "--set=graph.node.head.options.outputs=3",
+    "--set=data={name='local_data:Data', batch=8}",
+)
+
+
+@pytest.fixture(autouse=True)
+def local_data(write):
+    write(
+        "local_data.py",
+        """\
+import torch
+from petra_graph.plugins import DataFacts
+
+class Split:
+    def __len__(self):
+        return 16
+    def fetch(self, indices, *, seed, epoch):
+        samples = torch.tensor([[float(i) % 7, 1.0, -float(i) % 5] for i in indices])
+        return samples, samples.sin()
+
+class Data:
+    facts = DataFacts(shape=(3,), dtype="float32", target_shape=(3,), target_dtype="float32")
+    train = test = Split()
+    def __init__(self, options): ...
+""",
+    )
+
+
+UNDEFINED = """\
+class Undefined:
+    share = True
+    def __init__(self, options):
+        self.n = 0
+    def update(self, output, target):
+        self.n += len(target)
+    def compute(self):
+        return {"seen": 0.5, "more": float("nan") if self.n > 100 else 0.25}
+
+class Fails(Undefined):
+    def compute(self):
+        if self.n > 100:
+            raise ZeroDivisionError("of all samples")
+        return 1.0
+"""
+
+
+def test_a_value_that_is_undefined_on_the_test_data_is_said_once_and_left_out(write, capsys):
+    write("my_metrics.py", UNDEFINED)
+    text = SPEC + '[[metric]]\nname = "my_metrics:Undefined"\n[checkpoint]\nbest = "test/Undefined/seen"\n'
+    assert main(["run", write("small.toml", text)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("warning: test/Undefined/more is nan, which is not recorded: the metric is undefined") == 1
+    assert "Undefined/seen 50.00 %" in said, "what it declares is read of the class"
+    assert not [event for event in events(only_run()) if event["name"] == "test/Undefined/more"]
+    assert summary_of(only_run())["test"]["Undefined/seen"] == 0.5
+    assert main(["evaluate", "latest"]) == 0
+    assert "undefined: Undefined/more is nan" in capsys.readouterr().out
+    assert main(["evaluate", "latest", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["undefined"] == ["Undefined/more is nan"]
+
+
+def test_one_that_fails_on_the_whole_test_data_ends_the_run_under_its_name(write, capsys):
+    write("my_metrics.py", UNDEFINED)
+    assert main(["run", write("small.toml", SPEC + '[[metric]]\nname = "my_metrics:Fails"\n')]) == 4
+    said = capsys.readouterr().err
+    assert 'metric "my_metrics:Fails" failed to compute its value: ZeroDivisionError: of all samples' in said
+    assert "Traceback" not in said
+    assert summary_of(only_run())["status"] == "failed"
+
+
+def test_reports_and_lists_show_shares_as_percentages(write, capsys):
+    text = SPEC + METRICS + '[checkpoint]\nbest = "test/f1"\n'
+    for seed in (0, 1):
+        run(write("small.toml", text), [f"run.seed={seed}"], Listener())
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.count(" %") == 2
+    directories = sorted(str(path) for path in Path("runs").iterdir())
+    assert main(["report", directories[0]]) == 0
+    page = (Path(directories[0]) / "report.html").read_text()
+    share = f"{100 * summary_of(Path(directories[0]))['test']['f1']:.2f} %"
+    assert page.count(share) >= 2, "among the final figures and in the table of epochs"
+    assert "test/perplexity" in page
+    assert main(["report", *directories]) == 0
+    assert " ± " in Path("report.html").read_text()
+    assert share in Run(directories[0])._repr_html_()
+    assert "f1-micro" in Run(directories[0]).plot().svg
