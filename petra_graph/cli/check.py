@@ -61,12 +61,12 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
     "--facts",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What an architecture is told of the data, as in --facts shape=[3,48,64] --facts classes=5; may be repeated. "
+    help="What an architecture is told of the data, as in --facts 'shape=[3,48,64]' --facts classes=5; may be repeated. "
     f"Keys: {', '.join(one.name for one in attrs.fields(DataFacts))}.",
 )
 @json_option
 @click.pass_context
-def check(ctx: click.Context, target: str, options: Sequence[str], as_json: bool, **given: Any) -> None:
+def check(ctx: click.Context, /, target: str, options: Sequence[str], as_json: bool, **given: Any) -> None:
     """Check that plugins keep the promises on which training relies, each on the CPU, with small inputs.
 
     NAME is a plugin of `petra-graph list`, as in rev-basic or blocks/rev-basic; DISTRIBUTION means all plugins of a package;

@@ -73,15 +73,15 @@ def check_gradients(trial: Trial) -> None:
         message = "the gradient of the input is not plain autograd's"
         expect_close("gradients", message, found, of_plain, dtype=harness.precision, remedy=remedy)
     message = f"the gradient of the parameters over {len(trips)} micro-batches is not plain autograd's"
-    of_block, expected = _gradients(harness.block), _gradients(plain.block)
-    expect_close("gradients", message, of_block, expected, dtype=harness.precision, remedy=remedy)
+    of_block, of_plain = _gradients(harness.block), _gradients(plain.block)
+    expect_close("gradients", message, of_block, of_plain, dtype=harness.precision, remedy=remedy)
     if not all_equal(values, list(harness.block.parameters())):
         raise BrokenPromise("gradients", "forward or backward changed parameters", "leave them to the optimizer")
 
 
 def _gradients(block: Block) -> list[Tensor]:
     return [
-        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
         for parameter in block.parameters()
         if parameter.requires_grad
     ]
@@ -105,7 +105,7 @@ def check_autocast(trial: Trial) -> None:
         ("output", outputs),
         ("reconstructed input", reverse.inputs),
         ("input gradient", reverse.gradients),
-        ("parameter gradient", [p.grad for p in block.parameters() if p.grad is not None]),
+        ("parameter gradient", _gradients(block)),
     ):
         for stream in filter(torch.is_floating_point, streams):
             finite = bool(stream.isfinite().all())

@@ -18,6 +18,7 @@ from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_trial import AnyTrial, read_given
 from petra_graph.registry.options_in_words import small_options
 
+
 class NoGuessFits(SpecError):
     """A plugin takes none of the likely trials, so that its user must say what it takes."""
 
@@ -83,11 +84,9 @@ def _is_of_code(fault: BaseException, faults: Sequence[BaseException]) -> bool:
 def _no_guess_fits(first: AnyTrial, faults: Sequence[BaseException], guessed: Sequence[str]) -> NoGuessFits:
     at, text = raised_at(faults[0]), str(faults[0]).strip().partition("\n")[0]
     examples = " or ".join([*(f"--{name} {example}" for name, example in first.kind.settings.items()), *guessed])
-    message = (
-        f"it takes none of {len(faults)} guessed inputs; with {first.about} it raised {type(faults[0]).__name__}"
-        f"{at and f' at {at}'}{text and f': {text}'}"
-    )
-    return NoGuessFits(message, f"say what it takes, as in {examples}")
+    raised = f"{type(faults[0]).__name__}{at and f' at {at}'}{text and f': {text}'}"
+    found = f"it takes none of {len(faults)} guessed inputs; with {first.about} it raised {raised}"
+    return NoGuessFits(found, f"say what it takes, as in {examples}")
 
 
 def in_words(error: PetraGraphError) -> str:
