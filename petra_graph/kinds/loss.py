@@ -231,7 +231,7 @@ class LossTrial(PluginTrial):
         plugin: the loss.
         options: an instance of its own options class.
         output: shape of the head's output for one sample.
-        targets: draws the targets of a batch: `classes_of`, `values_like`, or a function of one's own.
+        targets: draws the targets of a batch: one of `TARGETS`, or a function of one's own.
         samples: in a batch.
         seed: outputs and targets follow from it.
         of_run: the loss as a run has built it, and targets of the run's data, instead of new ones.
