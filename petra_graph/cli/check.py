@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import click
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json
-from petra_graph.errors import PluginError
-from petra_graph.registry.registry import discover
+from petra_graph.errors import PluginError, SpecError
+from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.loss import TARGETS
+from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.overrides import parse_override
-from petra_graph.units import plural
+from petra_graph.spec.structure import structure_as
+from petra_graph.units import listed, plural
+
+
+class _Shapes(click.ParamType[list[tuple[int, ...]]]):
+    name = "shapes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, ...]]:
+        if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", value):
+            self.fail(f"{value!r} is not a list of shapes, as in 8x6x6,8x6x6", param, ctx)
+        return [tuple(int(size) for size in shape.split("x")) for shape in value.split(",")]
 
 
 @click.command()
@@ -27,32 +41,60 @@ from petra_graph.units import plural
 @click.option(
     "--inputs",
     metavar="SHAPES",
+    type=_Shapes(),
     help="Shapes of the streams that a block reads, without the batch, as in 8x6x6,8x6x6. Default: some that it takes.",
+)
+@click.option(
+    "--tokens",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="A block reads tokens, integers below N. Default: real numbers, and tokens where it takes none.",
+)
+@click.option("--output", metavar="SHAPE", type=_Shapes(), help="Shape of the outputs that a loss reads, as in 5x8x6.")
+@click.option(
+    "--targets",
+    type=click.Choice(list(TARGETS)),
+    help="What a loss compares outputs with: a class for each sample, token or pixel of outputs [classes, ...] or, with "
+    "last-classes, [..., classes]; values like the outputs; numbers for outputs [1, ...]; 0 or 1 like the outputs.",
+)
+@click.option(
+    "--facts",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What an architecture is told of the data, as in --facts 'shape=[3,48,64]' --facts classes=5; may be repeated. "
+    f"Keys: {', '.join(one.name for one in attrs.fields(DataFacts))}.",
 )
 @json_option
 @click.pass_context
-def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str | None, as_json: bool) -> None:
+def check(ctx: click.Context, /, target: str, options: Sequence[str], as_json: bool, **given: Any) -> None:
     """Check that plugins keep the promises on which training relies, each on the CPU, with small inputs.
 
     NAME is a plugin of `petra-graph list`, as in rev-basic or blocks/rev-basic; DISTRIBUTION means all plugins of a package;
     MODULE:ATTRIBUTE is a declaration, class or function in a module on Python's path or in this folder; where it does not say its
     kind, write that before it, as in losses/my_module:MyLoss.
 
-    A data set whose files are not here, and a logger whose package is not installed, are not tried. Exit code 4: a promise is
-    broken, or a plugin cannot be loaded.
+    A plugin that takes none of the inputs that are guessed is not tried, nor is a data set whose files are not here, or a logger
+    whose package is not installed. Exit code 4: a promise is broken, or a plugin cannot be loaded.
     """
     import torch
 
     from petra_graph.testing.plugins_to_check import find_targets
 
     torch.set_num_threads(1)
-    given = [parse_override(text) for text in options]
-    values: dict[str, Any] = {}
-    for one in given:
-        if len(one.keys) > 1:
-            raise click.BadParameter(f"{one.text!r}: an option is one key", param_hint="--set")
-        values[one.keys[0]] = one.value
-    results = [_result(found, values, _shapes(inputs)) for found in find_targets(discover(), target)]
+    values, facts = _values(options, "--set"), _values(given.pop("facts"), "--facts")
+    settings = {name: value for name, value in given.items() if value is not None}
+    if facts:
+        settings["facts"] = _facts(facts)
+    if "output" in settings:
+        settings["output"], *more = settings["output"]
+        if more:
+            raise click.BadParameter("an output is one shape, as in 5x8x6", param_hint="--output")
+    if "targets" in settings:
+        settings["targets"] = TARGETS[settings["targets"]]
+    registry = discover()
+    targets = find_targets(registry, target)
+    _expect_taken(registry, settings, [found.plugin.kind for found in targets if found.plugin is not None])
+    results = [_result(found, values, settings) for found in targets]
     if as_json:
         print_json(results)
     else:
@@ -63,19 +105,45 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
         ctx.exit(PluginError.exit_code)
 
 
-def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    from petra_graph.errors import SpecError
+def _values(texts: Sequence[str], option: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for one in map(parse_override, texts):
+        if len(one.keys) > 1:
+            raise click.BadParameter(f"{one.text!r}: an option is one key", param_hint=option)
+        values[one.keys[0]] = one.value
+    return values
+
+
+def _facts(values: dict[str, Any]) -> DataFacts:
+    facts, problems = structure_as(DataFacts, values, ("facts",))
+    if facts is None:
+        raise SpecError(problems)
+    for fault in facts.faults():
+        raise click.BadParameter(f"samples with these facts {fault}", param_hint="--facts")
+    return facts
+
+
+def _expect_taken(registry: Registry, settings: Mapping[str, Any], kinds: Sequence[PluginKind]) -> None:
+    """Refuse a setting that no kind among the targets has."""
+    for name in settings:
+        having = [kind.nouns for kind in registry.kinds if name in kind.settings]
+        if kinds and not any(name in kind.settings for kind in kinds):
+            others = listed(dict.fromkeys(kind.nouns for kind in kinds))
+            raise click.BadParameter(f"it is a setting of {' and '.join(having)}, not of {others}", param_hint=f"--{name}")
+
+
+def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     from petra_graph.kinds.examined_promises import examine
-    from petra_graph.testing.likely_trials import in_words, likely_trial
+    from petra_graph.testing.likely_trials import NoGuessFits, in_words, likely_trial
 
     plugin = found.plugin
     record = {"plugin": found.label, "distribution": plugin.distribution if plugin else "", "trial": "", "outcomes": []}
     if plugin is None:
         return {**record, "status": "broken", "reason": found.fault}
     try:
-        trial = likely_trial(plugin, options, inputs)
+        trial = likely_trial(plugin, options, settings)
     except SpecError as error:
-        if options:
+        if options and not isinstance(error, NoGuessFits):
             raise
         return {**record, "status": "not tried", "reason": in_words(error)}
     except PluginError as error:
@@ -83,14 +151,6 @@ def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...
     report = examine(trial)
     status = "kept" if report.kept else "broken"
     return {**record, "status": status, "reason": "", "trial": report.trial, "outcomes": report.record()["outcomes"]}
-
-
-def _shapes(text: str | None) -> list[tuple[int, ...]]:
-    if text is None:
-        return []
-    if not re.fullmatch(r"\d+(x\d+)*(,\d+(x\d+)*)*", text):
-        raise click.BadParameter(f"{text!r} is not a list of shapes, as in 8x6x6,8x6x6", param_hint="--inputs")
-    return [tuple(int(size) for size in shape.split("x")) for shape in text.split(",")]
 
 
 def _text(result: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import torch
 from attrs import Factory, field, frozen
-from torch import Tensor
+from torch import Tensor, nn
 
 from petra_graph.blocks import Block, Head, Reversible, Streams
 from petra_graph.blocks.grid import grid, grid_limit, rounded
@@ -196,7 +196,13 @@ def largest_magnitude(streams: Streams) -> Tensor | float:
 
 
 def place(block: Block, numerics: NumericsContext) -> Block:
-    """Move a module to the stage's device, type and layout, in training mode."""
+    """Move a module to the stage's device, type and layout, in training mode.
+
+    Embeddings have dense gradients, whatever `sparse` says: so plans count them, and clipping, replicas and most optimizers take them.
+    """
+    for module in block.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False
     block.to(device=numerics.device, dtype=numerics.dtype)
     if numerics.precision.memory_format == "channels-last":
         block.to(memory_format=torch.channels_last)

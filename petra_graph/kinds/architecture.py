@@ -68,6 +68,7 @@ ARCHITECTURE = PluginKind(
     ),
     trial=f"{_CHECKS}:ArchitectureTrial",
     trials=f"{_CHECKS}:likely_architectures",
+    settings={"facts": "'shape=[3,48,64]'"},
     parts=(
         Part(
             kind="architecture",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,20 @@ def _last_line(frames: Iterable[traceback.FrameSummary]) -> str:
     return lines[-1] if lines else ""
 
 
-AUTHOR = "report it to its author"
+AUTHOR, MEND = "report it to its author", "mend its code"
+
+
+def remedy(distribution: str) -> str:
+    """Return what to do about wrong code of a distribution: its author mends it where it is local, or installed for editing."""
+    return MEND if not distribution or _is_editable(distribution) else AUTHOR
+
+
+def _is_editable(distribution: str) -> bool:
+    try:
+        record = json.loads(metadata.distribution(distribution).read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, OSError, ValueError):
+        return False
+    return bool(record.get("dir_info", {}).get("editable"))
 
 
 @frozen

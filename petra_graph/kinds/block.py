@@ -113,6 +113,7 @@ BLOCK = PluginKind(
     ),
     trial=f"{_AT}.block_trial:Trial",
     trials=f"{_AT}.likely_blocks:likely_blocks",
+    settings={"inputs": "8x6x6,8x6x6", "tokens": "50000"},
     parts=(
         Part(
             kind="block",

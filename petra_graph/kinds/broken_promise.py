@@ -46,7 +46,7 @@ def expect_close(
     dtype: torch.dtype | None = None,
     remedy: str,
 ) -> None:
-    """Compare tensors, all together, with the tolerance of the type that they were computed in; None: float64.
+    """Compare tensors, all together, with the tolerance of the coarsest type that they were computed in; None: float64.
 
     Raises:
         BrokenPromise: they differ by more than rounding, or are not finite.

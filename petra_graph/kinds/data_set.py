@@ -20,6 +20,7 @@ from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise
 from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.spec.model import Dtype
+from petra_graph.spec.value_types import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,11 @@ _IGNORED = -100
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
 _FETCH_TARGETS = ExpectedCall("fetch_targets", ("indices",))
 Samples = tuple["Tensor", "Tensor"]
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, or a tuple of numbers, in Python's own types: sizes often come from numpy."""
+    return tuple(map(plain, value)) if isinstance(value, tuple) else plain(value)
 
 
 @frozen(kw_only=True)
@@ -53,10 +59,10 @@ class DataFacts:
         class_names: the names of the classes, by class index; None where they are not known.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] = field(converter=_plain)
     dtype: Literal["uint8", "int64", "float32", "float64"] = "uint8"
-    classes: int | None = None
-    target_shape: tuple[int, ...] = ()
+    classes: int | None = field(default=None, converter=_plain)
+    target_shape: tuple[int, ...] = field(default=(), converter=_plain)
     target_dtype: Literal["int64", "float32", "float64"] = "int64"
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -178,7 +184,7 @@ def declared_samples(plugin: Plugin, options: Any) -> int | None:
     if count is None:
         return None
     with author_code(f"{plugin.owned} cannot say how many samples it has"):
-        found = count(options)
+        found = _plain(count(options))
     if found is not None and (not isinstance(found, int) or found < 0):
         raise plugin.broken(
             f"`training_samples` of its declaration returns {described(found)}, not a number of samples"

@@ -92,6 +92,14 @@ def api_fault(declaration: object) -> str:
     return f"is written for plugin API {version!r}, and this petra-graph has plugin API {API_VERSION}"
 
 
+def api_remedy(declaration: Any, upgrade: str) -> str:
+    """Return which side to upgrade where a declaration was written for other contracts; `upgrade` is how the plugin is."""
+    version = declaration.api
+    if type(version) is int and version > API_VERSION:
+        return "upgrade petra-graph: the plugin was written for a newer one"
+    return f"{upgrade}: it was written for an older petra-graph"
+
+
 def described(value: object) -> str:
     """Return a value's description for a message: "None", or its type with the article."""
     if value is None:

@@ -54,8 +54,17 @@ def check_imports_no_torch(module: str) -> None:
 
 
 def check_code_imports_no_torch(trial: PluginTrial) -> None:
-    """The code of an architecture or a learning-rate schedule imports no torch: `validate` and plans run it."""
-    check_imports_no_torch(trial.plugin.declaration.build.partition(":")[0])
+    """The code of an architecture or a learning-rate schedule in a package imports no torch: `validate` and plans run it."""
+    check_imports_no_torch(_module(trial))
+
+
+def _is_packaged(trial: PluginTrial) -> bool:
+    """Whether code is in a package, rather than in a loose module next to a specification."""
+    return bool(trial.plugin.distribution) or "." in _module(trial)
+
+
+def _module(trial: PluginTrial) -> str:
+    return trial.plugin.declaration.build.partition(":")[0]
 
 
 def _is_frozen(options: type) -> bool:
@@ -64,4 +73,4 @@ def _is_frozen(options: type) -> bool:
 
 
 DECLARATION = Promise("declaration", check_plugin_declaration, registration="its fields", foundation=True)
-NO_TORCH = Promise("no torch", check_code_imports_no_torch, kit="an interpreter of its own")
+NO_TORCH = Promise("no torch", check_code_imports_no_torch, kit="an interpreter of its own", applies=_is_packaged)

@@ -184,14 +184,20 @@ class _GuardedLoss:
 def classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
     """Draw class indices, int64 [n], or [n, ...] for outputs [n, classes, ...]; every second sample's are predicted.
 
-    So a metric that counts right predictions is not 0 in every batch, where a mean would be its own sum.
+    So a metric that counts right predictions is not 0 in every batch, where a mean would be its own sum. For one output, the
+    classes are 0 and 1: it is the logit of class 1.
     """
     import torch
 
-    shape = (output.shape[0], *output.shape[2:])
-    drawn = torch.randint(output.shape[1], shape, generator=generator)
-    drawn[::2] = output[::2].argmax(1)
+    shape, classes = (output.shape[0], *output.shape[2:]), output.shape[1]
+    drawn = torch.randint(max(classes, 2), shape, generator=generator)
+    drawn[::2] = output[::2].argmax(1) if classes > 1 else output[::2, 0] > 0
     return drawn
+
+
+def last_classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw class indices [n, ...] for outputs [n, ..., classes], as `classes_of`."""
+    return classes_of(output.movedim(-1, 1), generator)
 
 
 def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
@@ -201,6 +207,16 @@ def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.randn(output.shape, generator=generator)
     drawn[::2] = output[::2].to(drawn.dtype) + _NEAR * drawn[::2]
     return drawn
+
+
+def numbers_of(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a value for each output [n, 1, ...]: [n, ...], as `values_like`."""
+    return values_like(output.squeeze(1), generator)
+
+
+def binary_like(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw 0 and 1 of the output's shape, as floats; every second sample's are those of positive outputs."""
+    return (values_like(output, generator) > 0).float()
 
 
 def shape_of(sizes: Sequence[int]) -> Shape:
@@ -215,7 +231,7 @@ class LossTrial(PluginTrial):
         plugin: the loss.
         options: an instance of its own options class.
         output: shape of the head's output for one sample.
-        targets: draws the targets of a batch: `classes_of`, `values_like`, or a function of one's own.
+        targets: draws the targets of a batch: one of `TARGETS`, or a function of one's own.
         samples: in a batch.
         seed: outputs and targets follow from it.
         of_run: the loss as a run has built it, and targets of the run's data, instead of new ones.
@@ -235,7 +251,8 @@ class LossTrial(PluginTrial):
 
     @property
     def about(self) -> str:
-        return f"outputs {list(self.output)}; {self.options}"
+        drawn = next((name for name, draw in TARGETS.items() if draw is self.targets is not classes_of), "")
+        return f"outputs {list(self.output)}{drawn and f', targets {drawn}'}; {self.options}"
 
     def loss(self) -> Loss:
         """Return the loss, without a guard; the loss of a run keeps its guard."""
@@ -253,7 +270,10 @@ class LossTrial(PluginTrial):
         return output.to(dtype or torch.float64).requires_grad_(), self.targets(output, generator)
 
     def attempt(self) -> None:
-        self.loss()(*self.batch())
+        loss, (output, target) = self.loss(), self.batch()
+        loss(output, target)
+        with author_code(self.plugin.owned):  # its metrics fail on what the loss itself takes
+            loss.metrics(output.detach(), target)
 
 
 def outputs_for(shape: Shape, targets: Tensor) -> Tensor:
@@ -485,9 +505,45 @@ def _metrics(loss: Loss, output: Tensor, target: Tensor) -> Mapping[str, Tensor]
     return values
 
 
-def _trials(plugin: Plugin, options: Any, _: Sequence[Shape]) -> Sequence[LossTrial]:
-    kinds = [((10,), classes_of), ((10,), values_like), ((1,), values_like), ((10, 6), classes_of)]
-    return [LossTrial.of(plugin, options, output=output, targets=targets) for output, targets in kinds]
+TARGETS: Mapping[str, DrawTargets] = {
+    "classes": classes_of,
+    "last-classes": last_classes_of,
+    "values": values_like,
+    "numbers": numbers_of,
+    "binary": binary_like,
+}
+"""By the name that `--targets` gives."""
+OUTPUT_SETTINGS = {"output": "5x8x6", "targets": "classes"}
+"""What `petra-graph check` may be told of outputs and targets."""
+_LIKELY: Sequence[tuple[Shape, DrawTargets]] = (
+    ((10,), classes_of),
+    ((10,), values_like),
+    ((10, 6), classes_of),
+    ((5, 8, 6), classes_of),
+    ((6, 10), last_classes_of),
+    ((1,), values_like),
+    ((1,), numbers_of),
+    ((1,), classes_of),
+    ((2,), classes_of),
+    ((3,), classes_of),
+    ((10,), binary_like),
+    ((1,), binary_like),
+    ((1, 8, 6), binary_like),
+    ((3, 8, 6), values_like),
+)
+"""Classes and values of a sample, a class for each token or pixel; then single values, few classes, 0 and 1."""
+
+
+def likely_outputs(given: Mapping[str, Any]) -> Sequence[tuple[Shape, DrawTargets]]:
+    """Return likely shapes of a sample's output with targets of them, of the given ones where there are any."""
+    output, targets = given.get("output"), given.get("targets")
+    if output is not None:
+        return [(output, draw) for draw in ([targets] if targets else TARGETS.values())]
+    return [pair for pair in _LIKELY if targets in {None, pair[1]}]
+
+
+def _trials(plugin: Plugin, options: Any, given: Mapping[str, Any]) -> Sequence[LossTrial]:
+    return [LossTrial.of(plugin, options, output=output, targets=draw) for output, draw in likely_outputs(given)]
 
 
 _BATCH = "a batch of 8 targets of the test data, or 2 where outputs are large"
@@ -518,6 +574,7 @@ LOSS = PluginKind(
     ),
     trial=LossTrial,
     trials=_trials,
+    settings=OUTPUT_SETTINGS,
     built_faults=_built_faults,
     guard=_GuardedLoss,
     parts=(

@@ -29,7 +29,17 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.loss import DrawTargets, Shape, classes_of, is_share, outputs_for, shape_of, values_like
+from petra_graph.kinds.loss import (
+    OUTPUT_SETTINGS,
+    DrawTargets,
+    Shape,
+    classes_of,
+    is_share,
+    likely_outputs,
+    outputs_for,
+    shape_of,
+    values_like,
+)
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise, takes
 from petra_graph.kinds.plugin_trial import PluginTrial
@@ -358,9 +368,8 @@ def _right_and_wrong(trial: MetricTrial) -> tuple[Tensor, Tensor, Tensor]:
     return right, wrong, target
 
 
-def _trials(plugin: Plugin, options: Any, _: Sequence[Shape]) -> Sequence[MetricTrial]:
-    kinds = [((10,), classes_of), ((10,), values_like), ((1,), values_like), ((10, 6), classes_of)]
-    return [MetricTrial.of(plugin, options, output=output, targets=targets) for output, targets in kinds]
+def _trials(plugin: Plugin, options: Any, given: Mapping[str, Any]) -> Sequence[MetricTrial]:
+    return [MetricTrial.of(plugin, options, output=output, targets=draw) for output, draw in likely_outputs(given)]
 
 
 def _declared(metric: Any, _: str) -> Mapping[str, Any]:
@@ -405,6 +414,7 @@ METRIC = PluginKind(
     ),
     trial=MetricTrial,
     trials=_trials,
+    settings=OUTPUT_SETTINGS,
     built_faults=_built_faults,
     guard=_GuardedMetric,
     parts=(

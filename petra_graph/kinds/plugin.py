@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from petra_graph.errors import Path, PluginError, Problem, shown
-from petra_graph.kinds.author_code import AUTHOR, author_code, resolve_location
+from petra_graph.kinds.author_code import author_code, remedy, resolve_location
 from petra_graph.kinds.declaration import Declaration
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.spec.structure import structure_as
@@ -46,9 +46,9 @@ class Plugin:
     def is_first_party(self) -> bool:
         return self.distribution == FIRST_PARTY
 
-    def broken(self, fault: str, hint: str = AUTHOR) -> PluginError:
+    def broken(self, fault: str, hint: str = "") -> PluginError:
         """Return the error that the plugin breaks the contract of its kind."""
-        return PluginError(f"{self.owned} is broken: {fault}", hint)
+        return PluginError(f"{self.owned} is broken: {fault}", hint or remedy(self.distribution))
 
     def refuse(self, fault: str) -> None:
         """Raise PluginError where there is a fault."""

@@ -120,7 +120,8 @@ class PluginKind:
         promises: in the order in which they are checked, the foundations first.
         trial: the class of its trials, or its location: `trial.of(plugin, options)` makes one.
         trials: the trials of a plugin of which only the declaration is known, or their location, the likeliest first; it is called
-            as (plugin, options, inputs). None: that of `trial` alone.
+            as (plugin, options, given), with the given ones among `settings`. None: that of `trial` alone.
+        settings: what the user of `petra-graph check` may say of a trial, `--NAME VALUE`, each with an example.
         built_faults: yields what is wrong with what `build` returned, of (plugin, arguments, what was built).
         guard: what a run calls in place of what was built, of (plugin, what was built): it checks every later value.
         options_last: whether `build` takes the options after its other arguments.
@@ -137,6 +138,7 @@ class PluginKind:
     promises: tuple[Promise, ...]
     trial: Any
     trials: Callable[..., Sequence[Any]] | str | None = None
+    settings: Mapping[str, str] = field(factory=dict)
     built_faults: Callable[[Any, Sequence[Any], Any], Iterable[str]] = lambda *_: ()
     guard: Callable[[Any, Any], Any] = lambda _, built: built
     options_last: bool = False
@@ -155,11 +157,12 @@ class PluginKind:
         """Return the promises that are asked at this time, in their order."""
         return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
-    def trials_of(self, plugin: Any, options: Any, inputs: Sequence[Any] = ()) -> Sequence[Any]:
-        """Return likely trials of a plugin, the likeliest first."""
+    def trials_of(self, plugin: Any, options: Any, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Return the trial of a plugin with the settings that are given, or likely trials, the likeliest first."""
         if self.trials is None:
             return [_found(self.trial).of(plugin, options)]
-        trials: Sequence[Any] = _found(self.trials)(plugin, options, inputs)
+        mine = {name: value for name, value in (given or {}).items() if name in self.settings}
+        trials: Sequence[Any] = _found(self.trials)(plugin, options, mine)
         return trials
 
 

@@ -33,7 +33,7 @@ class AnyTrial(Protocol):
         """Its options and inputs, in words."""
 
     def attempt(self) -> None:
-        """Raise an exception where the trial does not fit the plugin, so that another one is likelier."""
+        """Raise an exception where the trial does not fit the plugin, so that another one is likelier; PluginError: it fits, and fails."""
 
 
 @frozen(kw_only=True)

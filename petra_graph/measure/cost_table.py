@@ -32,7 +32,7 @@ from petra_graph.kinds.loss import Loss
 from petra_graph.kinds.optimizer import BuildOptimizer
 from petra_graph.measure.counted_operations import NodeTrial, WithoutValues, count_operations, faked
 from petra_graph.measure.meta_kernels import NotOnMeta
-from petra_graph.measure.node_shapes import Memo, build_block
+from petra_graph.measure.node_shapes import Memo, build_block, needs_values
 from petra_graph.measure.optimizer_costs import measure_update
 from petra_graph.measure.tally import distinct_bytes
 from petra_graph.measure.without_compiler import uncompiled
@@ -123,7 +123,8 @@ def _measure(node: Node, inputs: tuple[_Stream, ...], conditions: Conditions) ->
         cause = error
         if isinstance(error, PetraGraphError):
             # A loss may hold tensors of its own, such as the weights of classes, which are on the CPU.
-            if node.kind != "head" or not isinstance(error, PluginError) or error.__cause__ is None:
+            of_loss = node.kind == "head" and isinstance(error, PluginError)
+            if error.__cause__ is None or not (of_loss or needs_values(error.__cause__)):
                 raise
             cause = error.__cause__
         obstacle = f"{type(cause).__name__}: {cause}".partition("\n")[0]

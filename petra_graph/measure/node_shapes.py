@@ -102,6 +102,18 @@ def build_block(node: Node, inputs: Sequence[Shape]) -> Block:
     return block
 
 
+def build_to_look_at(node: Node, inputs: Sequence[Shape]) -> Block:
+    """Build a node's module on the meta device, or on the CPU where that refuses it; errors as `build_block`."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return build_block(node, inputs)
+        except SpecError as error:
+            if not needs_values(error.__cause__):
+                raise
+        return build_block(node, inputs)
+
+
 @uncompiled()
 def measure_shapes(graph: NodeGraph, sample: Shape, dtype: torch.dtype) -> Mapping[str, NodeShapes]:
     """Run all nodes in order.
@@ -173,7 +185,7 @@ def _measure(node: Node, inputs: Streams) -> tuple[NodeShapes, Streams]:
     try:
         block, outputs = _try_out(node, inputs, "meta")
     except SpecError as error:
-        if not _needs_values(error.__cause__):
+        if not needs_values(error.__cause__):
             raise
         with torch.random.fork_rng(devices=[]):
             block, outputs = _try_out(node, inputs, "cpu")
@@ -247,7 +259,7 @@ def _of_node(node: Node, problem: Problem) -> Problem:
     return evolve(problem, message=f'node "{node.name}": block "{node.block}": {problem.message}', path=path)
 
 
-def _needs_values(error: BaseException | None) -> bool:
+def needs_values(error: BaseException | None) -> bool:
     """Whether the meta device stopped a block: torch uses several classes for that error, but each message names the device."""
     return isinstance(error, NotImplementedError) or "meta" in str(error).lower()
 

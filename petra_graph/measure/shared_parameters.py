@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import torch
 from torch import UntypedStorage
 
 from petra_graph.errors import Problem
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.plugin import FIRST_PARTY
-from petra_graph.measure.node_shapes import NodeShapes, build_block
+from petra_graph.measure.node_shapes import NodeShapes, build_to_look_at
 
 
 def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]) -> Iterator[Problem]:
-    """Build the nodes of other packages on the meta device, and yield the parameters that belong to two of them.
+    """Build the nodes of other packages without values, and yield the parameters that belong to two of them.
 
     Raises:
-        SpecError, PluginError: as `build_block`.
+        SpecError, PluginError: as `build_to_look_at`.
     """
     owners: dict[
         UntypedStorage, tuple[str, str]
@@ -31,8 +30,7 @@ def shared_parameter_problems(graph: NodeGraph, shapes: Mapping[str, NodeShapes]
         node = graph.nodes[name]
         if node.plugin is None or node.plugin.distribution == FIRST_PARTY:
             continue
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
-            block = build_block(node, shapes[name].inputs)
+        block = build_to_look_at(node, shapes[name].inputs)
         for key, parameter in block.named_parameters():
             owner, known = owners.setdefault(parameter.untyped_storage(), (name, key))
             if owner != name:

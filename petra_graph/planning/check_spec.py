@@ -239,7 +239,22 @@ class _Check:
         owners = [architecture.plugin.distribution, FIRST_PARTY]
         blocks = [self.registry.within(BLOCK, node.block, owners) for node in expanded]
         nodes = [attrs.evolve(node, block=block) for node, block in zip(expanded, blocks, strict=True)]
-        return [self.node(node, ("architecture",)) for node in nodes]
+        told: set[str] = set()
+        return [self.node_of(architecture.plugin, node, told) for node in nodes]
+
+    def node_of(self, architecture: Plugin, node: NodeSpec, told: set[str]) -> NodeInput:
+        """Check a node that an architecture makes; what is wrong with several of them is told of the first."""
+        found = attrs.evolve(self, problems=attrs.evolve(self.problems, wrong=[], broken=[]))
+        made = found.node(node, ("architecture",))
+        for problems, known in (
+            (found.problems.wrong, self.problems.wrong),
+            (found.problems.broken, self.problems.broken),
+        ):
+            new = [one for one in problems if one.message not in told]
+            told.update(one.message for one in new)
+            of_node = f"{architecture.owned}, node {shown(node.name)}: "
+            known.extend(attrs.evolve(one, message=of_node + one.message) for one in new)
+        return made
 
     def node(self, node: NodeSpec, path: Path) -> NodeInput:
         plugin, options = None, None

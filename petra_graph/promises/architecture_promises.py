@@ -10,7 +10,7 @@ import tomli_w
 import torch
 from attrs import field, frozen
 
-from petra_graph.errors import PetraGraphError, Problem, SpecError
+from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.architecture import ARCHITECTURE, expand
@@ -56,7 +56,9 @@ class ArchitectureTrial(PluginTrial):
     @property
     def about(self) -> str:
         """Its options and samples, in words."""
-        return f"samples {listing([self.facts.shape])}; {self.options}"
+        facts = self.facts
+        targets = f", targets {listing([facts.target_shape])}" if facts.target_shape else ""
+        return f"samples {listing([facts.shape])}{targets}; {self.options}"
 
     def nodes(self, facts: DataFacts | None = None) -> tuple[NodeSpec, ...]:
         """Return the nodes, as a specification gets them."""
@@ -87,6 +89,10 @@ class ArchitectureTrial(PluginTrial):
 
     def attempt(self) -> None:
         self.nodes()
+        try:
+            self.shapes()
+        except SpecError as error:  # it has taken the samples
+            raise PluginError(error.problems) from error
 
     def shapes(self) -> Mapping[str, NodeShapes]:
         """Return the shapes of all nodes."""
@@ -144,7 +150,22 @@ def _refused(promise: str, step: Any) -> Any:
         raise BrokenPromise(promise, found, hint) from error
 
 
-def likely_architectures(plugin: Plugin, options: Any, _: Sequence[Any]) -> Sequence[ArchitectureTrial]:
-    """Return trials of images, of rows, and of tokens."""
-    kinds = (IMAGES, *(DataFacts(shape=(16,), dtype=dtype, classes=10) for dtype in ("float32", "int64")))
-    return [ArchitectureTrial.of(plugin, options, facts=facts) for facts in kinds]
+_LIKELY = (
+    IMAGES,
+    *(DataFacts(shape=(16,), dtype=dtype, classes=10) for dtype in ("float32", "int64")),
+    DataFacts(shape=(3, 32, 48), classes=10),
+    DataFacts(shape=(16,), dtype="int64", classes=10, target_shape=(16,)),
+    DataFacts(shape=(3, 32, 32), classes=10, target_shape=(32, 32)),
+    DataFacts(shape=(3, 32, 48), classes=10, target_shape=(32, 48)),
+    DataFacts(shape=(16,), dtype="float32", target_dtype="float32"),
+    DataFacts(shape=(3, 32, 32), target_dtype="float32"),
+    DataFacts(shape=(4, 37), dtype="float32", classes=10),
+    DataFacts(shape=(1, 28, 28), classes=10),
+)
+"""Images, rows, tokens; a class for each token or pixel; values; sequences."""
+
+
+def likely_architectures(plugin: Plugin, options: Any, given: Mapping[str, Any]) -> Sequence[ArchitectureTrial]:
+    """Return trials with these facts, or with likely ones where none are given."""
+    facts = [given["facts"]] if "facts" in given else _LIKELY
+    return [ArchitectureTrial.of(plugin, options, facts=one) for one in facts]

@@ -38,6 +38,21 @@ def normal(shape: Shape, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
+@frozen
+class Tokens:
+    """Draws a stream of tokens: int64, from 0 to below the size of the vocabulary."""
+
+    vocabulary: int
+
+    def __call__(self, shape: Shape, generator: torch.Generator) -> Tensor:
+        """Draw a stream."""
+        return torch.randint(self.vocabulary, shape, generator=generator)
+
+    def __str__(self) -> str:
+        """Return it as a trial shows it."""
+        return f" (tokens below {self.vocabulary})"
+
+
 class Settings(TypedDict, total=False):
     """Attributes of a trial that have a default."""
 
@@ -56,7 +71,7 @@ class Trial:
         inputs: shapes of the streams that it reads, without the batch dimension.
         options: an instance of its own options class.
         batch: samples in a micro-batch.
-        draw: draws one input stream of a given shape, the batch included; for blocks that read tokens or images.
+        draw: draws one input stream of a given shape, the batch included: `Tokens(50_000)`, or a function of one's own.
         seed: parameters and samples follow from it.
     """
 
@@ -122,7 +137,7 @@ class Trial:
     @property
     def about(self) -> str:
         """Its inputs and options, in words."""
-        return f"{listing(self.inputs)}; {self.options}"
+        return f"{listing(self.inputs)}{self.draw if isinstance(self.draw, Tokens) else ''}; {self.options}"
 
     def attempt(self) -> None:
         """Raise an exception where the block does not take such inputs."""

@@ -61,7 +61,7 @@ def check_statistics(trial: Trial) -> None:
         gradients = gradients_for(m, outputs)
         harness.backward(m, outputs, gradients)
         plain.plain_pass(m, inputs, gradients)
-        _compare_buffers(_buffers(harness.block), _buffers(plain.block), before)
+        _compare_buffers(_buffers(harness.block), _buffers(plain.block), before, tolerance(harness.precision))
 
 
 def _expect_still(harness: Harness) -> None:
@@ -85,9 +85,11 @@ def _expect_still(harness: Harness) -> None:
         raise BrokenPromise("statistics", found, f"count nothing in forward; or {_STATISTICS_REMEDY}")
 
 
-def _compare_buffers(found: dict[str, Tensor], expected: dict[str, Tensor], before: dict[str, Tensor]) -> None:
+def _compare_buffers(
+    found: dict[str, Tensor], expected: dict[str, Tensor], before: dict[str, Tensor], allowed: float
+) -> None:
     for name, value in found.items():
-        if not relative_error([value], [expected[name]]) <= tolerance(torch.float64):
+        if not relative_error([value], [expected[name]]) <= allowed:
             moved, once = (relative_error([after], [before[name]]) for after in (value, expected[name]))
             message = (
                 f"over forward and backward of one micro-batch {name} moved by {moved:.2e} relative; "

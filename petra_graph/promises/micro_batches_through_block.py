@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from attrs import frozen
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from petra_graph.blocks import (
     AdditiveCoupling,
@@ -34,6 +35,7 @@ from petra_graph.blocks import (
 )
 from petra_graph.blocks.randomness import random_key
 from petra_graph.executor.reconstruct_recompute_stash import BodyRunner, HeadRunner, Recompute, Reconstruct
+from petra_graph.measure.tally import tensors
 from petra_graph.promises.block_trial import NODE, Compute, Trial, normal
 
 MICRO_BATCHES = 3
@@ -76,6 +78,13 @@ class Harness:
         """Set the numerics of a training forward without a graph, for calls of the block itself."""
         with torch.no_grad(), frozen_statistics(self.block), self.numerics.node(NODE, m):
             yield
+
+    @cached_property
+    def precision(self) -> torch.dtype:
+        """The type whose rounding the block's values have: float32 where a part of it computes in that, or in a coarser type."""
+        with self.without_graph(), _Types() as types:
+            self.block(*self.inputs(0))
+        return torch.float32 if types.coarse else self.numerics.dtype
 
     def draw(self, m: int, inputs: Streams) -> bytes:
         """Call the block with the key of a micro-batch, and return the state in which it leaves torch's generator."""
@@ -154,6 +163,21 @@ def recorded(block: Block) -> Iterator[Mapping[str, list[Tensor]]]:
         for name in residual_names(block):
             stack.enter_context(patch.object(block, name, partial(call, name, getattr(block, name))))
         yield values
+
+
+class _Types(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether an operation returns real numbers of fewer bits than float64."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.coarse = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation."""
+        result = func(*args, **(kwargs or {}))
+        real = [one.dtype for one in tensors(result) if one.is_floating_point()]
+        self.coarse = self.coarse or any(dtype != torch.float64 for dtype in real)
+        return result
 
 
 class _Projection:

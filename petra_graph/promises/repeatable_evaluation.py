@@ -27,7 +27,7 @@ def check_recomputation(trial: Trial) -> None:
     for trip in harness.train():
         outputs, _ = harness.plain_pass(trip.m, trip.inputs, trip.gradients)
         found = "the same micro-batch gives other outputs when it is evaluated again"
-        expect_close("recomputation", found, outputs, trip.outputs, remedy=remedy)
+        expect_close("recomputation", found, outputs, trip.outputs, dtype=harness.precision, remedy=remedy)
 
 
 def check_randomness(trial: Trial) -> None:
@@ -87,7 +87,8 @@ def check_evaluation_mode(trial: Trial) -> None:
         raise BrokenPromise(
             "evaluation mode", f"{', '.join(changed)} changed", "update buffers only where self.training"
         )
-    expect_close("evaluation mode", "a batch's outputs are not those of its samples", rows, whole, remedy=remedy)
+    found = "a batch's outputs are not those of its samples"
+    expect_close("evaluation mode", found, rows, whole, dtype=harness.precision, remedy=remedy)
 
 
 def batch_and_rows(block: Block, inputs: Streams) -> tuple[Streams, Streams]:

@@ -20,8 +20,10 @@ import attrs
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, find_fault
+from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, api_remedy, find_fault
 from petra_graph.kinds.plugin_kind import PluginKind
+
+_MEND = "mend the declaration"
 
 
 def is_local(name: str) -> bool:
@@ -63,9 +65,10 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
     value = _attribute(kind, name, folders)
     if isinstance(value, Declaration):
         with author_code(f"{plugin} cannot be read"):
-            fault = api_fault(value) or find_fault(value, contract)
+            other = api_fault(value)
+            fault = other or find_fault(value, contract)
         if fault:
-            raise PluginError(f"{plugin} {fault}", "mend the declaration")
+            raise PluginError(f"{plugin} {fault}", api_remedy(value, _MEND) if other else _MEND)
         return value
     fault = form.otherwise
     if form.fits(value):

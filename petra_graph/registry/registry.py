@@ -13,8 +13,8 @@ from attrs import field, frozen
 
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
-from petra_graph.kinds.author_code import AUTHOR, author_code
-from petra_graph.kinds.declaration import Declaration, api_fault, find_fault
+from petra_graph.kinds.author_code import author_code, remedy
+from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, find_fault
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
@@ -244,10 +244,9 @@ def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
         other = api_fault(declaration)
         fault = "" if other else find_fault(declaration, kind.declaration)
     if other:
-        hint = f"install a release of {entry.distribution} for this petra-graph, or the petra-graph that it was written for"
-        raise PluginError(f"{plugin} {other}", hint)
+        raise PluginError(f"{plugin} {other}", api_remedy(declaration, f"upgrade {entry.distribution}"))
     if fault:
-        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", AUTHOR)
+        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", remedy(entry.distribution))
     return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
 
 
@@ -269,9 +268,11 @@ def _added(entry: Entry, known: Sequence[PluginKind]) -> PluginKind:
     with author_code(f"{what} cannot be loaded from {entry.target!r}"):
         kind = entry.load()
     if not isinstance(kind, PluginKind):
-        raise PluginError(f"{what} is broken: {entry.target!r} is {type(kind).__name__}, not PluginKind", AUTHOR)
+        fault = f"{entry.target!r} is {type(kind).__name__}, not PluginKind"
+        raise PluginError(f"{what} is broken: {fault}", remedy(entry.distribution))
     for name in ("group", "noun", "table"):
         value = getattr(kind, name)
         if any(value and value == getattr(other, name) for other in known):
-            raise PluginError(f"{what} is broken: another kind has its {name}, {shown(value)}", AUTHOR)
+            fault = f"another kind has its {name}, {shown(value)}"
+            raise PluginError(f"{what} is broken: {fault}", remedy(entry.distribution))
     return kind

@@ -16,6 +16,7 @@ from attrs import field, frozen
 from petra_graph.errors import Path, Problem, shown, shown_key, suggestion
 from petra_graph.spec.bounds import Fault
 from petra_graph.spec.format_versions import rename_hint
+from petra_graph.spec.value_types import plain
 
 LONGEST_SHOWN = 60
 NAMED_NETWORK = "[graph] lists nodes; a network with a name is [architecture]"
@@ -32,7 +33,7 @@ class RawValue:
     """A value as TOML gave it, with its path in the specification."""
 
     path: Path
-    raw: Any
+    raw: Any = field(converter=plain)
     names: Mapping[Path, str] = field(factory=dict)
     """Names in messages of tables that have better names than their paths."""
 

@@ -198,7 +198,13 @@ def as_mapping(value: Any) -> Any:
         return {key: as_mapping(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [as_mapping(item) for item in value]
-    return value
+    return plain(value)
+
+
+def plain(value: Any) -> Any:
+    """Return a number of numpy's as Python's own; this imports no numpy."""
+    is_number = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if is_number else value
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -7,11 +7,11 @@ A plugin's own tests need one call, which raises an AssertionError that lists ev
 
 | kind | all promises | a trial |
 |---|---|---|
-| block | `check_block` | `Trial.of(block, inputs, options)` |
+| block | `check_block` | `Trial.of(block, inputs, options)`; `draw=Tokens(50_000)` where it reads tokens |
 | architecture | `check_architecture` | `ArchitectureTrial.of(declaration, options, facts=...)` |
 | optimizer | `check_optimizer` | `OptimizerTrial.of(declaration, options)` |
 | learning-rate schedule | `check_lr_schedule` | `LrScheduleTrial.of(declaration, options)` |
-| loss | `check_loss` | `LossTrial.of(declaration, options, output=..., targets=...)` |
+| loss | `check_loss` | `LossTrial.of(declaration, options, output=..., targets=...)`, as in `targets=last_classes_of` |
 | metric | `check_metric` | `MetricTrial.of(declaration, options, output=..., targets=...)` |
 | data set | `check_dataset` | `DataSetTrial.of(declaration, options)` |
 | logger | `check_logger` | `LoggerTrial.of(declaration, options)` |
@@ -31,7 +31,10 @@ from petra_graph.kinds.examined_promises import examine as examine
 from petra_graph.kinds.examined_promises import promises_of as promises_of
 from petra_graph.kinds.logger import LoggerTrial as LoggerTrial
 from petra_graph.kinds.loss import LossTrial as LossTrial
+from petra_graph.kinds.loss import binary_like as binary_like
 from petra_graph.kinds.loss import classes_of as classes_of
+from petra_graph.kinds.loss import last_classes_of as last_classes_of
+from petra_graph.kinds.loss import numbers_of as numbers_of
 from petra_graph.kinds.loss import values_like as values_like
 from petra_graph.kinds.lr_schedule import LrScheduleTrial as LrScheduleTrial
 from petra_graph.kinds.metric import MetricTrial as MetricTrial
@@ -42,6 +45,7 @@ from petra_graph.kinds.promise_report import Report as Report
 from petra_graph.promises.alike_blocks import check_construction as check_construction
 from petra_graph.promises.architecture_promises import ArchitectureTrial as ArchitectureTrial
 from petra_graph.promises.block_declaration import check_declaration as check_declaration
+from petra_graph.promises.block_trial import Tokens as Tokens
 from petra_graph.promises.block_trial import Trial as Trial
 from petra_graph.promises.inverse_and_gradients import check_autocast as check_autocast
 from petra_graph.promises.inverse_and_gradients import check_gradients as check_gradients

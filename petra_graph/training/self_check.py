@@ -32,7 +32,7 @@ from torch import Tensor
 from petra_graph.blocks import Block, Shape
 from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path, shown, suggestion
 from petra_graph.graph.node_graph import INPUT, Node
-from petra_graph.kinds.author_code import AUTHOR
+from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
@@ -120,6 +120,7 @@ class SelfCheck:
     def _blocks(self) -> Iterator[Problem]:
         network = self.network
         memo = Memo[Sequence[Outcome]]()
+        found: list[tuple[Node, Sequence[Outcome], list[str]]] = []
         for name in network.graph.order:
             node = network.graph.nodes[name]
             if node.plugin is None or node.plugin.is_first_party:
@@ -129,10 +130,17 @@ class SelfCheck:
             key = (node.plugin, node.options, node.kind, inputs, dtypes)
             with self._step(f'node "{name}" ({node.plugin.owned})'):
                 broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes))
-            if broken:
-                cause, *others = sorted(broken, key=_cause)
-                names = [other.promise for other in others]
-                yield _problem(node.plugin, cause, node.path, names, node=f'node "{name}": ')
+            alike = next((nodes for _, outcomes, nodes in found if outcomes is broken), None)
+            if alike is not None:
+                alike.append(name)
+            elif broken:
+                found.append((node, broken, [name]))
+        for node, broken, nodes in found:
+            assert node.plugin is not None
+            cause, *others = sorted(broken, key=_cause)
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            names = [other.promise for other in others]
+            yield _problem(node.plugin, cause, node.path, names, node=f'node "{nodes[0]}"{more}: ')
 
     def _broken_by_block(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
         assert node.plugin is not None
@@ -321,7 +329,7 @@ def _problem(
 ) -> Problem:
     more = f" (and with it: {', '.join(others)})" if others else ""
     message = f"{node}{plugin.owned} breaks a promise ({broken.promise}): {broken.found}{more}"
-    return Problem(message=message, hint=broken.remedy or AUTHOR, path=path)
+    return Problem(message=message, hint=broken.remedy or remedy(plugin.distribution), path=path)
 
 
 def _cause(outcome: Outcome) -> int:

@@ -51,6 +51,24 @@ COUPLING = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Cou
 WRONG = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Wrong", kind="reversible", streams=2)
 FILES = DataSetDeclaration(summary="x", options=Root, build=f"{__name__}:Files", facts=lambda _: DataFacts(shape=(2,)))
 EMPTY = LossDeclaration(summary="", build="a:b")
+
+class Wide(Coupling):
+    def residual(self, x):
+        return super().residual(x.view(-1, 999))
+
+def dense(options):
+    from torch.nn.functional import cross_entropy
+    def loss(output, target):
+        if output.shape[1:] != (3, 5, 7):
+            raise ValueError("odd sizes alone")
+        return cross_entropy(output, target)
+    loss.metrics = lambda output, target: {}
+    return loss
+
+def net(options, facts):
+    import torch
+    from petra_graph.plugins import NodeSpec
+    return (NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes, "streams": 1}),)
 """
 POINTS = """
 [petra_graph.blocks]
@@ -120,6 +138,34 @@ def test_what_a_module_has(location, capsys):
     assert "1 plugin: 1 kept all promises\n" in printed
 
 
+def test_what_takes_no_guess_is_not_tried_and_what_is_given_is(capsys):
+    """A right block, of sizes that nobody would guess, was called broken."""
+    assert main(["check", "check_me:Wide", "--set", "width=4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("check_me:Wide: not tried: it takes none of 15 guessed inputs; with 8x6x6, 8x6x6;")
+    assert printed.endswith(
+        " (say what it takes, as in --inputs 8x6x6,8x6x6 or --tokens 50000)\n1 plugin: 1 not tried\n"
+    )
+    assert main(["check", "losses/check_me:dense", "--json"]) == 0
+    [result] = json.loads(capsys.readouterr().out)
+    assert (result["status"], result["outcomes"]) == ("not tried", [])
+    assert main(["check", "losses/check_me:dense", "--output", "3x5x7", "--targets", "classes"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "losses/check_me:dense (outputs [3, 5, 7]; NoOptions()): 8 promises kept\n"
+    )
+    assert main(["check", "check_me:Embeds", "--tokens", "3", "--inputs", "5"]) == 0
+    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 12 promises kept\n")
+
+
+def test_a_loose_module_may_import_torch(capsys):
+    """`validate` reads it whatever it imports; the declarations of a package are read wherever that is installed."""
+    facts = ["--facts", "shape=[6,5,4]", "--facts", "classes=3", "--facts", "dtype=float32"]
+    main(["check", "architectures/check_me:net", *facts])
+    printed = capsys.readouterr().out
+    assert printed.startswith("architectures/check_me:net (samples 6x5x4; NoOptions()): ")
+    assert "no torch" not in printed
+
+
 def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):
     assert main(["check", "check_me:EMPTY"]) == 4
     assert "check_me:EMPTY: broken: the declaration has no summary\n" in capsys.readouterr().out
@@ -141,6 +187,17 @@ def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):
         (["coupling", "--set", "widht=2"], 2, 'unknown key "widht" in the options of block "coupling"'),
         (["coupling", "--set", "a.b=2"], 2, "an option is one key"),
         (["coupling", "--inputs", "5;5"], 2, "'5;5' is not a list of shapes, as in 8x6x6,8x6x6"),
+        (["coupling", "--output", "5"], 2, "it is a setting of losses and metrics, not of blocks"),
+        (["coupling", "--tokens", "0"], 2, "0 is not in the range x>=1"),
+        (["losses/check_me:dense", "--output", "5,5"], 2, "an output is one shape, as in 5x8x6"),
+        (["losses/check_me:dense", "--targets", "pixels"], 2, "'pixels' is not one of 'classes', 'last-classes',"),
+        (["architectures/check_me:net", "--facts", "shape=[0]"], 2, "have shape = (0,), not a tuple of integers above"),
+        (
+            ["architectures/check_me:net", "--facts", "clases=5"],
+            2,
+            'unknown key "clases" in [facts]\n    help: did you',
+        ),
+        (["architectures/check_me:net", "--facts", "shape"], 2, "not KEY=VALUE"),
         (["files", "--set", "root=here"], 2, "no files\n    help: download them\n"),
     ],
 )

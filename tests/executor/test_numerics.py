@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from petra_graph.blocks import NoOptions, Reversible
-from petra_graph.executor.numerics import Normalisation, NumericsContext
+from petra_graph.executor.numerics import Normalisation, NumericsContext, place
 from petra_graph.graph.node_graph import INPUT
 from petra_graph.runtime.transport.local_channel import LocalChannel
 from petra_graph.spec.model import PrecisionSpec
@@ -222,3 +222,11 @@ def test_samples_differ_from_streams_by_their_edge():
     ]
     assert reading == [1]
     assert built.executors[0].program.receives[0].producer == INPUT
+
+
+def test_gradients_of_embeddings_are_dense():
+    """Sparse ones failed with Adam, with replicas, and where they were clipped by value."""
+    table = torch.nn.Embedding(4, 3, sparse=True)
+    place(table, numerics())
+    table(torch.tensor([1])).sum().backward()
+    assert not table.weight.grad.is_sparse

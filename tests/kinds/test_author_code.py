@@ -11,7 +11,7 @@ import torch
 import petra_graph
 from petra_graph import errors
 from petra_graph.errors import PluginError, RunFailed, SpecError, printable
-from petra_graph.kinds.author_code import author_code, author_line, is_author_code, raised_at, resolve_location
+from petra_graph.kinds.author_code import author_code, author_line, is_author_code, raised_at, remedy, resolve_location
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,23 @@ def test_an_exit_is_the_plugins_but_not_an_interruption_nor_an_error_of_ours():
     for ours in (KeyboardInterrupt(), SpecError("a wrong option")):
         with pytest.raises(type(ours)), author_code("the loss failed"):
             raise ours
+
+
+@pytest.mark.parametrize(
+    ("record", "what_to_do"),
+    [
+        ('{"url": "file:///here", "dir_info": {"editable": true}}', "mend its code"),
+        ('{"url": "file:///here", "dir_info": {}}', "report it to its author"),
+        ("{", "report it to its author"),
+        (None, "report it to its author"),
+    ],
+)
+def test_a_package_that_is_installed_for_editing_is_its_user_s(record, what_to_do, install, site):
+    install("their-plugins", "[petra_graph.losses]\nmine = a:B\n")
+    if record is not None:
+        next(site.glob("their_plugins*")).joinpath("direct_url.json").write_text(record)
+    assert remedy("their-plugins") == what_to_do
+
+
+def test_what_is_in_no_package_is_its_user_s():
+    assert (remedy(""), remedy("no-such-package")) == ("mend its code", "report it to its author")

@@ -112,7 +112,10 @@ def test_a_declaration_is_what_it_is():
         (
             "losses",
             "NEWER",
-            'loss "local_kinds:NEWER" is written for plugin API 99, and this petra-graph has plugin API 1',
+            (
+                'loss "local_kinds:NEWER" is written for plugin API 99, and this petra-graph has plugin API 1\n'
+                "    help: upgrade petra-graph: the plugin was written for a newer one"
+            ),
         ),
         ("optimizers", "LOSS", 'optimizer "local_kinds:LOSS" is LossDeclaration, not OptimizerDeclaration'),
         (

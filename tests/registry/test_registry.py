@@ -269,7 +269,15 @@ def test_a_plugin_for_other_contracts_names_both_versions(install, site):
     assert problem(discover([str(site)]), BLOCK, "new", PluginError) == (
         """\
 block "new" of new-blocks is written for plugin API 2, and this petra-graph has plugin API 1
-    help: install a release of new-blocks for this petra-graph, or the petra-graph that it was written for"""
+    help: upgrade petra-graph: the plugin was written for a newer one"""
+    )
+
+
+def test_a_plugin_for_older_contracts_is_to_be_upgraded(install, site):
+    declared = f"{DECLARED}\nimport attrs\nOLD = attrs.evolve(BLOCK, api=0)\n"
+    install("old-blocks", "[petra_graph.blocks]\nold = old_module:OLD\n", old_module=declared)
+    assert problem(discover([str(site)]), BLOCK, "old", PluginError).endswith(
+        "\n    help: upgrade old-blocks: it was written for an older petra-graph"
     )
 
 

@@ -5,13 +5,14 @@ from enum import Enum
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from attrs import field, frozen
 from attrs.validators import matches_re
 
 from petra_graph.spec.bounds import AtLeast, Length, OneOf
 from petra_graph.spec.structure import structure_as
-from petra_graph.spec.value_types import class_schema
+from petra_graph.spec.value_types import as_mapping, class_schema
 
 
 @frozen(kw_only=True)
@@ -203,3 +204,31 @@ def test_types_that_toml_cannot_write_are_refused_when_the_class_is_checked():
     class_schema(Outer, complete=True)
     with pytest.raises(TypeError, match="`things` is of type set\\[int\\]; allowed are bool"):
         class_schema(Unreadable, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"count": np.int64(3)}, 3),
+        ({"rate": np.float32(0.5)}, 0.5),
+        ({"flag": np.bool_(True)}, True),
+        ({"pair": [np.int32(3), 4]}, (3, 4)),
+        ({"free": {"a": np.int64(1)}}, {"a": 1}),
+    ],
+)
+def test_numbers_of_numpy_are_pythons(given, expected):
+    """Code that computes options, an architecture's or a notebook's, was refused: `features must be an integer (got 16)`."""
+    [name] = given
+    value, problems = structure_as(Outer, given, ())
+    assert problems == ()
+    assert getattr(value, name) == expected
+    assert "numpy" not in {type(one).__module__ for one in leaves(as_mapping(value))}
+
+
+def leaves(value):
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if items is None else [leaf for item in items for leaf in leaves(item)]
+
+
+def test_numbers_of_numpy_of_another_kind_are_still_refused():
+    assert faults(count=np.float64(3.0)) == ["table.count: count in [table] must be an integer (got 3.0)"]

@@ -55,7 +55,7 @@ def test_what_is_sound_passes():
             "it returns other nodes each time",
         ),
         (
-            with_head(outputs=np.int64(10)),
+            with_head(outputs=np.arange(10)),
             "nodes",
             "options of node 'head' cannot be written to a resolved specification",
         ),

@@ -18,7 +18,7 @@ from attrs import frozen
 
 from petra_graph.errors import Problem, SpecError
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.measure.node_shapes import build_block
+from petra_graph.measure.node_shapes import build_to_look_at
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.record.weights import SEPARATOR, WEIGHTS, UnreadableWeights, WeightFile, open_weights
 from petra_graph.spec.model import InitSpec
@@ -127,13 +127,7 @@ def _are(names: Sequence[str]) -> str:
 
 def _shapes(network: MeasuredNetwork) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, node in network.graph.nodes.items():
-        inputs = network.shapes[name].inputs
-        try:
-            with torch.device("meta"):
-                block = build_block(node, inputs)
-        except SpecError:  # it reads values
-            block = build_block(node, inputs)
-        for key, value in block.state_dict().items():
+        for key, value in build_to_look_at(node, network.shapes[name].inputs).state_dict().items():
             yield f"{name}{SEPARATOR}{key}", tuple(value.shape)
 
 

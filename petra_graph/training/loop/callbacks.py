@@ -17,7 +17,7 @@ from torch import Tensor
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
-from petra_graph.kinds.author_code import AUTHOR, author_code
+from petra_graph.kinds.author_code import author_code, remedy
 from petra_graph.kinds.callback import Callback, CallbackDeclaration, Companion, companion_fault, misnamed
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.planning.checked_spec import ConfiguredPlugin
@@ -33,6 +33,8 @@ class NamedCallback:
     name: str
     declaration: CallbackDeclaration
     callback: Callback
+    remedy: str = ""
+    """What to do where its code is wrong."""
 
     def run(self, action: Callable[[Callback], T]) -> T:
         """Run code with the callback.
@@ -62,7 +64,7 @@ class NamedCallback:
         if companion is None:
             return None
         if fault := companion_fault(companion):
-            raise RunFailed(f'callback "{self.name}" is broken: {fault}', AUTHOR)
+            raise RunFailed(f'callback "{self.name}" is broken: {fault}', self.remedy)
         return _Guarded(self, companion)
 
 
@@ -72,6 +74,7 @@ def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallba
             name=one.plugin.name,
             declaration=cast(CallbackDeclaration, one.plugin.declaration),
             callback=one.build(),
+            remedy=remedy(one.plugin.distribution),
         )
         for one in configured
     )
