@@ -641,6 +641,37 @@ class NoLog:
         pass
 
 
+class Keeps(Callback):
+    def __init__(self, options):
+        self.parameters = {}
+
+    def at_stage(self, parameters):
+        self.parameters |= parameters
+
+
+class WritesWeights(Keeps):
+    def epoch_ended(self, report):
+        with torch.no_grad():
+            self.parameters["mine/linear.bias"].zero_()
+
+
+class WritesData(Keeps):
+    def trained(self, epoch, micro_batches, means):
+        self.parameters["mine/linear.bias"].data.clamp_(-0.1, 0.1)
+
+
+class NeverRestored(NoReport):
+    epoch_ended = Callback.epoch_ended
+
+    def state(self):
+        return {"best": 1.0}
+
+
+class NeverCloses(NoLog):
+    def record(self, *, epoch, step, values):
+        pass
+
+
 class NoCallback:
     def __init__(self, options):
         pass
@@ -709,12 +740,23 @@ class Declared:
         }
     )
     loggers = SimpleNamespace(
-        **{name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Log", "NoKeywords", "NoLog")}
+        **{
+            name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}")
+            for name in ("Log", "NoKeywords", "NoLog", "NeverCloses")
+        }
     )
     callbacks = SimpleNamespace(
         **{
             name: CallbackDeclaration(summary="x", build=f"{HERE}:{name}")
-            for name in ("Back", "NoReport", "StopsInVain", "NoCallback")
+            for name in (
+                "Back",
+                "NoReport",
+                "StopsInVain",
+                "NoCallback",
+                "WritesWeights",
+                "WritesData",
+                "NeverRestored",
+            )
         }
     )
 
