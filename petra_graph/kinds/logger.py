@@ -110,7 +110,9 @@ def load_logger(plugin: Plugin) -> None:
 
 def _lacking(owner: object, made: Collection[str] = ()) -> str:
     """Return which methods of a logger are missing, unless they are `made` later; "" where none is."""
-    missing = [one.method for one in _CALLS if one.method not in made and not callable(getattr(owner, one.method, None))]
+    missing = [
+        one.method for one in _CALLS if one.method not in made and not callable(getattr(owner, one.method, None))
+    ]
     return f"method {' and '.join(f'`{name}`' for name in missing)}" if missing else ""
 
 

@@ -60,7 +60,9 @@ _CAUSES = (
     "state",
     "randomness",
     "recomputation",
+    "same block",
     "inverse",
+    "gradients",
     "statistics",
     "evaluation mode",
 )

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.parametrizations import spectral_norm
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.blocks import AdditiveCoupling, Buffered, Reversed, Reversible
 from petra_graph.plugins import (
     ArchitectureDeclaration,
     BlockDeclaration,
@@ -137,6 +137,41 @@ class MakesParametersLater(Right):
         if not hasattr(self, "scale"):
             self.scale = nn.Parameter(torch.ones(x.shape[1], device=x.device, dtype=x.dtype))
         return super().residual(x) * self.scale
+
+
+class SeedsItself(Right):
+    def __init__(self, inputs, options):
+        torch.manual_seed(0)
+        super().__init__(inputs, options)
+
+
+class SeedsNumpy(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        np.random.seed(0)  # noqa: NPY002  the mistake
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.from_numpy(np.random.rand(6, 6)))  # noqa: NPY002
+
+
+class DrawsItsScale(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = random.random()
+
+    def residual(self, x):
+        return super().residual(x) * self.scale
+
+
+class DrawsItsDepth(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(random.randrange(1, 9)))
+
+
+class GradientOff(Right):
+    def reverse_vjp(self, outputs, gradients):
+        reverse = super().reverse_vjp(outputs, gradients)
+        return Reversed(reverse.inputs, (reverse.gradients[0], 0.5 * reverse.gradients[1]))
 
 
 class NoOptionsTaken(Right):

@@ -52,7 +52,7 @@ def test_expected_failures_are_strict(tmp_path):
     (tmp_path / "test_it.py").write_text(FILE)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path)]
     done = subprocess.run([*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "2 failed, 21 passed, 1 xfailed" in done.stdout, done.stdout
+    assert "2 failed, 25 passed, 1 xfailed" in done.stdout, done.stdout
     assert "test_it.py::test_not_expected[Centres-gradients]" in done.stdout
     assert "[XPASS(strict)] not so" in done.stdout
     assert "test_it.py::test_not_expected[Centres-evaluation mode]" in done.stdout
