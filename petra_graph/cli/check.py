@@ -98,10 +98,14 @@ def _text(result: dict[str, Any]) -> str:
     if result["reason"]:
         return f"{head}: {result['status']}: {result['reason']}"
     kept = sum(outcome["status"] == "kept" for outcome in result["outcomes"])
-    broken = [outcome for outcome in result["outcomes"] if outcome["status"] == "broken"]
-    lines = [f"{head} ({result['trial']}): {kept} promises kept{f', {len(broken)} broken' if broken else ''}"]
-    for outcome in broken:
-        lines.append(f"  {outcome['promise']}: {outcome['found']}")
+    lines = [f"{head} ({result['trial']}): {kept} promises kept"]
+    others = [outcome for outcome in result["outcomes"] if outcome["status"] in {"broken", "doubtful"}]
+    for status in ("broken", "doubtful"):
+        count = sum(outcome["status"] == status for outcome in others)
+        lines[0] += f", {count} {status}" if count else ""
+    for outcome in others:
+        doubt = "doubtful: " if outcome["status"] == "doubtful" else ""
+        lines.append(f"  {outcome['promise']}: {doubt}{outcome['found']}")
         if outcome["remedy"]:
             lines.append(f"    do: {outcome['remedy']}")
     return "\n".join(lines)

@@ -50,6 +50,11 @@ class Root:
 COUPLING = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Coupling", kind="reversible", streams=2)
 WRONG = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Wrong", kind="reversible", streams=2)
 FILES = DataSetDeclaration(summary="x", options=Root, build=f"{__name__}:Files", facts=lambda _: DataFacts(shape=(2,)))
+class Critic:
+    def __init__(self, options): pass
+    def __call__(self, output, target): return output.double().mean()
+    def metrics(self, output, target): return {}
+
 EMPTY = LossDeclaration(summary="", build="a:b")
 """
 POINTS = """
@@ -77,20 +82,20 @@ def test_one_plugin(capsys):
     assert main(["check", "coupling"]) == 0
     assert capsys.readouterr().out == (
         """\
-blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept
+blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept
 1 plugin: 1 kept all promises
 """
     )
     assert main(["check", "blocks/coupling", "--set", "width=2", "--inputs", "5,5"]) == 0
-    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 14 promises kept" in capsys.readouterr().out
+    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 16 promises kept" in capsys.readouterr().out
 
 
 def test_a_distribution(capsys):
     assert main(["check", "My_Plugins"]) == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
-        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept",
-        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 13 promises kept, 1 broken",
+        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept",
+        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 15 promises kept, 1 broken",
     ]
     assert lines[2].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
     assert lines[3].startswith("    do: undo the steps of forward in the opposite order")
@@ -118,6 +123,16 @@ def test_what_a_module_has(location, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(f"{location} (")
     assert "1 plugin: 1 kept all promises\n" in printed
+
+
+def test_what_may_be_meant_does_not_fail(capsys):
+    assert main(["check", "losses/check_me:Critic"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "(outputs [10]; NoOptions()): 8 promises kept, 1 doubtful\n  bounded: doubtful: down the gradient of its"
+        in printed
+    )
+    assert "    do: see its sign\n1 plugin: 1 kept all promises\n" in printed
 
 
 def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 import sys
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.parametrizations import spectral_norm
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, Reversed, Reversible
+from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversed, Reversible
 from petra_graph.plugins import (
     ArchitectureDeclaration,
     BlockDeclaration,
@@ -262,6 +263,15 @@ class NoFeatures(Buffered):
         return tuple(stream.mean(1) for stream in streams)
 
 
+class Softmax(Head):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, *streams):
+        return (self.linear(streams[0]).softmax(1),)
+
+
 class NoBlock(nn.Module):
     kind = "buffered"
 
@@ -306,8 +316,8 @@ class StepsCopies(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self):
-        for copy in self.copies:
-            copy.mul_(0.9)
+        for each in self.copies:
+            each.mul_(0.9)
 
 
 class OwnRate(torch.optim.SGD):
@@ -340,6 +350,9 @@ class Optimizers:
 
     def only_matrices(groups, options):
         return OnlyMatrices(every(groups), lr=options.lr)
+
+    def ascends(groups, options):
+        return torch.optim.SGD(every(groups), lr=options.lr, maximize=True)
 
     def own_rate(groups, options):
         return OwnRate(every(groups), lr=options.lr)
@@ -436,6 +449,11 @@ class CountsSoFar(Loss):
         return {"seen": torch.tensor(float(self.seen))}
 
 
+class Ascends(Loss):
+    def __call__(self, output, target):
+        return -super().__call__(output, target)
+
+
 class Learns(nn.Module):
     def __init__(self, options):
         super().__init__()
@@ -473,6 +491,9 @@ class LrSchedules:
     def draws(options, horizon):
         return lambda u: random.random()
 
+    def percents(options, horizon):
+        return lambda u: 0.01 * (1 - u / horizon.updates)
+
 
 # --- data sets --------------------------------------------------------------------------------------------------------
 
@@ -483,14 +504,17 @@ class Data:
     facts = DataFacts(shape=(4,), dtype="float32", classes=3)
     declared = facts
 
+    first = 0
+
     def __init__(self, options):
-        self.train = self.test = self
+        self.train, self.test = self, copy.copy(self)
+        self.test.first = 40
 
     def __len__(self):
         return 40
 
     def sample(self, index):
-        return torch.full((4,), float(index)) / 40
+        return torch.full((4,), float(self.first + index)) / 40
 
     def target(self, index):
         return torch.tensor(index % 3)
@@ -579,6 +603,26 @@ class TwoNumbers(Data):
 
     def target(self, index):
         return torch.zeros(2)
+
+
+class Shared(Data):
+    """The test data are the training's."""
+
+    def __init__(self, options):
+        self.train = self.test = self
+
+
+class OneClass(Data):
+    def target(self, index):
+        return torch.tensor(1)
+
+
+class MeanOf255(Data):
+    facts = declared = DataFacts(shape=(4, 1, 1), classes=3, mean=(125.0,) * 4, std=(63.0,) * 4)
+
+
+class NoDeviation(Data):
+    facts = declared = DataFacts(shape=(4,), dtype="float32", classes=3, mean=(0.5,), std=(0.0,))
 
 
 class TextLength(Data):
@@ -736,6 +780,7 @@ class Declared:
             for base, kind in ((Right, "reversible"), (Reversible, "reversible"), (Buffered, "buffered"))
             for name in own(base)
         },
+        Softmax=BlockDeclaration(summary="x", build=f"{HERE}:Softmax", kind="head"),
         NoBlock=BlockDeclaration(summary="x", build=f"{HERE}:NoBlock", kind="buffered"),
         Nowhere=BlockDeclaration(summary="x", build=f"{HERE}:Nowhere", kind="buffered"),
         Kindless=BlockDeclaration(summary="x", build=f"{HERE}:Bare", kind="bufered"),
