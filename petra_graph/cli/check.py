@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from attrs import asdict
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json
 from petra_graph.errors import PluginError
@@ -65,7 +66,9 @@ def check(ctx: click.Context, target: str, options: Sequence[str], inputs: str |
 
 def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     from petra_graph.errors import SpecError
+    from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
     from petra_graph.kinds.examined_promises import examine
+    from petra_graph.kinds.promise_report import Outcome
     from petra_graph.testing.likely_trials import in_words, likely_trial
 
     plugin = found.plugin
@@ -82,7 +85,12 @@ def _result(found: Any, options: dict[str, Any], inputs: Sequence[tuple[int, ...
         return {**record, "status": "broken", "reason": in_words(error)}
     report = examine(trial)
     status = "kept" if report.kept else "broken"
-    return {**record, "status": status, "reason": "", "trial": report.trial, "outcomes": report.record()["outcomes"]}
+    outcomes = report.record()["outcomes"]
+    if found.imports_torch:
+        text = f"importing it imports torch, in {found.imports_torch}: `validate` and `list` wait for it"
+        doubt = Outcome(promise="declaration", status="doubtful", found=text, remedy=NO_TORCH_REMEDY)
+        outcomes = [asdict(doubt), *outcomes]
+    return {**record, "status": status, "reason": "", "trial": report.trial, "outcomes": outcomes}
 
 
 def _shapes(text: str | None) -> list[tuple[int, ...]]:

@@ -57,6 +57,17 @@ class Critic:
 
 EMPTY = LossDeclaration(summary="", build="a:b")
 """
+SLOW = """
+from torch.nn.functional import cross_entropy
+from petra_graph.plugins import LossDeclaration
+
+class Slow:
+    def __init__(self, options): pass
+    def __call__(self, output, target): return cross_entropy(output.double(), target)
+    def metrics(self, output, target): return {}
+
+SLOW = LossDeclaration(summary="x", build=f"{__name__}:Slow")
+"""
 POINTS = """
 [petra_graph.blocks]
 coupling = check_me:COUPLING
@@ -82,7 +93,9 @@ def test_one_plugin(capsys):
     assert main(["check", "coupling"]) == 0
     assert capsys.readouterr().out == (
         """\
-blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept
+blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful
+  declaration: doubtful: importing it imports torch, in check_me: `validate` and `list` wait for it
+    do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty
 1 plugin: 1 kept all promises
 """
     )
@@ -93,16 +106,17 @@ blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept
 def test_a_distribution(capsys):
     assert main(["check", "My_Plugins"]) == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [
-        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept",
+    assert lines[1].startswith("  declaration: doubtful: importing it imports torch, in check_me")  # once: it is one module
+    assert [lines[0], lines[3]] == [
+        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful",
         "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 15 promises kept, 1 broken",
     ]
-    assert lines[2].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
-    assert lines[3].startswith("    do: undo the steps of forward in the opposite order")
+    assert lines[4].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
+    assert lines[5].startswith("    do: undo the steps of forward in the opposite order")
     gone = "losses/gone: broken: loss \"gone\" of my-plugins cannot be loaded from 'check_me:GONE'"
-    assert lines[4].startswith(gone)
+    assert lines[6].startswith(gone)
     needs = "not tried: it cannot be opened without its own values of root (--set root=VALUE)"
-    assert lines[5:] == [
+    assert lines[7:] == [
         f"datasets/files of my-plugins: {needs}",
         f"datasets/wrong of my-plugins: {needs}",
         "5 plugins: 1 kept all promises, 2 did not, 2 not tried",
@@ -133,6 +147,19 @@ def test_what_may_be_meant_does_not_fail(capsys):
         in printed
     )
     assert "    do: see its sign\n1 plugin: 1 kept all promises\n" in printed
+
+
+def test_an_installed_declaration_that_imports_torch(install, capsys):
+    install("slow-plugins", "[petra_graph.losses]\nslow = slow_me:SLOW\n", slow_me=SLOW)
+    assert main(["check", "losses/slow"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "  declaration: doubtful: importing it imports torch, in slow_me: `validate` and `list` wait for it\n"
+        in printed
+    )
+    assert (
+        "    do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty\n" in printed
+    )
 
 
 def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):
