@@ -8,8 +8,8 @@
                  metrics that are sums over them
 
 The kinds' own modules say which promises these are (`petra_graph.kinds`, `before_run`): only those that hold wherever a plugin is
-right, and cost a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
-changes no bit of the run. `run.self_check = false` leaves it out.
+right, and cost a few samples; what breaks one and may be meant is a warning (`Promise.doubt`). The check runs on the CPU, before
+anything is written, and leaves every generator as it was, so that it changes no bit of the run. `run.self_check = false` leaves it out.
 """
 
 from __future__ import annotations

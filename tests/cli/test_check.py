@@ -106,7 +106,9 @@ blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept
 def test_a_distribution(capsys):
     assert main(["check", "My_Plugins"]) == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1].startswith("  declaration: doubtful: importing it imports torch, in check_me")  # once: it is one module
+    assert lines[1].startswith(
+        "  declaration: doubtful: importing it imports torch, in check_me"
+    )  # once: it is one module
     assert [lines[0], lines[3]] == [
         "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful",
         "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 15 promises kept, 1 broken",
