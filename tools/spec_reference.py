@@ -88,6 +88,7 @@ def promises() -> Iterator[str]:
             said = "; ".join(
                 f"{when} ({effort})" if effort else when for when, effort in asked.items() if effort is not None
             )
+            said += "; a warning where it is broken" * promise.doubt
             yield f"| {kind.noun} | {promise.name} | {promise.sentence.replace('|', chr(92) + '|')} | {said} |"
 
 

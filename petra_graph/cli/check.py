@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import click
+from attrs import asdict
 
 from petra_graph.cli.options_and_output import echo, json_option, print_json
 from petra_graph.errors import PluginError, SpecError
@@ -129,11 +130,15 @@ def _expect_taken(registry: Registry, settings: Mapping[str, Any], kinds: Sequen
         having = [kind.nouns for kind in registry.kinds if name in kind.settings]
         if kinds and not any(name in kind.settings for kind in kinds):
             others = listed(dict.fromkeys(kind.nouns for kind in kinds))
-            raise click.BadParameter(f"it is a setting of {' and '.join(having)}, not of {others}", param_hint=f"--{name}")
+            raise click.BadParameter(
+                f"it is a setting of {' and '.join(having)}, not of {others}", param_hint=f"--{name}"
+            )
 
 
 def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
     from petra_graph.kinds.examined_promises import examine
+    from petra_graph.kinds.promise_report import Outcome
     from petra_graph.testing.likely_trials import NoGuessFits, in_words, likely_trial
 
     plugin = found.plugin
@@ -150,7 +155,12 @@ def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) ->
         return {**record, "status": "broken", "reason": in_words(error)}
     report = examine(trial)
     status = "kept" if report.kept else "broken"
-    return {**record, "status": status, "reason": "", "trial": report.trial, "outcomes": report.record()["outcomes"]}
+    outcomes = report.record()["outcomes"]
+    if found.imports_torch:
+        text = f"importing it imports torch, in {found.imports_torch}: `validate` and `list` wait for it"
+        doubt = Outcome(promise="declaration", status="doubtful", found=text, remedy=NO_TORCH_REMEDY)
+        outcomes = [asdict(doubt), *outcomes]
+    return {**record, "status": status, "reason": "", "trial": report.trial, "outcomes": outcomes}
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -158,10 +168,14 @@ def _text(result: dict[str, Any]) -> str:
     if result["reason"]:
         return f"{head}: {result['status']}: {result['reason']}"
     kept = sum(outcome["status"] == "kept" for outcome in result["outcomes"])
-    broken = [outcome for outcome in result["outcomes"] if outcome["status"] == "broken"]
-    lines = [f"{head} ({result['trial']}): {kept} promises kept{f', {len(broken)} broken' if broken else ''}"]
-    for outcome in broken:
-        lines.append(f"  {outcome['promise']}: {outcome['found']}")
+    lines = [f"{head} ({result['trial']}): {kept} promises kept"]
+    others = [outcome for outcome in result["outcomes"] if outcome["status"] in {"broken", "doubtful"}]
+    for status in ("broken", "doubtful"):
+        count = sum(outcome["status"] == status for outcome in others)
+        lines[0] += f", {count} {status}" if count else ""
+    for outcome in others:
+        doubt = "doubtful: " if outcome["status"] == "doubtful" else ""
+        lines.append(f"  {outcome['promise']}: {doubt}{outcome['found']}")
         if outcome["remedy"]:
             lines.append(f"    do: {outcome['remedy']}")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from petra_graph.doctor.finding import Finding
 from petra_graph.errors import shown
+from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
 from petra_graph.kinds.plugin import FIRST_PARTY
 from petra_graph.registry.discovery import canonical
 from petra_graph.registry.registry import Registry
@@ -45,6 +46,9 @@ def examine_plugins(
         if summary.fault:
             remedy = _remedy(summary.distribution)
             yield finding(f"{summary.group}/{summary.name}", "broken", summary.fault, remedy=remedy)
+        elif summary.imports_torch:
+            text = f"importing its declaration imports torch, in {summary.imports_torch}: `validate` and `list` wait for it"
+            yield finding(f"{summary.group}/{summary.name}", "warning", text, remedy=NO_TORCH_REMEDY)
 
 
 def _distributions(registry: Registry) -> Iterator[Finding]:

@@ -92,8 +92,15 @@ BLOCK = PluginKind(
             f"{_AT}.inverse_and_gradients:check_one_evaluation",
             applies=lambda trial: trial.has_residuals,
         ),
-        Promise("gradients", f"{_AT}.inverse_and_gradients:check_gradients"),
+        Promise("gradients", f"{_AT}.inverse_and_gradients:check_gradients", before_run=_GLANCE),
+        Promise(
+            "every parameter",
+            f"{_AT}.inverse_and_gradients:check_every_gradient",
+            first_steps="three steps: a warning",
+            kit="16 micro-batches at most",
+        ),
         Promise("recomputation", f"{_AT}.repeatable_evaluation:check_recomputation", before_run=_GLANCE),
+        Promise("same block", f"{_AT}.alike_blocks:check_same_block", before_run=_GLANCE),
         Promise(
             "statistics",
             f"{_AT}.learned_and_running_state:check_statistics",

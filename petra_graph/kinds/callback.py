@@ -23,8 +23,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from attrs import frozen
+from attrs import define, field, frozen
 
+from petra_graph.errors import PluginError, shown
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.declaration_promises import DECLARATION
@@ -34,6 +35,7 @@ from petra_graph.kinds.listener import EpochEnded, Listener, Started
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise, takes
 from petra_graph.kinds.plugin_trial import PluginTrial
+from petra_graph.units import listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,6 +150,8 @@ def _built_faults(plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iter
         yield f'it defines `stops`, which is never asked: its declaration says changes = "{declaration.changes}", not "length"'
     if type(built).evaluated_weights is not Callback.evaluated_weights and not declaration.reads_weights:
         yield "it defines `evaluated_weights`, which is never called: its declaration says reads_weights = False, not True"
+    if type(built).state is not Callback.state and type(built).restore is Callback.restore:
+        yield "it defines `state` and no `restore`, so a resumed run loses what its checkpoint keeps"
 
 
 def companion_fault(companion: object) -> str:
@@ -156,6 +160,67 @@ def companion_fault(companion: object) -> str:
         return f"its at_stage returns {described(companion)}, not a Companion or None"
     return next(call_faults(companion, _OF_COMPANION), "")
 
+
+def stops_fault(reason: object) -> str:
+    """Return why what `stops` returned is not a reason to stop; "" where it is one, or the training is to continue."""
+    if isinstance(reason, str):
+        return ""
+    said = repr(reason) if isinstance(reason, bool) else described(reason)
+    return f'its stops returns {said}, not a text: the reason to stop, or "" to continue'
+
+
+@define(eq=False)
+class ReadOnly:
+    """Tensors of stages that a callback of a run may read: where it writes to one, the call says so.
+
+    A write moves a tensor's version, which every call compares. One through `.data` does not, so that the first call of each
+    method compares the values, too.
+    """
+
+    plugin: Plugin
+    tensors: Mapping[str, Tensor]
+    """By their names in the file of weights."""
+    _seen: set[str] = field(factory=set, init=False)
+    """The methods that have been called."""
+
+    @contextmanager
+    def during(self, method: str, given: Mapping[str, Tensor]) -> Iterator[None]:
+        """Call a method, with tensors that are `given` to it alone.
+
+        Raises:
+            PluginError: it wrote to a tensor.
+        """
+        tensors, values = {**self.tensors, **given}, method not in self._seen
+        self._seen.add(method)
+        before = [_mark(tensor, values=values) for tensor in tensors.values()]
+        yield
+        pairs = zip(tensors.items(), before, strict=True)
+        written = [shown(name) for (name, tensor), mark in pairs if _mark(tensor, values=values) != mark]
+        if written:
+            declared = cast(CallbackDeclaration, self.plugin.declaration).changes
+            found = f'its {method} wrote to {listed(written)}, and its declaration says changes = "{declared}"'
+            raise PluginError(f"{self.plugin.owned} breaks a promise (changes): {found}", _COPY)
+
+
+_COPY = 'copy what is to be changed, as in parameter.detach().clone(); a companion may write where changes = "weights"'
+
+
+def _mark(tensor: Tensor, *, values: bool) -> tuple[int | None, ...]:
+    """Return what tells whether a tensor, or its gradient, has been written to."""
+    import torch
+
+    gradient = tensor.grad if tensor.is_leaf else None
+    versions = tensor._version, None if gradient is None else gradient._version  # noqa: SLF001  torch has no public name
+    if not values:
+        return tensor.data_ptr(), *versions
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)  # an update may be under way
+    words = tensor.detach().reshape(-1).view(getattr(torch, _WORDS[tensor.itemsize]))
+    return tensor.data_ptr(), *versions, int(words.sum(dtype=torch.int64))
+
+
+_WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "int64"}
+"""Integers of a tensor's bits, by the bytes of an element."""
 
 _ELSEWHERE: Mapping[str, str] = {
     "setup": "started",
@@ -298,9 +363,8 @@ def check_calls(trial: CallbackTrial) -> None:
             raise BrokenPromise("calls", found, "return a Companion, or None")
         for epoch in range(1, _EPOCHS + 1):
             run.epoch(epoch, companion)
-            why: Any = run.callback.stops()
-            if not isinstance(why, str):
-                raise BrokenPromise("calls", f"stops returned {type(why).__name__}", 'return the reason, or ""')
+            if fault := stops_fault(run.callback.stops()):
+                raise BrokenPromise("calls", fault, 'return the reason, or ""')
         run.end(companion)
 
 
@@ -400,8 +464,14 @@ CALLBACK = PluginKind(
     ),
     promises=(
         DECLARATION,
-        Promise("calls", check_calls, build="the signatures, and every companion's", kit=_KIT, foundation=True),
-        Promise("changes", check_changes, kit=_KIT),
+        Promise(
+            "calls",
+            check_calls,
+            build="the signatures, every companion's, and every reason to stop",
+            kit=_KIT,
+            foundation=True,
+        ),
+        Promise("changes", check_changes, build="every call: what it writes to parameters and buffers", kit=_KIT),
         Promise("state", check_callback_state, build="every checkpoint's is JSON", kit=_KIT),
     ),
     trial=CallbackTrial,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 import attrs
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 _ROWS, _ROWS_OF_RUN, _SCANNED = 6, 2, 256
 """Samples of one call, those in a run, and targets that are looked at."""
+_COMPARED, _AT_ONCE = 4, 8
+"""Test samples that are compared with those of the training, and targets that are fetched together until two differ."""
 _IGNORED = -100
 """The class index that torch's losses pass over."""
 _FETCH = ExpectedCall("fetch", ("indices",), ("seed", "epoch"))
@@ -86,12 +90,25 @@ class DataFacts:
             yield f"have classes = {self.classes!r}, not a number of classes"
         if (self.mean is None) != (self.std is None):
             yield "have one of mean and std; give both, or neither"
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if values is not None and (not shape or len(values) not in {1, shape[0]}):
-                yield f"have {len(values)} values in {name}, and samples of {shape[0] if shape else 0} channels"
+        yield from self._normalisation_faults()
         if self.classes is not None and self.class_names is not None and len(self.class_names) != self.classes:
             yield f"have {len(self.class_names)} class_names, and classes = {self.classes}"
+
+    def _normalisation_faults(self) -> Iterator[str]:
+        channels = self.shape[0] if self.shape else 0
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if not isinstance(values, tuple | list) or not all(isinstance(value, Real) for value in values):
+                yield f"have {name} = {values!r}, not a tuple of numbers"
+                return
+            if len(values) not in {1, channels} or not channels:
+                yield f"have {len(values)} values in {name}, and samples of {channels} channels"
+            if self.dtype == "uint8" and not all(0 <= value <= 1 for value in values):
+                yield f"have {name} = {values}, not within [0, 1]: samples of uint8 are divided by 255"
+        if self.std is not None and not all(math.isfinite(value) and value > 0 for value in self.std):
+            yield f"have std = {self.std}, not above 0: samples are divided by it"
 
 
 def facts_fault(facts: object) -> str:
@@ -405,6 +422,45 @@ def _expect_same_samples(name: str, split: Split, indices: NDArray[np.intp], see
         raise BrokenPromise("repeatable", found, remedy)
 
 
+def check_apart(trial: DataSetTrial) -> None:
+    """Test samples are not those of the training, in the same places or at the end of them: the test would measure memory.
+
+    Training samples that are augmented are others, and so are those of a shuffled copy: neither is noticed.
+    """
+    import numpy as np
+    import torch
+
+    train, test = trial.open().train, trial.open().test
+    some = np.unique(np.linspace(0, min(len(train), len(test)) - 1, _COMPARED).astype(np.intp))
+    samples, _ = trial.fetch(test, some)
+    if len(torch.unique(samples.flatten(1), dim=0)) < len(some):  # alike among themselves
+        return
+    for first in {0, max(0, len(train) - len(test))}:
+        if torch.equal(trial.fetch(train, some + first)[0], samples):
+            found = f"the test samples {', '.join(map(str, some))} are the training samples {', '.join(map(str, some + first))}"
+            raise BrokenPromise("apart", found, "keep samples for the test that the training does not see")
+
+
+def check_targets_differ(trial: DataSetTrial) -> None:
+    """Where there are classes, the targets of the training samples are not all of one class."""
+    import numpy as np
+
+    facts, train = trial.open().facts, trial.open().train
+    if facts.classes is None or facts.classes == 1:
+        return
+    some = np.random.default_rng(trial.seed).permutation(len(train))[:_SCANNED]
+    seen: set[int] = set()
+    for first in range(0, len(some), _AT_ONCE):
+        indices = some[first : first + _AT_ONCE]
+        alone = getattr(train, "fetch_targets", None)
+        targets = trial.fetch(train, indices)[1] if alone is None else alone(indices)
+        seen |= set(targets.unique().tolist())
+        if len(seen - {_IGNORED}) > 1:
+            return
+    found = f"{len(some)} training samples, drawn at random, have the target {min(seen - {_IGNORED}, default=_IGNORED)} alone"
+    raise BrokenPromise("targets differ", f"{found}, of {facts.classes} classes", "see how fetch reads the targets")
+
+
 def check_test_samples(trial: DataSetTrial) -> None:
     """Test samples are the same in each epoch and for each seed, so that evaluations can be compared."""
     *_, (_, split, indices) = trial.splits
@@ -475,6 +531,7 @@ def _declared(data: Any, name: str) -> Mapping[str, Any]:
     return {"facts": lambda _: facts, "read": f"{name}.read" if hasattr(data, "read") else None}
 
 
+_COMPARES, _DRAWS = "four samples of the test, twice", "eight targets at a time until two differ, 256 at most"
 _RUN, _KIT = "two samples of each split", "six samples of each split"
 
 DATA_SET = PluginKind(
@@ -503,6 +560,8 @@ DATA_SET = PluginKind(
         Promise("rows", check_rows, before_run=_RUN, kit=_KIT),
         Promise("repeatable", check_same_samples, before_run=_RUN, kit=_KIT),
         Promise("test samples", check_test_samples, before_run=_RUN, kit=_KIT),
+        Promise("apart", check_apart, before_run=_COMPARES, kit=_COMPARES, doubt=True),
+        Promise("targets differ", check_targets_differ, before_run=_DRAWS, kit=_DRAWS, doubt=True),
         Promise("targets alone", check_targets_alone, before_run=_RUN, kit=_KIT),
         Promise("own memory", check_own_memory, kit=_KIT),
         Promise("workers", check_workers, kit=_KIT),

@@ -13,6 +13,8 @@ from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, fin
 from petra_graph.kinds.plugin_kind import Promise
 from petra_graph.kinds.plugin_trial import PluginTrial
 
+NO_TORCH_REMEDY = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
+
 
 def check_plugin_declaration(trial: PluginTrial) -> None:
     """The declaration keeps the contract of its kind; options are a frozen attrs class with keyword-only fields."""
@@ -49,8 +51,7 @@ def check_imports_no_torch(module: str) -> None:
             "no torch", f"importing {module} fails: {last}", "mend the import; a new interpreter is used"
         )
     if done.returncode:
-        remedy = "keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty"
-        raise BrokenPromise("no torch", f"importing {module} imports torch", remedy)
+        raise BrokenPromise("no torch", f"importing {module} imports torch", NO_TORCH_REMEDY)
 
 
 def check_code_imports_no_torch(trial: PluginTrial) -> None:

@@ -15,9 +15,9 @@ from petra_graph.errors import PluginError
 from petra_graph.kinds.all_kinds import KINDS
 from petra_graph.kinds.author_code import raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.plugin_kind import When
+from petra_graph.kinds.plugin_kind import Promise, When
 from petra_graph.kinds.plugin_trial import AnyTrial
-from petra_graph.kinds.promise_report import BrokenPromises, Outcome, Report
+from petra_graph.kinds.promise_report import BrokenPromises, Outcome, Report, Status
 
 PROMISES = MappingProxyType({kind.noun: tuple(promise.name for promise in kind.asked("kit")) for kind in KINDS})
 """The names of the promises of every kind of plugin, in the order in which they are checked: "block", "optimizer", and so on."""
@@ -67,7 +67,7 @@ def examine(trial: AnyTrial, *, leave_out: Collection[str] = (), when: When = "k
         if fallen or promise.name in leave_out or getattr(promise, when) is None:
             outcomes.append(Outcome(promise=promise.name, status="not checked"))
             continue
-        outcomes.append(_outcome(trial, promise.name))
+        outcomes.append(_outcome(trial, promise))
         fallen = promise.foundation and outcomes[-1].status == "broken"
     return Report(kind=trial.kind.noun, name=trial.name, trial=trial.about, outcomes=outcomes)
 
@@ -91,9 +91,10 @@ def conclude(report: Report) -> Report:
     return report
 
 
-def _outcome(trial: AnyTrial, name: str) -> Outcome:
+def _outcome(trial: AnyTrial, promise: Promise) -> Outcome:
     try:
-        check_promise(trial, name)
+        check_promise(trial, promise.name)
     except BrokenPromise as broken:
-        return Outcome(promise=name, status="broken", found=broken.found, remedy=broken.remedy)
-    return Outcome(promise=name, status="kept")
+        status: Status = "doubtful" if promise.doubt else "broken"
+        return Outcome(promise=promise.name, status=status, found=broken.found, remedy=broken.remedy)
+    return Outcome(promise=promise.name, status="kept")

@@ -34,6 +34,12 @@ def public_methods(contract: type) -> tuple[str, ...]:
     return tuple(name for name in dir(contract) if not name.startswith("_") and callable(getattr(contract, name)))
 
 
+def names_in(cls: type) -> frozenset[str]:
+    """Return the names that the functions of a class, and of its bases, read or write: attributes that an object may be given."""
+    functions = (value for one in cls.__mro__ for value in vars(one).values() if inspect.isfunction(value))
+    return frozenset(name for function in functions for name in function.__code__.co_names)
+
+
 def call_faults(owner: Any, calls: Sequence[ExpectedCall]) -> Iterator[str]:
     """Yield why methods of an object, or of a class's objects, cannot be called; methods that it lacks are passed over."""
     for call in calls:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ from petra_graph.errors import Problem, SpecError
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
-from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
+from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, names_in
 from petra_graph.kinds.generators import moved_since, states
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
@@ -103,13 +103,22 @@ def load_logger(plugin: Plugin) -> None:
         PluginError: as `load`, or a method of the class cannot be called as a run calls it.
     """
     loaded = load(plugin)
-    plugin.refuse(next(call_faults(loaded, _CALLS), "") if isinstance(loaded, type) else "")
+    if isinstance(loaded, type):
+        missing = _lacking(loaded, names_in(loaded))
+        plugin.refuse(f"{loaded.__name__} has no {missing}" if missing else next(call_faults(loaded, _CALLS), ""))
+
+
+def _lacking(owner: object, made: Collection[str] = ()) -> str:
+    """Return which methods of a logger are missing, unless they are `made` later; "" where none is."""
+    missing = [
+        one.method for one in _CALLS if one.method not in made and not callable(getattr(owner, one.method, None))
+    ]
+    return f"method {' and '.join(f'`{name}`' for name in missing)}" if missing else ""
 
 
 def _built_faults(_plugin: Plugin, _arguments: Sequence[Any], built: Any) -> Iterator[str]:
-    missing = [f"`{name}`" for name in ("record", "close") if not callable(getattr(built, name, None))]
-    if missing:
-        yield f"its build returns {described(built)} without the method {' and '.join(missing)}"
+    if missing := _lacking(built):
+        yield f"its build returns {described(built)} without the {missing}"
     yield from call_faults(built, _CALLS)
 
 

@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attrs import field, frozen
@@ -40,6 +41,10 @@ _ROUNDED = 4
 """Units of rounding by which a loss that is returned in few digits may be off."""
 _NEAR = 0.01
 """How far targets are from outputs that predict them well, and a loss from the sum of its samples' losses."""
+_FAR, _GROWS = (1e3, 1e6), 100.0
+"""How far outputs are moved down the gradient of a loss, and by how much more it falls at the second, where it has no bound."""
+_SAME = 1e-5
+"""The relative difference of a loss that rounding explains, in float32."""
 _CALLED, _METRICS = ExpectedCall("__call__", ("output", "target")), ExpectedCall("metrics", ("output", "target"))
 _TARGET_WEIGHT = ExpectedCall("target_weight", ("target",))
 
@@ -236,6 +241,7 @@ class LossTrial(PluginTrial):
         seed: outputs and targets follow from it.
         of_run: the loss as a run has built it, and targets of the run's data, instead of new ones.
         micro_batch: targets of a whole micro-batch of a run.
+        head: draws outputs of a run's head.
     """
 
     output: Shape = field(default=(10,), converter=shape_of)
@@ -244,6 +250,7 @@ class LossTrial(PluginTrial):
     seed: int = 0
     of_run: tuple[Loss, Tensor] | None = field(default=None, repr=False, eq=False)
     micro_batch: Tensor | None = field(default=None, repr=False, eq=False)
+    head: Callable[[], Tensor] | None = field(default=None, repr=False, eq=False)
 
     @staticmethod
     def of_kind() -> PluginKind:
@@ -357,6 +364,48 @@ def expect_share(owned: str, metric: str, value: float, samples: int, weight: fl
 
 def _wrong_share(value: float, weight: float) -> bool:
     return not -_SHARE_ROUNDING * weight <= value <= (1 + _SHARE_ROUNDING) * weight
+
+
+def check_bounded(trial: LossTrial) -> None:
+    """The loss does not fall without bound where outputs follow its gradient: a sign may be wrong.
+
+    A loss that refuses outputs so far away is let be.
+    """
+    import torch
+
+    loss, (output, target) = trial.loss(), trial.batch()
+    value = loss(output, target)
+    (gradient,) = torch.autograd.grad(value, output)
+    down, falls = gradient / gradient.norm(), [0.0, 0.0]
+    with suppress(Exception), torch.no_grad():
+        falls = [float(value - loss(output - length * down, target)) for length in _FAR]
+    if falls[1] > _GROWS * falls[0] > 0:
+        moved = " and ".join(
+            f"by {fall:.3g} where they move by {length:g}" for fall, length in zip(falls, _FAR, strict=True)
+        )
+        remedy = "see its sign"
+        raise BrokenPromise("bounded", f"down the gradient of its outputs it falls {moved}", remedy)
+
+
+def check_logits(trial: LossTrial) -> None:
+    """A loss that takes the softmax of outputs is not given probabilities: of a softmax twice, gradients are small."""
+    import torch
+
+    if trial.head is None:
+        return
+    output = trial.head()
+    ones = [
+        torch.isclose(output.sum(dim), output.new_ones(())).all() for dim in {1, output.dim() - 1} if output.dim() > 1
+    ]
+    if not any(ones) or bool((output < 0).any()):
+        return
+    loss, target = trial.loss(), trial.batch()[1][: len(output)]
+    same = False
+    with suppress(Exception), torch.no_grad():
+        same = bool(torch.isclose(loss(output, target), loss(output + 1, target), rtol=_SAME))
+    if same:
+        found = "the head returns probabilities, which sum to 1, and this loss takes their softmax: adding 1 to all does not change it"
+        raise BrokenPromise("logits", found, "leave out the head's softmax")
 
 
 def check_mean(trial: LossTrial) -> None:
@@ -567,6 +616,8 @@ LOSS = PluginKind(
             foundation=True,
         ),
         Promise("untouched", check_untouched, before_run=_BATCH),
+        Promise("bounded", check_bounded, before_run=_BATCH, doubt=True),
+        Promise("logits", check_logits, before_run="two outputs of the head", kit=None, doubt=True),
         Promise("weights", check_weights, build="every value", before_run=_BATCH),
         Promise("mean over samples", check_mean, before_run=f"{_BATCH}: no sum"),
         Promise("metrics", check_metrics, build="every value", before_run=_BATCH),

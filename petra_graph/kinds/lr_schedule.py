@@ -56,6 +56,8 @@ _ASKED = 60
 _ASKED_IN_RUN = 1000
 """Updates of a run whose learning rates are asked for; of these, `_ASKED` are asked for again."""
 _PURE = "compute the factor from u; keep no last value, and draw no random numbers"
+_FULL = 0.5
+"""The largest factor of a run is at least this."""
 _SECONDS = 1e-3
 """The longest that one factor may take: a step of a small stage takes about as long."""
 
@@ -98,10 +100,12 @@ class LrScheduleTrial(PluginTrial):
         options: an instance of its own options class.
         horizons: the runs that it is tried with.
         of_run: the learning rate at an update of a run, instead of new factors; the run's horizon is then the only one.
+        full: that rate where the factor is 1.
     """
 
     horizons: Sequence[Horizon] = HORIZONS
     of_run: Callable[[int], float] | None = field(default=None, repr=False, eq=False)
+    full: Callable[[int], float] = field(default=lambda _: 1.0, repr=False, eq=False)
 
     @staticmethod
     def of_kind() -> PluginKind:
@@ -181,6 +185,21 @@ def _expect_pure(factor: Callable[[int], Any], asked: Sequence[int], about: str)
     return first[-1]
 
 
+def check_full_rate(trial: LrScheduleTrial) -> None:
+    """Some factor of a run is 1 or near it: options.lr is the rate that a specification states, and not a multiple of it."""
+    for horizon in trial.horizons:
+        factor, asked = trial.factor(horizon), trial.asked(horizon)
+        factors = {u: factor(u) / full for u in asked if (full := trial.full(u))}
+        if len(factors) < 2:  # noqa: PLR2004  of one update there is no course
+            continue
+        highest = max(factors, key=lambda u: factors[u])
+        if factors[highest] < _FULL:
+            found = f"its largest factor is {factors[highest]:.3g}, at update {highest:,}"
+            if trial.of_run is None:
+                found = f"{found} (of {_said(horizon)})"
+            raise BrokenPromise("full rate", found, "let it be 1 where the learning rate is to be options.lr")
+
+
 def check_cheap(trial: LrScheduleTrial) -> None:
     """A factor takes less than a millisecond, also late in a long run: every stage asks before each of its steps."""
     horizon = max(trial.horizons, key=lambda horizon: horizon.updates)
@@ -214,6 +233,7 @@ LR_SCHEDULE = PluginKind(
         Promise("construction", check_lr_schedule_construction, build="", kit="four horizons", foundation=True),
         Promise("finite", check_finite, build="every factor", before_run="1,000 updates", kit="60 updates a horizon"),
         Promise("pure", check_pure, before_run="60 updates", kit="60 updates a horizon"),
+        Promise("full rate", check_full_rate, before_run="60 updates", kit="60 updates a horizon", doubt=True),
         Promise("cheap", check_cheap),
         NO_TORCH,
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -37,6 +38,8 @@ _STEPS = 4
 """Before something changes, and after it."""
 _RATE = 0.01
 """The rate of a trial, where the options' own rate is 0."""
+_ACROSS = 0.01
+"""The cosine of steps and gradient below which steps go neither up nor down."""
 Rate = Callable[[int], float]
 
 
@@ -305,6 +308,32 @@ def _expect_rates_of_options(trial: OptimizerTrial) -> None:
         raise BrokenPromise("learning rate", found, "build the groups with lr=options.lr, or multiples of it")
 
 
+def check_descends(trial: OptimizerTrial) -> None:
+    """Steps go down the gradient: where it is constant, the parameters move against it."""
+    import torch
+
+    stage = trial.stage()
+    before = stage.values()
+    generator, gradients = torch.Generator().manual_seed(trial.seed + 1), []
+    for value in before:
+        drawn = torch.randn(value.shape, generator=generator)
+        # Across the parameters, so that weight decay neither adds to the steps nor takes from them.
+        gradients.append(drawn - value * (drawn * value).sum() / value.square().sum())
+    for _ in range(_STEPS):
+        for parameter, gradient in zip(stage.parameters, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        set_rates(stage.optimizer, _RATE, stage.ratios)
+        stage.optimizer.step()
+    steps = [after - value for after, value in zip(stage.values(), before, strict=True)]
+    along = sum(float((step * gradient).sum()) for step, gradient in zip(steps, gradients, strict=True))
+    lengths = [math.hypot(*(float(one.norm()) for one in many)) for many in (steps, gradients)]
+    if along > _ACROSS * math.prod(lengths):
+        found = f"{_STEPS} steps of one gradient moved the parameters along it, so a loss would rise"
+        raise BrokenPromise(
+            "descends", found, "subtract the step: parameter.sub_(lr * direction); leave out maximize=True"
+        )
+
+
 def check_same_steps(trial: OptimizerTrial) -> None:
     """The same parameters and gradients give the same bits, whatever other optimizers do and generators stand at."""
     remedy = "keep all state in self.state, draw no random numbers, and share nothing between optimizers"
@@ -485,6 +514,7 @@ OPTIMIZER = PluginKind(
             first_steps="three steps, one element of each parameter",
         ),
         Promise("learning rate", check_learning_rate, before_run=""),
+        Promise("descends", check_descends, before_run=""),
         Promise("repeatable", check_same_steps, before_run=""),
         Promise("state dictionary", check_optimizer_state_dict, before_run=""),
         Promise("checkpoint", check_checkpoint, before_run=""),

@@ -37,6 +37,7 @@ class Promise:
         first_steps: asked of the first passes and steps of a training.
         kit: asked by `petra-graph check` and a plugin's own tests.
         foundation: whether the promises after it cannot be checked where it is broken.
+        doubt: what breaks it may be meant: a run warns of it, and the kit says so without failing.
         applies: whether a trial's plugin makes it at all.
     """
 
@@ -48,6 +49,7 @@ class Promise:
     first_steps: str | None = field(default=None, kw_only=True)
     kit: str | None = field(default="", kw_only=True)
     foundation: bool = field(default=False, kw_only=True)
+    doubt: bool = field(default=False, kw_only=True)
     applies: Callable[[Any], bool] = field(default=lambda _: True, kw_only=True)
 
     @property

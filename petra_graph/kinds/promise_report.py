@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 from attrs import frozen
 
-Status = Literal["kept", "broken", "not checked"]
+Status = Literal["kept", "broken", "doubtful", "not checked"]
 
 
 @frozen(kw_only=True)
@@ -17,7 +17,8 @@ class Outcome:
 
     Attributes:
         promise: its name.
-        status: kept, broken, or not checked, where a promise that it rests on is broken or it was left out.
+        status: kept; broken; doubtful, where what breaks it may be meant; or not checked, where a promise that it rests on is broken or
+            it was left out.
         found: the observation that breaks it, by how much; "" where it is kept.
         remedy: what the author can do.
     """
@@ -53,6 +54,11 @@ class Report:
     def broken(self) -> tuple[Outcome, ...]:
         """The broken promises."""
         return tuple(outcome for outcome in self.outcomes if outcome.status == "broken")
+
+    @property
+    def doubtful(self) -> tuple[Outcome, ...]:
+        """The promises that are broken, where that may be meant."""
+        return tuple(outcome for outcome in self.outcomes if outcome.status == "doubtful")
 
     @property
     def kept(self) -> bool:

@@ -14,9 +14,14 @@ import torch
 from torch import Tensor
 
 from petra_graph.blocks import Block
+from petra_graph.errors import shown
 from petra_graph.kinds.broken_promise import BrokenPromise, all_equal, expect_close, name_of
 from petra_graph.promises.block_trial import Trial
 from petra_graph.promises.micro_batches_through_block import Harness, gradients_for, recorded, residual_names
+from petra_graph.units import listed
+
+_TRIED = 16
+"""Micro-batches, at most, in which a gradient is to reach each parameter."""
 
 
 def check_inverse(trial: Trial) -> None:
@@ -73,18 +78,40 @@ def check_gradients(trial: Trial) -> None:
         message = "the gradient of the input is not plain autograd's"
         expect_close("gradients", message, found, of_plain, dtype=harness.precision, remedy=remedy)
     message = f"the gradient of the parameters over {len(trips)} micro-batches is not plain autograd's"
-    of_block, of_plain = _gradients(harness.block), _gradients(plain.block)
+    of_block, of_plain = gradients_of(harness.block), gradients_of(plain.block)
     expect_close("gradients", message, of_block, of_plain, dtype=harness.precision, remedy=remedy)
     if not all_equal(values, list(harness.block.parameters())):
         raise BrokenPromise("gradients", "forward or backward changed parameters", "leave them to the optimizer")
 
 
-def _gradients(block: Block) -> list[Tensor]:
+def gradients_of(block: Block) -> list[Tensor]:
+    """Return the gradients of a block's trained parameters; zeros where one has none."""
     return [
         torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
         for parameter in block.parameters()
         if parameter.requires_grad
     ]
+
+
+def check_every_gradient(trial: Trial) -> None:
+    """Each parameter that requires a gradient gets one: forward uses it, and not behind no_grad or detach.
+
+    Some micro-batches may pass one over, as those of experts and of dropped layers.
+    """
+    harness = Harness(trial)
+    for m in range(_TRIED):
+        outputs = harness.forward(m, harness.inputs(m))
+        harness.backward(m, outputs, gradients_for(m, outputs))
+        trained = ((name, one) for name, one in harness.block.named_parameters() if one.requires_grad)
+        lacking = [shown(name) for name, one in trained if one.grad is None and one.numel()]
+        if not lacking:
+            return
+    remedy = (
+        "let forward use it, outside of torch.no_grad() and without detach(); or freeze it with requires_grad_(False), or do not "
+        "have it"
+    )
+    found = f"no gradient reaches {listed(lacking)} in {_TRIED} micro-batches"
+    raise BrokenPromise("every parameter", found, remedy)
 
 
 def check_autocast(trial: Trial) -> None:
@@ -105,7 +132,7 @@ def check_autocast(trial: Trial) -> None:
         ("output", outputs),
         ("reconstructed input", reverse.inputs),
         ("input gradient", reverse.gradients),
-        ("parameter gradient", _gradients(block)),
+        ("parameter gradient", gradients_of(block)),
     ):
         for stream in filter(torch.is_floating_point, streams):
             finite = bool(stream.isfinite().all())

@@ -7,9 +7,10 @@ UTF-8; then the standard library reads the distributions one by one, and the sca
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,27 @@ class Entry:
         import entrypoints
 
         return entrypoints.EntryPoint.from_string(self.target, self.name).load()
+
+
+_NEED_TORCH = ("torch", "petra_graph.blocks", "petra_graph.testing")
+
+
+@contextmanager
+def importers_of_torch() -> Iterator[list[str]]:
+    """Collect the modules that import torch, whether or not it is imported already: a declaration's must not."""
+    found: list[str] = []
+    original = builtins.__import__
+
+    def watched(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:  # noqa: A002  as Python calls them
+        if level == 0 and any(name == one or name.startswith(f"{one}.") for one in _NEED_TORCH):
+            found.append((globals or {}).get("__name__", ""))
+        return original(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = watched
+    try:
+        yield found
+    finally:
+        builtins.__import__ = original
 
 
 def scan(search: Iterable[str] | None = None) -> tuple[tuple[Entry, ...], tuple[str, ...]]:

@@ -23,7 +23,7 @@ from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.registry.discovery import Entry, read_despite_damage
+from petra_graph.registry.discovery import Entry, importers_of_torch, read_despite_damage
 from petra_graph.registry.registry import Registry
 
 _LIMIT_SECONDS = 10.0
@@ -43,6 +43,8 @@ class PluginSummary:
     summary: str = ""
     fault: str = ""
     """Why the plugin cannot be used; "" where it can."""
+    imports_torch: str = ""
+    """The module that imports torch where the declaration is imported; "" where none does."""
 
 
 def list_groups(
@@ -131,17 +133,27 @@ def _how(code: int | None) -> str:
 def _summary(registry: Registry, group: str, name: str, fault: str = "") -> PluginSummary:
     """Import a plugin, unless its fault is known; return its line."""
     of_kind, distribution, kind, summary = registry.kind(group), "", "", ""
+    importers: list[str] = []
     try:
         distribution = registry.find(of_kind, name).distribution
         if not fault:
-            declaration = registry.resolve(of_kind, name).declaration
+            with importers_of_torch() as importers:
+                declaration = registry.resolve(of_kind, name).declaration
             kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
             summary = " ".join(declaration.summary.split())
     except PetraGraphError as error:
         fault = "; ".join(problem.message for problem in error.problems)
     except BaseException as error:  # noqa: BLE001  nobody interrupts this process, so the plugin raised it
         fault = f"its import raises {type(error).__name__}"
-    return PluginSummary(group=group, name=name, distribution=distribution, kind=kind, summary=summary, fault=fault)
+    return PluginSummary(
+        group=group,
+        name=name,
+        distribution=distribution,
+        kind=kind,
+        summary=summary,
+        fault=fault,
+        imports_torch=next(iter(importers), ""),
+    )
 
 
 def _be_the_process(writing: int) -> None:

@@ -13,6 +13,7 @@ from petra_graph.kinds.declaration import Declaration, api_fault, described, fin
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.registry.discovery import importers_of_torch
 from petra_graph.registry.local_plugins import is_local, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
 
@@ -25,11 +26,13 @@ class Target:
         label: as in "blocks/rev-basic", or "my_module:MyBlock".
         plugin: loaded; None where it cannot be.
         fault: why it cannot be loaded; "" where it can.
+        imports_torch: the module that imports torch where an installed declaration is imported; "" where none does.
     """
 
     label: str
     plugin: Plugin | None = None
     fault: str = ""
+    imports_torch: str = ""
 
 
 def find_targets(registry: Registry, asked: str) -> list[Target]:
@@ -89,7 +92,9 @@ def _has(registry: Registry, kind: PluginKind, name: str) -> bool:
 def _target(registry: Registry, kind: PluginKind, name: str) -> Target:
     label = label_of(kind, name)
     try:
-        return Target(label=label, plugin=registry.resolve(kind, name))
+        with importers_of_torch() as importers:
+            plugin = registry.resolve(kind, name)
+        return Target(label=label, plugin=plugin, imports_torch=next(iter(importers), ""))
     except PluginError as error:
         if any("distributions" in problem.message for problem in error.problems):
             raise

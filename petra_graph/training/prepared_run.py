@@ -59,6 +59,8 @@ class Prepared:
     """The callbacks, in the order in which they are called."""
     initial: InitialWeights | None
     """The weights that the run begins with; None: they are random."""
+    doubts: Sequence[str] = ()
+    """Warnings of the self-check: what plugins may mean."""
     added: Mapping[str, tuple[Any, ...]] = field(factory=dict)
     """The objects that plugins of added kinds have built, by the table that names them."""
 
@@ -167,9 +169,10 @@ def prepare_checked(
     assert opened is not None
     assert training is not None
     assert callbacks is not None
+    doubts: Sequence[str] | None = None
     if spec.run.self_check:
         tried = SelfCheck(checked=checked, network=network, opened=opened, training=training, reporter=reporter)
-        problems.attempt(tried.run)
+        doubts = problems.attempt(tried.run)
         problems.raise_any()
     placement, present = placed
     programs = zip(network.programs(placement), present, strict=True)
@@ -181,6 +184,7 @@ def prepare_checked(
         opened=opened,
         training=training,
         callbacks=callbacks,
+        doubts=doubts or (),
         added=added,
         initial=initial,
     )

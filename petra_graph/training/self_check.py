@@ -9,8 +9,8 @@
                  metrics that are sums over them
 
 The kinds' own modules say which promises these are (`petra_graph.kinds`, `before_run`): only those that hold wherever a plugin is
-right, and cost a few samples. The check runs on the CPU, before anything is written, and leaves every generator as it was, so that it
-changes no bit of the run. `run.self_check = false` leaves it out.
+right, and cost a few samples; what breaks one and may be meant is a warning (`Promise.doubt`). The check runs on the CPU, before
+anything is written, and leaves every generator as it was, so that it changes no bit of the run. `run.self_check = false` leaves it out.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import cast
 
 import numpy as np
 import torch
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 from torch import Tensor
 
 from petra_graph.blocks import Block, Shape
 from petra_graph.errors import Path, PluginError, Problem, RunFailed, SpecError, at_path, shown, suggestion
+from petra_graph.executor.stage_update import learning_rate
 from petra_graph.graph.node_graph import INPUT, Node
 from petra_graph.kinds.author_code import remedy
 from petra_graph.kinds.block import BlockDeclaration
@@ -43,7 +44,7 @@ from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.metric import MetricTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
 from petra_graph.kinds.plugin import Plugin, load
-from petra_graph.kinds.plugin_trial import AnyTrial
+from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.promise_report import Outcome
 from petra_graph.measure.node_shapes import Memo
 from petra_graph.planning.checked_spec import CheckedSpec
@@ -51,6 +52,7 @@ from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.promises.block_trial import Trial, normal
 from petra_graph.promises.blocks_at_a_glance import looks_sound
 from petra_graph.promises.learned_and_running_state import IN_A_FORWARD
+from petra_graph.promises.micro_batches_through_block import Harness
 from petra_graph.training.data.opened_data import OpenedData
 from petra_graph.training.loop.metrics_of_evaluation import MetricsOfEvaluation
 from petra_graph.training.stage_assembly import Training
@@ -63,7 +65,9 @@ _CAUSES = (
     "state",
     "randomness",
     "recomputation",
+    "same block",
     "inverse",
+    "gradients",
     "statistics",
     "evaluation mode",
 )
@@ -83,9 +87,10 @@ class SelfCheck:
     opened: OpenedData
     training: Training
     reporter: StartReporter
+    _doubts: list[str] = field(factory=list, init=False)
 
-    def run(self) -> None:
-        """Try all plugins that are not the first party's.
+    def run(self) -> Sequence[str]:
+        """Try all plugins that are not the first party's, and return warnings of what may be meant.
 
         Raises:
             PluginError: a plugin breaks its promises: all of them, each with what was found and what to do; or the data set
@@ -109,10 +114,12 @@ class SelfCheck:
             _raise_any(problems)
             with self._step(loss.owned):
                 if targets is None or loss.is_first_party:
-                    self._compare_zeros()
+                    trial = self._loss_trial(self._compare_zeros())
+                    _raise_any([_problem(loss, one, ("loss",)) for one in self._broken(trial, "logits")])
                 else:
                     _raise_any(list(self._loss(targets, of_micro_batch)))
             self._metrics(targets)
+        return self._doubts
 
     def _step(self, what: str) -> AbstractContextManager[None]:
         return self.reporter.step(f"trying {what}", self.network.spec.run.watchdog)
@@ -126,7 +133,7 @@ class SelfCheck:
             if node.plugin is None or node.plugin.is_first_party:
                 continue
             inputs = network.shapes[name].inputs
-            dtypes = tuple(dtype for producer in node.inputs for dtype in self._dtypes(producer))
+            dtypes = self._dtypes(node)
             key = (node.plugin, node.options, node.kind, inputs, dtypes)
             with self._step(f'node "{name}" ({node.plugin.owned})'):
                 broken = memo.get(key, partial(self._broken_by_block, node, inputs, dtypes))
@@ -143,6 +150,10 @@ class SelfCheck:
             yield _problem(node.plugin, cause, node.path, names, node=f'node "{nodes[0]}"{more}: ')
 
     def _broken_by_block(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Sequence[Outcome]:
+        trial = self._trial(node, inputs, dtypes)
+        return () if looks_sound(trial) else examine(trial, when="before_run").broken
+
+    def _trial(self, node: Node, inputs: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> Trial:
         assert node.plugin is not None
         real = self._real_samples() if INPUT in node.inputs else None
         streams = iter(range(10**9))
@@ -156,7 +167,7 @@ class SelfCheck:
                 return normal(shape, generator)
             return torch.randint(2, shape, generator=generator).to(dtype)
 
-        trial = Trial(
+        return Trial(
             block_class=cast(type[Block], load(node.plugin)),
             declaration=cast(BlockDeclaration, node.plugin.declaration),
             inputs=tuple(inputs),
@@ -164,12 +175,12 @@ class SelfCheck:
             batch=_SAMPLES,
             draw=draw,
         )
-        return () if looks_sound(trial) else examine(trial, when="before_run").broken
 
-    def _dtypes(self, producer: str) -> Sequence[torch.dtype]:
-        if producer != INPUT:
-            return self.network.shapes[producer].dtypes
-        return (torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32,)
+    def _dtypes(self, node: Node) -> Sequence[torch.dtype]:
+        """Return the types of the streams that a node reads."""
+        samples = torch.int64 if self.opened.data.facts.dtype == "int64" else torch.float32
+        shapes = self.network.shapes
+        return tuple(dtype for one in node.inputs for dtype in ((samples,) if one == INPUT else shapes[one].dtypes))
 
     def _real_samples(self) -> Tensor:
         """Return samples of the training data, images as a stem reads them before their normalisation."""
@@ -192,10 +203,13 @@ class SelfCheck:
         if plugin.is_first_party:
             return ()
         options = self.checked.lr_schedule.options
-        trial = LrScheduleTrial(plugin=plugin, options=options, horizons=[horizon], of_run=self.training.rate)
+        full = learning_rate(self.checked.spec, self.checked.optimizer.options.lr, lambda _: 1.0, horizon)
+        trial = LrScheduleTrial(
+            plugin=plugin, options=options, horizons=[horizon], of_run=self.training.rate, full=full
+        )
         try:
             with self._step(plugin.owned), at_path("lr_schedule", "name"):
-                return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in _broken(trial)]
+                return [_problem(plugin, broken, ("lr_schedule", "name")) for broken in self._broken(trial)]
         except PluginError as error:
             return error.problems
 
@@ -204,8 +218,10 @@ class SelfCheck:
         for one in chain(*self.checked.added.values()):
             with self._step(one.plugin.owned):
                 trial, *_ = one.plugin.kind.trials_of(one.plugin, one.options)
-                for outcome in examine(trial, when="before_run").broken:
+                report = examine(trial, when="before_run")
+                for outcome in report.broken:
                     yield _problem(one.plugin, outcome, (*one.path[:-1], "name"))
+                self._doubts.extend(_doubt(one.plugin, outcome) for outcome in report.doubtful)
 
     def _data_set(self) -> Iterator[Problem]:
         """Yield the problem, if any, that samples of a split depend on more than their indices, the seed and the epoch."""
@@ -215,24 +231,34 @@ class SelfCheck:
         trial = DataSetTrial(plugin=plugin, options=self.checked.data.options, of_run=data)
         for _, split, indices in trial.splits:
             cast(CheckedSplit, split).require_finite(indices, seed=0, epoch=0)
-        if found := list(_broken(trial)):  # the first explains the others
+        if found := list(self._broken(trial)):  # the first explains the others
             others = dict.fromkeys(one.promise for one in found if one.promise != found[0].promise)
             yield _problem(plugin, found[0], ("data", "name"), list(others))
 
     def _loss(self, targets: Tensor, of_micro_batch: Tensor | None) -> Iterator[Problem]:
         plugin = self.checked.loss.plugin
-        trial = LossTrial(
-            plugin=plugin,
+        with at_path("loss", "name"):
+            found = list(self._broken(self._loss_trial(targets, of_micro_batch)))
+        explaining = [broken for broken in found if broken.promise == "untouched"]
+        for broken in explaining or found:
+            yield _problem(plugin, broken, ("loss", "name"))
+
+    def _loss_trial(self, targets: Tensor, of_micro_batch: Tensor | None = None) -> LossTrial:
+        head = self.network.graph.nodes[self.network.graph.head]
+        own = head.plugin is None or head.plugin.is_first_party
+        return LossTrial(
+            plugin=self.checked.loss.plugin,
             options=self.checked.loss.options,
             output=self._output,
             of_run=(self.training.loss, targets),
             micro_batch=of_micro_batch,
+            head=None if own else partial(self._outputs_of, head),
         )
-        with at_path("loss", "name"):
-            found = list(_broken(trial))
-        explaining = [broken for broken in found if broken.promise == "untouched"]
-        for broken in explaining or found:
-            yield _problem(plugin, broken, ("loss", "name"))
+
+    def _outputs_of(self, head: Node) -> Tensor:
+        harness = Harness(self._trial(head, self.network.shapes[head.name].inputs, self._dtypes(head)), "float32")
+        (output,) = harness.peek(0, harness.inputs(0))
+        return output
 
     def _metrics(self, targets: Tensor | None) -> None:
         """Try all metrics, and look for that of `checkpoint.best` among what an evaluation records.
@@ -246,7 +272,7 @@ class SelfCheck:
                 path = (*one.path[:-1], "name")
                 trial = MetricTrial(plugin=one.plugin, options=one.options, output=self._output, of_run=targets)
                 with self._step(one.plugin.owned), at_path(*path):  # the first broken promise explains the others
-                    _raise_any([_problem(one.plugin, broken, path) for broken in _broken(trial)][:1])
+                    _raise_any([_problem(one.plugin, broken, path) for broken in self._broken(trial)][:1])
         best = self.checked.spec.checkpoint.best
         if best is None and not self.checked.metrics:
             return
@@ -290,19 +316,32 @@ class SelfCheck:
         (shape,) = self.network.shapes[self.network.graph.head].outputs
         return shape
 
+    def _broken(self, trial: PluginTrial, only: str = "") -> Iterator[BrokenPromise]:
+        """Ask a plugin's promises in a trial of the run's own, or only one, and yield those that it breaks; its errors are not caught."""
+        for promise in trial.kind.asked("before_run"):
+            if only not in {"", promise.name}:
+                continue
+            try:
+                promise.function(trial)
+            except BrokenPromise as broken:
+                if promise.doubt:
+                    self._doubts.append(_doubt(trial.plugin, broken))
+                else:
+                    yield broken
+
     def _zeros(self) -> Tensor:
         facts = self.opened.data.facts
         return torch.zeros(_SAMPLES, *facts.target_shape, dtype=getattr(torch, facts.target_dtype))
 
-    def _compare_zeros(self) -> None:
-        """Call a loss of the first party's on zeros of the shapes that it will get.
+    def _compare_zeros(self) -> Tensor:
+        """Call a loss of the first party's on zeros of the shapes that it will get, and return the targets.
 
         Raises:
             SpecError: it cannot compare the head's outputs with such targets.
         """
-        facts, shape = self.opened.data.facts, self._output
+        facts, shape, targets = self.opened.data.facts, self._output, self._zeros()
         try:
-            self.training.loss(torch.zeros(_SAMPLES, *shape), self._zeros())
+            self.training.loss(torch.zeros(_SAMPLES, *shape), targets)
         except PluginError as error:
             head = self.network.graph.nodes[self.network.graph.head]
             outputs, of_data = (list(one) or "one number" for one in (shape, facts.target_shape))
@@ -313,15 +352,11 @@ class SelfCheck:
                 path=head.path,
             )
             raise SpecError(problem) from error
+        return targets
 
 
-def _broken(trial: AnyTrial) -> Iterator[BrokenPromise]:
-    """Ask a plugin's promises in a trial of the run's own, and yield those that it breaks; its errors are not caught."""
-    for promise in trial.kind.asked("before_run"):
-        try:
-            promise.function(trial)
-        except BrokenPromise as broken:
-            yield broken
+def _doubt(plugin: Plugin, broken: Outcome | BrokenPromise) -> str:
+    return f"{plugin.owned} ({broken.promise}): {broken.found}; unless that is meant, {broken.remedy}"
 
 
 def _problem(

@@ -24,7 +24,7 @@ from petra_graph.runtime.control.stop_signals import numbers_of
 from petra_graph.spec.load_spec import Given
 from petra_graph.training.checkpoints.checkpointing import Checkpoints
 from petra_graph.training.checkpoints.resumption import Resumption
-from petra_graph.training.loop.callbacks import Callbacks, attach_companions, kept_by_companions
+from petra_graph.training.loop.callbacks import Callbacks, at_stages, kept_by_companions
 from petra_graph.training.loop.meters import Meters
 from petra_graph.training.loop.trainer import Trainer
 from petra_graph.training.loop.training_position import TrainingPosition
@@ -131,7 +131,7 @@ def _build(
     """
     record, scheduler = process.so_far.record, process.build(prepared)
     process.so_far = evolve(process.so_far, scheduler=scheduler)
-    attach_companions(prepared.callbacks, scheduler.executors)
+    callbacks = at_stages(prepared.callbacks, scheduler.executors, watched=prepared.spec.run.self_check)
     position = TrainingPosition(micro_batches_per_epoch=len(prepared.opened.batches))
     meters = Meters(prepared.loss)
     if resumption is not None:
@@ -148,7 +148,7 @@ def _build(
         metrics=metrics,
         listener=listener if record else Listener(),
         peers=process,
-        callbacks=Callbacks(prepared.callbacks, record is not None, position.callbacks),
+        callbacks=Callbacks(callbacks, record is not None, position.callbacks),
         position=position,
         meters=meters,
     )

@@ -38,3 +38,4 @@ def test_it_keeps_every_promise(group, name):
             pytest.skip(str(error))
         report = examine(trial, leave_out=["no torch"] if group in {"architectures", "lr_schedules"} else [])
         assert report.kept, str(report)
+        assert not report.doubtful

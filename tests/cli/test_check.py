@@ -50,6 +50,11 @@ class Root:
 COUPLING = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Coupling", kind="reversible", streams=2)
 WRONG = BlockDeclaration(summary="x", options=Options, build=f"{__name__}:Wrong", kind="reversible", streams=2)
 FILES = DataSetDeclaration(summary="x", options=Root, build=f"{__name__}:Files", facts=lambda _: DataFacts(shape=(2,)))
+class Critic:
+    def __init__(self, options): pass
+    def __call__(self, output, target): return output.double().mean()
+    def metrics(self, output, target): return {}
+
 EMPTY = LossDeclaration(summary="", build="a:b")
 
 class Wide(Coupling):
@@ -69,6 +74,17 @@ def net(options, facts):
     import torch
     from petra_graph.plugins import NodeSpec
     return (NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes, "streams": 1}),)
+"""
+SLOW = """
+from torch.nn.functional import cross_entropy
+from petra_graph.plugins import LossDeclaration
+
+class Slow:
+    def __init__(self, options): pass
+    def __call__(self, output, target): return cross_entropy(output.double(), target)
+    def metrics(self, output, target): return {}
+
+SLOW = LossDeclaration(summary="x", build=f"{__name__}:Slow")
 """
 POINTS = """
 [petra_graph.blocks]
@@ -95,27 +111,32 @@ def test_one_plugin(capsys):
     assert main(["check", "coupling"]) == 0
     assert capsys.readouterr().out == (
         """\
-blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept
+blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful
+  declaration: doubtful: importing it imports torch, in check_me: `validate` and `list` wait for it
+    do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty
 1 plugin: 1 kept all promises
 """
     )
     assert main(["check", "blocks/coupling", "--set", "width=2", "--inputs", "5,5"]) == 0
-    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 14 promises kept" in capsys.readouterr().out
+    assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 16 promises kept" in capsys.readouterr().out
 
 
 def test_a_distribution(capsys):
     assert main(["check", "My_Plugins"]) == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [
-        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 14 promises kept",
-        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 13 promises kept, 1 broken",
+    assert lines[1].startswith(
+        "  declaration: doubtful: importing it imports torch, in check_me"
+    )  # once: it is one module
+    assert [lines[0], lines[3]] == [
+        "blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful",
+        "blocks/wrong of my-plugins (8x6x6, 8x6x6; Options(width=4)): 15 promises kept, 1 broken",
     ]
-    assert lines[2].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
-    assert lines[3].startswith("    do: undo the steps of forward in the opposite order")
+    assert lines[4].startswith("  inverse: inverse(*forward(*x)) is not x: relative error ")
+    assert lines[5].startswith("    do: undo the steps of forward in the opposite order")
     gone = "losses/gone: broken: loss \"gone\" of my-plugins cannot be loaded from 'check_me:GONE'"
-    assert lines[4].startswith(gone)
+    assert lines[6].startswith(gone)
     needs = "not tried: it cannot be opened without its own values of root (--set root=VALUE)"
-    assert lines[5:] == [
+    assert lines[7:] == [
         f"datasets/files of my-plugins: {needs}",
         f"datasets/wrong of my-plugins: {needs}",
         "5 plugins: 1 kept all promises, 2 did not, 2 not tried",
@@ -151,10 +172,10 @@ def test_what_takes_no_guess_is_not_tried_and_what_is_given_is(capsys):
     assert (result["status"], result["outcomes"]) == ("not tried", [])
     assert main(["check", "losses/check_me:dense", "--output", "3x5x7", "--targets", "classes"]) == 0
     assert capsys.readouterr().out.startswith(
-        "losses/check_me:dense (outputs [3, 5, 7]; NoOptions()): 8 promises kept\n"
+        "losses/check_me:dense (outputs [3, 5, 7]; NoOptions()): 9 promises kept\n"
     )
     assert main(["check", "check_me:Embeds", "--tokens", "3", "--inputs", "5"]) == 0
-    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 12 promises kept\n")
+    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 13 promises kept\n")
 
 
 def test_a_loose_module_may_import_torch(capsys):
@@ -164,6 +185,29 @@ def test_a_loose_module_may_import_torch(capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("architectures/check_me:net (samples 6x5x4; NoOptions()): ")
     assert "no torch" not in printed
+
+
+def test_what_may_be_meant_does_not_fail(capsys):
+    assert main(["check", "losses/check_me:Critic"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "(outputs [10]; NoOptions()): 8 promises kept, 1 doubtful\n  bounded: doubtful: down the gradient of its"
+        in printed
+    )
+    assert "    do: see its sign\n1 plugin: 1 kept all promises\n" in printed
+
+
+def test_an_installed_declaration_that_imports_torch(install, capsys):
+    install("slow-plugins", "[petra_graph.losses]\nslow = slow_me:SLOW\n", slow_me=SLOW)
+    assert main(["check", "losses/slow"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "  declaration: doubtful: importing it imports torch, in slow_me: `validate` and `list` wait for it\n"
+        in printed
+    )
+    assert (
+        "    do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty\n" in printed
+    )
 
 
 def test_a_declaration_of_a_module_that_breaks_its_contract(capsys):

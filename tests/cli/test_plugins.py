@@ -91,6 +91,7 @@ def test_list_one_group_as_json(capsys):
         "kind": "reversible",
         "summary": "Slide a window.",
         "fault": "",
+        "imports_torch": "",
     }
 
 

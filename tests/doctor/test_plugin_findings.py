@@ -146,3 +146,19 @@ def test_all_faults_at_once_each_by_its_name(install, site):
     assert {name: one.status for name, one in found.items()} == {name: status for name, (status, _) in expected.items()}
     assert all(text in found[name].found for name, (_, text) in expected.items())
     assert all(one.remedy for one in found.values())
+
+
+def test_a_declaration_that_imports_torch(install, site):
+    declared = "from petra_graph.plugins import LossDeclaration\nMINE = LossDeclaration(summary='x', build='a:b')\n"
+    install(
+        "slow-losses", "[petra_graph.losses]\nslow = slow_declared:MINE\n", slow_declared=f"import torch.nn\n{declared}"
+    )
+    install("quick-losses", "[petra_graph.losses]\nquick = quick_declared:MINE\n", quick_declared=declared)
+    found = examine_plugins(discover([str(site)]))
+    assert [(one.name, one.status, one.found) for one in found if one.name.startswith("losses/")] == [
+        (
+            "losses/slow",
+            "warning",
+            "importing its declaration imports torch, in slow_declared: `validate` and `list` wait for it",
+        )
+    ]

@@ -8,8 +8,9 @@ import attrs
 import pytest
 import torch
 
+from petra_graph.kinds.data_set import facts_fault
 from petra_graph.plugins import DataFacts, DataSetDeclaration
-from petra_graph.testing import DataSetTrial, check_dataset
+from petra_graph.testing import DataSetTrial, check_dataset, examine
 from tests.kinds.plugin_of_each_kind import FACTS, Data, Split, TestSplit, broken, declared
 
 
@@ -129,7 +130,7 @@ def found_in(**how):
 
 
 def test_what_is_sound_passes():
-    assert str(check_dataset(data())).endswith("(NoOptions()) keeps 10 promises")
+    assert str(check_dataset(data())).endswith("(NoOptions()) keeps 12 promises")
 
 
 class Dense(Split):
@@ -190,3 +191,74 @@ def test_targets_are_what_the_facts_say():
 )
 def test_it_is_caught(how, promise, found):
     assert found in found_in(**how)[promise]
+
+
+class Numbers(TestSplit):
+    """Samples of their number, and targets that are given."""
+
+    def __init__(self, length, first=0, target=lambda index: index % 3):
+        super().__init__(length)
+        self.first, self.target = first, target
+
+    def sample(self, index, seed, epoch):
+        return torch.full((2, 3), float(self.first + index))
+
+    def fetch_targets(self, indices):
+        return torch.as_tensor([self.target(int(index)) for index in indices])
+
+
+def opened(train, test, facts=FACTS):
+    class Opened(Data):
+        pass
+
+    Opened.train, Opened.test, Opened.facts = train, test, facts
+    return DataSetTrial.of(declared(DataSetDeclaration, Opened, facts=lambda _: facts))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "doubts"),
+    [
+        (Numbers(20), Numbers(20), ["apart"]),
+        (Numbers(20), Numbers(5), ["apart"]),
+        (Numbers(20), Numbers(5, first=15), ["apart"]),
+        (Numbers(20), Numbers(5, first=20), []),
+        (Split(20), TestSplit(8), []),
+        (Numbers(20, target=lambda index: 2), Numbers(5, first=20), ["targets differ"]),
+        (Numbers(20, target=lambda index: -100), Numbers(5, first=20), ["targets differ"]),
+        (Numbers(200, target=lambda index: index == 150), Numbers(5, first=200, target=lambda index: 0), []),
+    ],
+)
+def test_what_may_be_meant_of_a_data_set(train, test, doubts):
+    assert [one.promise for one in examine(opened(train, test)).doubtful] == doubts
+
+
+def test_a_regression_may_have_one_value():
+    facts = DataFacts(shape=(2, 3), dtype="float32", target_dtype="float32")
+    one = Numbers(9, target=lambda index: 1.0)
+    report = examine(opened(one, Numbers(9, first=9, target=lambda index: 1.0), facts))
+    assert report.doubtful == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "fault"),
+    [
+        (
+            {"mean": (125.0,), "std": (63.0,)},
+            "have mean = (125.0,), not within [0, 1]: samples of uint8 are divided by 255",
+        ),
+        (
+            {"mean": (0.5,), "std": (63.0,)},
+            "have std = (63.0,), not within [0, 1]: samples of uint8 are divided by 255",
+        ),
+        ({"mean": (0.5,), "std": (0.0,)}, "have std = (0.0,), not above 0: samples are divided by it"),
+        (
+            {"mean": (0.5,), "std": (-0.1,), "dtype": "float32"},
+            "have std = (-0.1,), not above 0: samples are divided by it",
+        ),
+        ({"mean": 0.5, "std": (0.1,)}, "have mean = 0.5, not a tuple of numbers"),
+        ({"mean": (120.0,), "std": (60.0,), "dtype": "float32"}, ""),
+        ({"mean": (0.0,), "std": (1.0,)}, ""),
+    ],
+)
+def test_the_normalisation_is_of_samples_in_0_to_1(facts, fault):
+    assert facts_fault(DataFacts(shape=(1, 4, 4), **facts)) == fault

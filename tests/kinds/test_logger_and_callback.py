@@ -7,8 +7,11 @@ import random
 import pytest
 import torch
 
+from petra_graph.errors import PluginError
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.examined_promises import check_promise
+from petra_graph.kinds.logger import LOGGER, load_logger
+from petra_graph.kinds.plugin_trial import as_plugin
 from petra_graph.plugins import Callback, CallbackDeclaration, Companion, LoggerDeclaration
 from petra_graph.testing import CallbackTrial, LoggerTrial, check_callback, check_logger
 from tests.kinds.plugin_of_each_kind import broken, declared
@@ -46,6 +49,13 @@ class TakesValues(Text):
         values.clear()
 
 
+class NeverCloses:
+    record = Text.record
+
+    def __init__(self, options, run):
+        pass
+
+
 class Samples(Text):
     def record(self, *, epoch, step, values):
         random.random()
@@ -64,6 +74,7 @@ def test_a_sound_logger_passes():
     ("build", "promise", "found"),
     [
         (lambda options, run: None, "construction", "without the method `record` and `close`"),
+        (NeverCloses, "construction", "its build returns a NeverCloses without the method `close`"),
         (Rounds, "values", "cannot convert float infinity to integer"),
         (OpensANewFile, "resumed", "FileExistsError"),
         (WritesToMetrics, "changes nothing", "it wrote to metrics.jsonl"),
@@ -73,6 +84,23 @@ def test_a_sound_logger_passes():
 )
 def test_a_logger_is_caught(build, promise, found):
     assert found in broken(logger_trial(build))[promise]
+
+
+class ClosesItsFile(Text):
+    close = None
+
+    def __init__(self, options, run):
+        super().__init__(options, run)
+        self.close = self.file.close
+
+
+def test_a_class_of_loggers_is_looked_at_before_it_is_built():
+    def refused(build):
+        load_logger(as_plugin(LOGGER, declared(LoggerDeclaration, build)))
+
+    with pytest.raises(PluginError, match="NeverCloses has no method `close`"):
+        refused(NeverCloses)
+    refused(ClosesItsFile)
 
 
 class Averages(Companion):
@@ -186,6 +214,14 @@ class HoldsATensor(Average):
         return torch.ones(())
 
 
+class NeverRestored(Callback):
+    def __init__(self, options):
+        pass
+
+    def state(self):
+        return 1
+
+
 class NeedsOneBatch(Average):
     def evaluated(self, epoch, first, outputs, targets):
         if first:
@@ -207,6 +243,7 @@ def test_a_sound_callback_passes():
     ("build", "promise", "found"),
     [
         (lambda options: None, "calls", "its build returns None, not a Callback"),
+        (NeverRestored, "calls", "it defines `state` and no `restore`"),
         (NeedsOneBatch, "calls", "a second batch"),
         (StopsInVain, "calls", 'it defines `stops`, which is never asked: its declaration says changes = "nothing"'),
         (OfKeras, "calls", "it defines `on_epoch_end`, which no run calls"),
@@ -229,7 +266,7 @@ def test_a_callback_is_caught(build, promise, found):
 
 
 def test_a_reason_to_stop_is_a_text():
-    assert "stops returned NoneType" in broken(callback_trial(StopsWithANumber, "length"))["calls"]
+    assert "its stops returns None, not a text" in broken(callback_trial(StopsWithANumber, "length"))["calls"]
 
 
 @pytest.mark.parametrize(

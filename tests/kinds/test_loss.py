@@ -7,6 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from petra_graph.kinds.broken_promise import BrokenPromise
+from petra_graph.kinds.loss import check_logits
 from petra_graph.plugins import LossDeclaration
 from petra_graph.testing import LossTrial, check_loss, values_like
 from tests.kinds.plugin_of_each_kind import broken, declared
@@ -168,7 +170,7 @@ def trial(build, **settings):
 
 
 def test_what_is_sound_passes():
-    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 8 promises")
+    assert str(check_loss(declared(LossDeclaration, Sound))).endswith("(outputs [10]; NoOptions()) keeps 9 promises")
     assert check_loss(declared(LossDeclaration, Squares), output=(3, 2), targets=values_like).kept
     assert check_loss(declared(LossDeclaration, InFewDigits)).kept
     assert check_loss(declared(LossDeclaration, CancelsOut)).kept
@@ -209,3 +211,78 @@ def test_a_count_of_pixels_is_no_share_of_samples():
     assert set(found) == {"shares"}
     assert '"top1" counts ' in found["shares"]
     assert " of 8 samples, a share of " in found["shares"]
+
+
+class Ascends(Sound):
+    def __call__(self, output, target):
+        return -super().__call__(output, target)
+
+
+class Critic(Sound):
+    """As of Wasserstein: it has no bound, and that is meant."""
+
+    def __call__(self, output, target):
+        return torch.where(target > 4, output.double().mean(1), -output.double().mean(1)).mean()
+
+
+class Gaussian(Sound):
+    """The mean and the logarithm of the variance of five values; its values may be below zero."""
+
+    def __call__(self, output, target):
+        mean, log = output.double().chunk(2, dim=1)
+        return (log + (target[:, None] - mean).square() * (-log).exp()).mean()
+
+
+class Poisson(Sound):
+    def __call__(self, output, target):
+        return functional.poisson_nll_loss(output.double(), target[:, None].expand_as(output))
+
+
+class Margin(Sound):
+    def __call__(self, output, target):
+        return functional.multi_margin_loss(output.double(), target)
+
+
+class Angle(Sound):
+    def __call__(self, output, target):
+        return -functional.cosine_similarity(output.double(), functional.one_hot(target, 10)).mean()
+
+
+class FocusedOnFew(Sound):
+    def __call__(self, output, target):
+        each = functional.cross_entropy(output.double(), target, reduction="none")
+        return ((1 - (-each).exp()).square() * each).mean()
+
+
+class RefusesTheFar(Sound):
+    def __call__(self, output, target):
+        assert output.abs().max() < 100
+        return super().__call__(output, target)
+
+
+@pytest.mark.parametrize("build", [Ascends, Critic])
+def test_a_loss_that_falls_without_bound_is_a_doubt(build):
+    report = check_loss(declared(LossDeclaration, build))
+    assert [outcome.promise for outcome in report.doubtful] == ["bounded"]
+    assert "down the gradient of its outputs it falls by" in report.doubtful[0].found
+
+
+@pytest.mark.parametrize("build", [Sound, Gaussian, Poisson, Margin, Angle, FocusedOnFew, RefusesTheFar])
+def test_a_loss_that_has_a_bound_is_none(build):
+    assert check_loss(declared(LossDeclaration, build)).doubtful == ()
+
+
+def probabilities(output):
+    return LossTrial.of(declared(LossDeclaration, Sound), head=lambda: output)
+
+
+def test_probabilities_for_a_loss_that_takes_the_softmax():
+    output = torch.randn(3, 10)
+    for doubtful in (output.softmax(1), torch.eye(10)[:3]):
+        with pytest.raises(
+            BrokenPromise, match="the head returns probabilities, which sum to 1, and this loss takes their softmax"
+        ):
+            check_logits(probabilities(doubtful))
+    for right in (output, output.log_softmax(1), output.sigmoid(), output.relu()):
+        check_logits(probabilities(right))
+    check_logits(LossTrial.of(declared(LossDeclaration, Gaussian), head=lambda: output.softmax(1)))

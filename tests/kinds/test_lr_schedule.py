@@ -59,7 +59,7 @@ def test_what_is_sound_passes():
     sound = declared(LrScheduleDeclaration, lambda _, horizon: lambda u: 1 - u / horizon.updates)
     report = check_lr_schedule(sound, leave_out=OTHERS)
     assert report.kept
-    assert [one.status for one in report.outcomes] == ["kept"] * 5 + ["not checked"]
+    assert [one.status for one in report.outcomes] == ["kept"] * 6 + ["not checked"]
     one = [Horizon(updates=3, updates_per_epoch=1, warmup_updates=0)]
     check_lr_schedule(sound, horizons=one, leave_out=OTHERS)
 
@@ -97,3 +97,22 @@ def test_code_that_imports_torch():
     assert set(PROMISES["learning-rate schedule"]) >= set(OTHERS)
     found = found_in(lambda _, horizon: lambda u: 1.0)
     assert found == {"no torch": "importing tests.kinds.plugin_of_each_kind imports torch"}
+
+
+@pytest.mark.parametrize(
+    ("factor", "highest"),
+    [
+        (lambda u, horizon: 0.01, "its largest factor is 0.01, at update 0"),
+        (lambda u, horizon: u // 10**9, "its largest factor is 0, at update 0"),
+        (lambda u, horizon: (u + 1) / 10**9, "its largest factor is 6e-08, at update 59"),
+        (lambda u, horizon: 1 - 0.2 * (u > 4), ""),
+        (lambda u, horizon: 4.0 + u, ""),
+        (lambda u, horizon: (u + 1) / horizon.updates, ""),
+        (lambda u, horizon: 1 - (u + 1) / (horizon.updates + 1), ""),
+    ],
+)
+def test_a_schedule_that_stays_far_below_1_is_a_doubt(factor, highest):
+    build = declared(LrScheduleDeclaration, lambda _, horizon: lambda u: factor(u, horizon))
+    doubts = check_lr_schedule(build, leave_out=["no torch"]).doubtful
+    assert [one.promise for one in doubts] == ["full rate"] * bool(highest)
+    assert all(one.found.startswith(highest) for one in doubts)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from attrs import define
 
+from petra_graph.kinds.examined_promises import check_promise
 from petra_graph.plugins import OptimizerDeclaration
 from petra_graph.testing import OptimizerTrial, check_optimizer
 from tests.kinds.plugin_of_each_kind import Rate, broken, declared
@@ -135,7 +136,7 @@ def trial(build, options=Rate):
 
 def test_what_is_sound_passes():
     report = check_optimizer(declared(OptimizerDeclaration, Momentum, options=Rate), {"lr": 0.5})
-    assert str(report).endswith("(Rate(lr=0.5)) keeps 8 promises")
+    assert str(report).endswith("(Rate(lr=0.5)) keeps 9 promises")
     assert broken(trial(lambda groups, options: torch.optim.Adam([*groups.decayed, *groups.undecayed]))) == {}
     assert broken(trial(layerwise)) == {}
 
@@ -173,3 +174,49 @@ class Rates:
 
 def test_loose_options():
     assert "can be changed or takes positional values" in broken(trial(Momentum, Rates))["declaration"]
+
+
+def every(groups):
+    return [*groups.decayed, *groups.undecayed]
+
+
+class Ascends(torch.optim.Optimizer):
+    """Its momentum is right, and its sign is not."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    state["momentum"] = 0.9 * state.get("momentum", 0) + parameter.grad
+                    parameter.add_(state["momentum"], alpha=group["lr"])
+
+
+def test_an_optimizer_that_ascends():
+    found = broken(trial(lambda groups, options: Ascends(every(groups), {"lr": options.lr})))
+    assert found == {"descends": "4 steps of one gradient moved the parameters along it, so a loss would rise"}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "more"),
+    [
+        ("SGD", {"momentum": 0.9, "weight_decay": 1.0}),
+        ("Adam", {"weight_decay": 0.5}),
+        ("AdamW", {"weight_decay": 1.0, "amsgrad": True}),
+        ("Adadelta", {}),
+        ("Adafactor", {}),
+        ("Adagrad", {"lr_decay": 0.1}),
+        ("Adamax", {}),
+        ("ASGD", {}),
+        ("NAdam", {}),
+        ("RAdam", {}),
+        ("RMSprop", {"centered": True}),
+        ("Rprop", {}),
+    ],
+)
+def test_optimizers_of_torch_descend(optimizer, more):
+    def build(groups, options):
+        return getattr(torch.optim, optimizer)(every(groups), lr=options.lr, **more)
+
+    check_promise(trial(build), "descends")

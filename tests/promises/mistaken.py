@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 import sys
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.parametrizations import spectral_norm
 
-from petra_graph.blocks import AdditiveCoupling, Buffered, Reversible
+from petra_graph.blocks import AdditiveCoupling, Buffered, Head, Reversed, Reversible
 from petra_graph.plugins import (
     ArchitectureDeclaration,
     BlockDeclaration,
@@ -140,6 +141,41 @@ class MakesParametersLater(Right):
         return super().residual(x) * self.scale
 
 
+class SeedsItself(Right):
+    def __init__(self, inputs, options):
+        torch.manual_seed(0)
+        super().__init__(inputs, options)
+
+
+class SeedsNumpy(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        np.random.seed(0)  # noqa: NPY002  the mistake
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.from_numpy(np.random.rand(6, 6)))  # noqa: NPY002
+
+
+class DrawsItsScale(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.scale = random.random()
+
+    def residual(self, x):
+        return super().residual(x) * self.scale
+
+
+class DrawsItsDepth(Right):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(random.randrange(1, 9)))
+
+
+class GradientOff(Right):
+    def reverse_vjp(self, outputs, gradients):
+        reverse = super().reverse_vjp(outputs, gradients)
+        return Reversed(reverse.inputs, (reverse.gradients[0], 0.5 * reverse.gradients[1]))
+
+
 class NoOptionsTaken(Right):
     def __init__(self, inputs):
         super().__init__(inputs, None)
@@ -228,6 +264,15 @@ class NoFeatures(Buffered):
         return tuple(stream.mean(1) for stream in streams)
 
 
+class Softmax(Head):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, *streams):
+        return (self.linear(streams[0]).softmax(1),)
+
+
 class NoBlock(nn.Module):
     kind = "buffered"
 
@@ -272,8 +317,8 @@ class StepsCopies(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self):
-        for copy in self.copies:
-            copy.mul_(0.9)
+        for each in self.copies:
+            each.mul_(0.9)
 
 
 class OwnRate(torch.optim.SGD):
@@ -312,6 +357,9 @@ class Optimizers:
 
     def only_matrices(groups, options):
         return OnlyMatrices(every(groups), lr=options.lr)
+
+    def ascends(groups, options):
+        return torch.optim.SGD(every(groups), lr=options.lr, maximize=True)
 
     def own_rate(groups, options):
         return OwnRate(every(groups), lr=options.lr)
@@ -503,6 +551,11 @@ class CountsSoFar(Loss):
         return {"seen": torch.tensor(float(self.seen))}
 
 
+class Ascends(Loss):
+    def __call__(self, output, target):
+        return -super().__call__(output, target)
+
+
 class Learns(nn.Module):
     def __init__(self, options):
         super().__init__()
@@ -540,6 +593,9 @@ class LrSchedules:
     def draws(options, horizon):
         return lambda u: random.random()
 
+    def percents(options, horizon):
+        return lambda u: 0.01 * (1 - u / horizon.updates)
+
 
 # --- data sets --------------------------------------------------------------------------------------------------------
 
@@ -550,14 +606,17 @@ class Data:
     facts = DataFacts(shape=(4,), dtype="float32", classes=3)
     declared = facts
 
+    first = 0
+
     def __init__(self, options):
-        self.train = self.test = self
+        self.train, self.test = self, copy.copy(self)
+        self.test.first = 40
 
     def __len__(self):
         return 40
 
     def sample(self, index):
-        return torch.full((4,), float(index)) / 40
+        return torch.full((4,), float(self.first + index)) / 40
 
     def target(self, index):
         return torch.tensor(index % 3)
@@ -646,6 +705,26 @@ class TwoNumbers(Data):
 
     def target(self, index):
         return torch.zeros(2)
+
+
+class Shared(Data):
+    """The test data are the training's."""
+
+    def __init__(self, options):
+        self.train = self.test = self
+
+
+class OneClass(Data):
+    def target(self, index):
+        return torch.tensor(1)
+
+
+class MeanOf255(Data):
+    facts = declared = DataFacts(shape=(4, 1, 1), classes=3, mean=(125.0,) * 4, std=(63.0,) * 4)
+
+
+class NoDeviation(Data):
+    facts = declared = DataFacts(shape=(4,), dtype="float32", classes=3, mean=(0.5,), std=(0.0,))
 
 
 class TextLength(Data):
@@ -743,6 +822,37 @@ class NoLog:
         pass
 
 
+class Keeps(Callback):
+    def __init__(self, options):
+        self.parameters = {}
+
+    def at_stage(self, parameters):
+        self.parameters |= parameters
+
+
+class WritesWeights(Keeps):
+    def epoch_ended(self, report):
+        with torch.no_grad():
+            self.parameters["mine/linear.bias"].zero_()
+
+
+class WritesData(Keeps):
+    def trained(self, epoch, micro_batches, means):
+        self.parameters["mine/linear.bias"].data.clamp_(-0.1, 0.1)
+
+
+class NeverRestored(NoReport):
+    epoch_ended = Callback.epoch_ended
+
+    def state(self):
+        return {"best": 1.0}
+
+
+class NeverCloses(NoLog):
+    def record(self, *, epoch, step, values):
+        pass
+
+
 class NoCallback:
     def __init__(self, options):
         pass
@@ -772,6 +882,7 @@ class Declared:
             for base, kind in ((Right, "reversible"), (Reversible, "reversible"), (Buffered, "buffered"))
             for name in own(base)
         },
+        Softmax=BlockDeclaration(summary="x", build=f"{HERE}:Softmax", kind="head"),
         NoBlock=BlockDeclaration(summary="x", build=f"{HERE}:NoBlock", kind="buffered"),
         Nowhere=BlockDeclaration(summary="x", build=f"{HERE}:Nowhere", kind="buffered"),
         Kindless=BlockDeclaration(summary="x", build=f"{HERE}:Bare", kind="bufered"),
@@ -817,12 +928,23 @@ class Declared:
         }
     )
     loggers = SimpleNamespace(
-        **{name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}") for name in ("Log", "NoKeywords", "NoLog")}
+        **{
+            name: LoggerDeclaration(summary="x", build=f"{HERE}:{name}")
+            for name in ("Log", "NoKeywords", "NoLog", "NeverCloses")
+        }
     )
     callbacks = SimpleNamespace(
         **{
             name: CallbackDeclaration(summary="x", build=f"{HERE}:{name}")
-            for name in ("Back", "NoReport", "StopsInVain", "NoCallback")
+            for name in (
+                "Back",
+                "NoReport",
+                "StopsInVain",
+                "NoCallback",
+                "WritesWeights",
+                "WritesData",
+                "NeverRestored",
+            )
         }
     )
 

@@ -36,8 +36,8 @@ name = "after"
 block = "{after}"
 [[graph.node]]
 name = "head"
-block = "pool-linear"
-options = {{ outputs = 3 }}
+block = "{heads}"
+options = {{ {outputs} }}
 [method]
 schedule = "1f1b"
 [optimizer]
@@ -56,6 +56,8 @@ epochs = 1
 RIGHT = {
     "blocks": "Right",
     "after": "Right",
+    "heads": "pool-linear",
+    "outputs": "outputs = 3",
     "optimizers": "sgd",
     "lr_schedules": "constant",
     "losses": "cross-entropy",
@@ -76,6 +78,8 @@ def spec_of(kind: str, name: str) -> str:
         return f'{SPEC[:network]}[architecture]\nname = "{name}"\n{SPEC[rest:]}'.format(**RIGHT)
     if kind in {"loggers", "callbacks", "metrics"}:
         return f'{SPEC.format(**RIGHT)}[[{kind[:-1]}]]\nname = "{name}"\n'
+    if name == "Softmax":
+        return SPEC.format(**{**RIGHT, "heads": name, "outputs": ""})
     one = {kind: name, **({"after": name} if name == "Tied" else {}), **({"options": ""} if kind == "datasets" else {})}
     return SPEC.format(**{**RIGHT, **one})
 
@@ -126,7 +130,14 @@ def test_the_table_has_forty_mistakes_and_each_is_found_before_or_in_the_trainin
     assert sorted(EXPECTED) == sorted(f"{kind}/{name}" for kind, name in MISTAKES)
     assert len(EXPECTED) > 40
     only_warned = [name for name, (codes, _) in EXPECTED.items() if codes == "0, 0"]
-    assert only_warned == ["blocks/Spare"]
+    assert only_warned == [
+        "blocks/Spare",
+        "blocks/Softmax",
+        "losses/Ascends",
+        "lr_schedules/percents",
+        "datasets/Shared",
+        "datasets/OneClass",
+    ]
     for codes, text in EXPECTED.values():
         assert "Traceback" not in text
         assert codes == "0, 0" or "\n    help: " in text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from petra_graph.testing import Trial, parametrize_with_checks
+from petra_graph.plugins import LossDeclaration
+from petra_graph.testing import BrokenPromise, LossTrial, Trial, parametrize_with_checks
 from tests.support import ROOT
 from tests.support.blocks import SHAPE, Scaled, Sound
 from tests.support.forks import command
@@ -51,7 +52,29 @@ def test_expected_failures_are_strict(tmp_path):
     (tmp_path / "test_it.py").write_text(FILE)
     options = ("-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path))
     done = command(*options, str(tmp_path), program="pytest", folder=ROOT)
-    assert "2 failed, 21 passed, 1 xfailed" in done.stdout, done.stdout
+    assert "2 failed, 25 passed, 1 xfailed" in done.stdout, done.stdout
     assert "test_it.py::test_not_expected[Centres-gradients]" in done.stdout
     assert "[XPASS(strict)] not so" in done.stdout
     assert "test_it.py::test_not_expected[Centres-evaluation mode]" in done.stdout
+
+
+class Critic:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return output.double().mean()
+
+    def metrics(self, output, target):
+        return {}
+
+
+def test_what_may_be_meant_is_a_warning_unless_it_is_expected():
+    trial = LossTrial.of(LossDeclaration(summary="x", build=f"{__name__}:Critic"))
+    (checked,) = (case.values[0] for case in parametrize_with_checks(trial).args[1] if case.id.endswith("-bounded"))
+    with pytest.warns(UserWarning, match="Critic: bounded: down the gradient of its outputs it falls"):
+        checked()
+    cases = parametrize_with_checks(trial, expected_failed_checks={"bounded": "it is a critic"}).args[1]
+    (expected,) = (case.values[0] for case in cases if case.id.endswith("-bounded"))
+    with pytest.raises(BrokenPromise):
+        expected()

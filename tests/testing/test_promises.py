@@ -11,6 +11,7 @@ from petra_graph.blocks import (
     Reversible,
     TwoFunctionCoupling,
 )
+from petra_graph.kinds.examined_promises import check_promise
 from petra_graph.testing import (
     BrokenPromise,
     Trial,
@@ -151,3 +152,62 @@ class AsksForGradients(Stem):
 @pytest.mark.parametrize("block", [Counts, AsksForGradients])
 def test_a_recomputation_that_gives_something_else(block):
     assert "gives other outputs when it is evaluated again" in caught(check_recomputation, block)
+
+
+class Spare(Sound):
+    """Its second layer is not used."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.spare = nn.Linear(2, 2)
+
+
+class Detaches(Spare):
+    def residual(self, x):
+        return super().residual(x) + self.spare.weight.detach().sum()
+
+
+class WithoutGraph(Spare):
+    def residual(self, x):
+        with torch.no_grad():
+            scale = self.spare.weight.sum()
+        return super().residual(x) * scale
+
+
+@pytest.mark.parametrize("block", [Spare, Detaches, WithoutGraph])
+def test_a_parameter_that_no_gradient_reaches(block):
+    with pytest.raises(BrokenPromise, match=r"no gradient reaches .*spare.weight.* in 16 micro-batches"):
+        check_promise(Trial.of(block, [SHAPE, SHAPE]), "every parameter")
+
+
+class Frozen(Spare):
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.spare.requires_grad_(False)
+
+
+class DropsALayer(Spare):
+    """Three times of four, as stochastic depth does."""
+
+    def residual(self, x):
+        scale = self.spare.weight.sum() + self.spare.bias.sum() if torch.rand(()) < 0.25 else 0.0
+        return super().residual(x) + scale
+
+
+class FixedDraws(Frozen):
+    """Begins with fixed random numbers, from a generator of its own and from torch's, which it gives back."""
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        own = torch.Generator().manual_seed(7)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            drawn = torch.rand(2, 2)
+        self.register_buffer("projection", torch.randn(2, 2, generator=own) + drawn)
+
+
+@pytest.mark.parametrize("block", [Frozen, DropsALayer, FixedDraws])
+def test_blocks_that_are_unusual_and_right(block):
+    trial = Trial.of(block, [SHAPE, SHAPE])
+    for promise in ("construction", "same block", "gradients", "every parameter"):
+        check_promise(trial, promise)

@@ -7,8 +7,9 @@ from collections import Counter
 import pytest
 from torch import nn
 
-from petra_graph.blocks import Head
+from petra_graph.blocks import Buffered, Head
 from petra_graph.kinds.block import BLOCK
+from petra_graph.promises.block_trial import Tokens
 from petra_graph.promises.blocks_at_a_glance import looks_sound
 from petra_graph.registry.registry import discover
 from petra_graph.testing import Trial
@@ -104,6 +105,22 @@ class HeadWithStatistics(Head):
 
 def test_a_head_counts_its_statistics_in_its_forward():
     assert looks_sound(Trial.of(HeadWithStatistics, [SHAPE]))
+
+
+class Embeds(Buffered):
+    streams = 1
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.table = nn.Embedding(8, 3)
+
+    def forward(self, tokens):
+        return (self.table(tokens),)
+
+
+def test_tokens_have_no_gradient():
+    """A block of tokens was examined at length, and was right."""
+    assert looks_sound(Trial.of(Embeds, [(5,)], draw=Tokens(8)))
 
 
 def test_it_evaluates_a_function_a_dozen_times():

@@ -7,77 +7,94 @@ passed over: a run without the predictions or the averages that it was started f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
 
 import torch
-from attrs import define, field, frozen
-from torch import Tensor
+from attrs import define, evolve, field, frozen
+from torch import Tensor, nn
 
 from petra_graph.errors import RunFailed
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.kinds.author_code import author_code, remedy
-from petra_graph.kinds.callback import Callback, CallbackDeclaration, Companion, companion_fault, misnamed
+from petra_graph.kinds.callback import (
+    Callback,
+    CallbackDeclaration,
+    Companion,
+    ReadOnly,
+    companion_fault,
+    misnamed,
+    stops_fault,
+)
 from petra_graph.kinds.listener import EpochEnded, Listener, Started
+from petra_graph.kinds.plugin import Plugin
 from petra_graph.planning.checked_spec import ConfiguredPlugin
 
-T = TypeVar("T")
 _STATE = "return None, numbers, texts, lists, and tables with texts as keys; tensors are kept by a companion, in its own `state`"
 
 
 @frozen(kw_only=True)
 class NamedCallback:
-    """A callback that was built, with the name that the specification gives it."""
+    """A callback that was built, of the plugin that the specification names."""
 
-    name: str
-    declaration: CallbackDeclaration
+    plugin: Plugin
     callback: Callback
-    remedy: str = ""
-    """What to do where its code is wrong."""
+    read_only: ReadOnly | None = None
+    """The tensors of this process's stages, where it may write to none; None: nothing is watched."""
 
-    def run(self, action: Callable[[Callback], T]) -> T:
-        """Run code with the callback.
+    @property
+    def name(self) -> str:
+        return self.plugin.name
+
+    @property
+    def declaration(self) -> CallbackDeclaration:
+        return cast(CallbackDeclaration, self.plugin.declaration)
+
+    def call(self, method: str, *arguments: Any, **given: Tensor) -> Any:
+        """Call a method of the callback, which may not write to the tensors that are `given` to it, by their names.
 
         Raises:
             RunFailed: it failed.
+            PluginError: it wrote to tensors that it may not change.
         """
-        with author_code(f'callback "{self.name}" failed', error=RunFailed):
-            return action(self.callback)
+        return self.call_on(self.callback, self.read_only, method, *arguments, **given)
+
+    def call_on(
+        self, owner: Callback | Companion, read_only: ReadOnly | None, method: str, *arguments: Any, **given: Tensor
+    ) -> Any:
+        """Call a method of the callback, or of one of its companions, as `call`; those that it has not written write nothing."""
+        function = getattr(owner, method)
+        written = getattr(function, "__module__", "") not in {Callback.__module__, Listener.__module__}
+        watched = nullcontext() if read_only is None or not written else read_only.during(method, given)
+        with watched, author_code(f'callback "{self.name}" failed', error=RunFailed):
+            return function(*arguments)
 
     def state(self) -> Any:
         """Return the callback's state, written as JSON and read again."""
-        state = self.run(lambda callback: callback.state())
+        state = self.call("state")
         try:
             return json.loads(json.dumps(state))
         except (TypeError, ValueError) as error:
             message = f'callback "{self.name}": what {type(self.callback).__name__}.state returns cannot be in a checkpoint: {error}'
             raise RunFailed(message, _STATE) from error
 
-    def at_stage(self, parameters: Mapping[str, Tensor]) -> Companion | None:
+    def at_stage(self, parameters: Mapping[str, Tensor], read_only: ReadOnly | None) -> Companion | None:
         """Return the callback's companion at a stage; None: it has none.
 
         Raises:
             RunFailed: a run cannot call it.
         """
-        companion: Any = self.run(lambda callback: callback.at_stage(parameters))
+        companion: Any = self.call("at_stage", parameters)
         if companion is None:
             return None
         if fault := companion_fault(companion):
-            raise RunFailed(f'callback "{self.name}" is broken: {fault}', self.remedy)
-        return _Guarded(self, companion)
+            raise RunFailed(f'callback "{self.name}" is broken: {fault}', remedy(self.plugin.distribution))
+        return _Guarded(self, companion, read_only)
 
 
 def build_callbacks(configured: Sequence[ConfiguredPlugin]) -> tuple[NamedCallback, ...]:
-    return tuple(
-        NamedCallback(
-            name=one.plugin.name,
-            declaration=cast(CallbackDeclaration, one.plugin.declaration),
-            callback=one.build(),
-            remedy=remedy(one.plugin.distribution),
-        )
-        for one in configured
-    )
+    return tuple(NamedCallback(plugin=one.plugin, callback=one.build()) for one in configured)
 
 
 def uncalled(callbacks: Sequence[NamedCallback]) -> list[str]:
@@ -111,41 +128,48 @@ class Callbacks(Listener):
     def started(self, run: Started) -> None:
         """Begin, or restore the states of a checkpoint."""
         for one in self._led:
-            one.run(lambda callback: callback.started(run))
+            one.call("started", run)
             if one.name in self.restored:
-                one.run(methodcaller("restore", self.restored[one.name]))
+                one.call("restore", self.restored[one.name])
 
     def trained(self, epoch: int, micro_batches: int, means: Mapping[str, float]) -> None:
-        self._each(lambda callback: callback.trained(epoch, micro_batches, means))
+        self._each("trained", epoch, micro_batches, means)
 
     def warned(self, text: str) -> None:
-        self._each(lambda callback: callback.warned(text))
+        self._each("warned", text)
 
     def evaluating(self, epoch: int) -> None:
         self._seen = 0
-        self._each(lambda callback: callback.evaluating(epoch))
+        self._each("evaluating", epoch)
 
     def evaluated(self, epoch: int, outputs: Tensor, targets: Tensor) -> None:
         first = self._seen
         self._seen += len(targets)
-        self._each(lambda callback: callback.evaluated(epoch, first, outputs, targets))
+        self._each("evaluated", epoch, first, outputs, targets, outputs=outputs, targets=targets)
 
     def evaluated_weights(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         for one in self._led:
             if one.declaration.reads_weights:
-                one.run(lambda callback: callback.evaluated_weights(epoch, weights))
+                one.call("evaluated_weights", epoch, weights, **weights)
 
     def epoch_ended(self, report: EpochEnded) -> None:
-        self._each(lambda callback: callback.epoch_ended(report))
+        self._each("epoch_ended", report)
 
     def stopped(self) -> None:
-        self._each(lambda callback: callback.stopped())
+        self._each("stopped")
 
     def stops(self) -> str:
-        """Return why the training is to end now; "" where it continues."""
+        """Return why the training is to end now; "" where it continues.
+
+        Raises:
+            PluginError: a callback has returned something else.
+        """
         for one in self._led:
-            if one.declaration.changes == "length" and (reason := one.run(lambda callback: callback.stops())):
-                return f"{one.name}: {reason}"
+            if one.declaration.changes == "length":
+                reason: Any = one.call("stops")
+                one.plugin.refuse(stops_fault(reason))
+                if reason:
+                    return f"{one.name}: {reason}"
         return ""
 
     def ended(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
@@ -153,33 +177,52 @@ class Callbacks(Listener):
         files: dict[str, Mapping[str, Tensor]] = {}
         for one in self._led:
             own = {name.removeprefix(f"{one.name}/"): kept[name] for name in kept if name.startswith(f"{one.name}/")}
-            files |= one.run(methodcaller("ended", weights, own))
+            files |= one.call("ended", weights, own, **weights)
         return files
 
     def states(self) -> dict[str, Any]:
         states = {one.name: one.state() for one in self._led}
         return {name: state for name, state in states.items() if state is not None}
 
-    def _each(self, action: Callable[[Callback], None]) -> None:
+    def _each(self, method: str, *arguments: Any, **given: Tensor) -> None:
         for one in self._led:
-            one.run(action)
+            one.call(method, *arguments, **given)
 
     @property
     def _led(self) -> Sequence[NamedCallback]:
         return self.callbacks if self.leads else ()
 
 
-def attach_companions(callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor]) -> None:
+def at_stages(
+    callbacks: Sequence[NamedCallback], executors: Sequence[StageExecutor], *, watched: bool
+) -> tuple[NamedCallback, ...]:
+    """Give the stages their companions, and return the callbacks, watched where they may not write to the stages' tensors.
+
+    Those of the first party are not watched, since their own tests hold them to it.
+    """
+    parameters, tensors = {}, {}
     for executor in executors:
-        parameters = {
-            f"{node}/{name}": parameter
-            for node, module in executor.modules.items()
-            for name, parameter in module.named_parameters(remove_duplicate=False)
-        }
-        for one in callbacks:
-            companion = one.at_stage(parameters)
+        at, modules = executor.program.index, executor.modules.items()
+        parameters[at] = _named(modules, nn.Module.named_parameters)
+        tensors[at] = {**parameters[at], **_named(modules, nn.Module.named_buffers)}
+    every = {name: tensor for of_stage in tensors.values() for name, tensor in of_stage.items()}
+    attached = []
+    for one in callbacks:
+        watches = watched and one.declaration.changes != "weights" and not one.plugin.is_first_party
+        attached.append(evolve(one, read_only=ReadOnly(one.plugin, every) if watches else None))
+        for executor in executors:
+            at = executor.program.index
+            companion = attached[-1].at_stage(parameters[at], ReadOnly(one.plugin, tensors[at]) if watches else None)
             if companion is not None:
                 executor.companions[one.name] = companion
+    return tuple(attached)
+
+
+def _named(modules: Iterable[tuple[str, nn.Module]], tensors_of: Callable[..., Any]) -> dict[str, Tensor]:
+    """Return tensors by their names in the file of weights, a shared one under all its names."""
+    return {
+        f"{node}/{name}": one for node, module in modules for name, one in tensors_of(module, remove_duplicate=False)
+    }
 
 
 @define
@@ -188,16 +231,18 @@ class _Guarded(Companion):
 
     _owner: NamedCallback
     _companion: Companion
+    _read_only: ReadOnly | None
 
     @torch.no_grad()
     def updated(self, updates: int) -> None:
-        self._owner.run(lambda _: self._companion.updated(updates))
+        self._owner.call_on(self._companion, self._read_only, "updated", updates)
 
     def state(self) -> Mapping[str, Tensor]:
-        return self._owner.run(lambda _: self._companion.state())
+        found: Mapping[str, Tensor] = self._owner.call_on(self._companion, self._read_only, "state")
+        return found
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        self._owner.run(lambda _: self._companion.restore(tensors))
+        self._owner.call_on(self._companion, self._read_only, "restore", tensors)
 
 
 def kept_by_companions(executors: Sequence[StageExecutor]) -> dict[str, Tensor]:

@@ -131,8 +131,8 @@ class Trainer:
         return interrupted
 
     def _ends_early(self) -> bool:
-        """Whether a callback ends the training before the next epoch, as the process that records knows."""
-        if not self.callbacks.may_stop:
+        """Whether a callback ends the training between two epochs, as the process that records knows."""
+        if not self.callbacks.may_stop or self.position.epoch == 1:
             return False
         reason = self.peers.leaders(f"stops/{self.position.epoch}", self.callbacks.stops())
         if reason:

@@ -269,7 +269,8 @@ def problems_of(error: Exception) -> Iterable[Problem]:
 
 
 def known(prepared: Prepared, processes: int) -> Iterator[str]:
-    """Yield warnings beyond the plan's: of callbacks' methods that no run calls, and of devices and cores that are not here."""
+    """Yield warnings beyond the plan's: of the self-check, of callbacks' methods that no run calls, and of devices and cores that are not here."""
+    yield from prepared.doubts
     yield from uncalled(prepared.callbacks)
     planned, present = device_count(prepared.spec.partition), prepared.placement.devices
     if len(present) == 1 and planned > 1:

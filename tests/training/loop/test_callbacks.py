@@ -226,7 +226,7 @@ def test_what_a_callback_may_change(write):
     run(path, ["run.directory=plain"], Listener())
     run(path, ['callback=[{ name = "stops" }]', "run.directory=stops"], Listener())
     summary = summary_of(only_run("stops"))
-    assert (summary["epochs"], summary["stopped_early"]) == (0, "after epoch 0: stops: enough")
+    assert (summary["epochs"], summary["stopped_early"]) == (1, "after epoch 1: stops: enough")
     run(path, ['callback=[{ name = "zeros" }]', "run.directory=zeros"], Listener())
     assert weights_bytes(only_run("zeros")) != weights_bytes(only_run("plain"))
 
@@ -271,7 +271,7 @@ def test_a_method_that_no_run_calls_is_warned_of(write, capsys, more):
 )
 def test_a_state_that_is_not_json_is_the_callback_s(write, capsys, value, said):
     """Python's json/encoder.py was blamed."""
-    code = f"import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def __init__(self, options): pass\n    def state(self): return {{'x': {value}}}\n"
+    code = f"import torch\nfrom petra_graph.plugins import Callback\n\nclass Keeps(Callback):\n    def __init__(self, options): pass\n    def state(self): return {{'x': {value}}}\n    def restore(self, state): pass\n"
     write("keeping.py", code)
     spec = write("small.toml", SPEC + named("callback", "keeping:Keeps"))
     assert main(["run", spec, "--set", "checkpoint.every=2 updates"]) == 1
@@ -298,3 +298,109 @@ def test_a_companion_that_is_none(write, capsys, companion, said):
 def test_a_declaration_that_is_wrong(write):
     with pytest.raises(PluginError, match="has changes = 'everything', not one of nothing, length, weights"):
         check_spec(write("small.toml", SPEC + named("callback", "wrong")))
+
+
+WATCHED = """\
+import torch
+from petra_graph.plugins import Callback, Companion
+
+
+class Part(Companion):
+    def __init__(self, write, parameters): self.write, self.parameters = write, parameters
+    def updated(self, updates): self.write(self.parameters)
+
+
+class InItsCompanion(Callback):
+    def __init__(self, options): pass
+    def at_stage(self, parameters): return Part(self.write, parameters)
+    def write(self, parameters):
+        for parameter in parameters.values(): parameter.mul_(0.9)
+
+
+class PastTheVersion(InItsCompanion):
+    def write(self, parameters):
+        for parameter in parameters.values(): parameter.data.mul_(0.9)
+
+
+class AnotherMemory(InItsCompanion):
+    def write(self, parameters):
+        for parameter in parameters.values(): parameter.data = parameter.detach().clone()
+
+
+class AfterAnEpoch(Callback):
+    def __init__(self, options): self.parameters = {}
+    def at_stage(self, parameters): self.parameters |= parameters
+    @torch.no_grad()
+    def epoch_ended(self, report):
+        self.parameters["head/linear.bias"].zero_()
+
+
+class OfTheFile(Callback):
+    def __init__(self, options): pass
+    def ended(self, weights, kept):
+        weights["head/linear.bias"].zero_()
+        return {}
+
+
+class OfOutputs(Callback):
+    changes = "length"
+    def __init__(self, options): pass
+    def evaluated(self, epoch, first, outputs, targets): outputs.exp_()
+
+
+class Reads(InItsCompanion):
+    # copies, sums and averages what it is given
+    def __init__(self, options): self.averages, self.sums = {}, []
+    def write(self, parameters):
+        for name, parameter in parameters.items():
+            self.averages[name] = self.averages.get(name, parameter.detach().clone()).lerp_(parameter, 0.1)
+    def evaluated(self, epoch, first, outputs, targets): self.sums.append(outputs.softmax(1).sum() + targets.sum())
+    def ended(self, weights, kept): return {"averages.safetensors": self.averages}
+
+
+class StopsByTruth(Callback):
+    changes = "length"
+    def __init__(self, options): pass
+    def stops(self): return False
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("InItsCompanion", "its updated wrote to "),
+        ("PastTheVersion", "its updated wrote to "),
+        ("AnotherMemory", "its updated wrote to "),
+        ("AfterAnEpoch", 'its epoch_ended wrote to "head/linear.bias", and its declaration says changes = "nothing"'),
+        ("OfTheFile", 'its ended wrote to "head/linear.bias", and its declaration says changes = "nothing"'),
+        ("OfOutputs", 'its evaluated wrote to "outputs", and its declaration says changes = "length"'),
+    ],
+)
+def test_a_callback_that_writes_to_what_it_may_read_is_named(write, capsys, name, written):
+    """Training came to another accuracy, in silence."""
+    write("watched_callbacks.py", WATCHED)
+    spec = write("small.toml", SPEC + named("callback", f"watched_callbacks:{name}"))
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    assert f'callback "watched_callbacks:{name}" breaks a promise (changes): {written}' in said
+    assert "    help: copy what is to be changed, as in parameter.detach().clone()" in said
+    assert "Traceback" not in said
+
+
+def test_a_callback_that_reads_is_let_be_and_the_watch_goes_with_the_self_check(write):
+    write("watched_callbacks.py", WATCHED)
+    run(write("small.toml", SPEC), ["run.directory=plain"], Listener())
+    run(write("reads.toml", SPEC + named("callback", "watched_callbacks:Reads")), ["run.directory=reads"], Listener())
+    assert weights_bytes(only_run("reads")) == weights_bytes(only_run("plain"))
+    spec = write("writes.toml", SPEC + named("callback", "watched_callbacks:InItsCompanion"))
+    assert main(["run", spec, "--set", "run.self_check=false"]) == 0
+
+
+def test_a_reason_to_stop_that_is_no_text_is_refused(write, capsys):
+    """True ended the run with 0 epochs, and it was done."""
+    write("watched_callbacks.py", WATCHED)
+    spec = write("small.toml", SPEC + named("callback", "watched_callbacks:StopsByTruth"))
+    assert main(["run", spec]) == 4
+    said = capsys.readouterr().err
+    fault = 'its stops returns False, not a text: the reason to stop, or "" to continue'
+    assert f'callback "watched_callbacks:StopsByTruth" is broken: {fault}' in said
