@@ -38,6 +38,7 @@ from petra_graph.kinds.data_set import Split as Split
 from petra_graph.kinds.declaration import API_VERSION as API_VERSION
 from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions
+from petra_graph.kinds.declaration import declares as declares
 from petra_graph.kinds.declaration import option as option
 from petra_graph.kinds.listener import EpochEnded as EpochEnded
 from petra_graph.kinds.listener import Started as Started

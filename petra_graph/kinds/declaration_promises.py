@@ -64,4 +64,9 @@ def _is_frozen(options: type) -> bool:
 
 
 DECLARATION = Promise("declaration", check_plugin_declaration, registration="its fields", foundation=True)
-NO_TORCH = Promise("no torch", check_code_imports_no_torch, kit="an interpreter of its own")
+NO_TORCH = Promise(
+    "no torch",
+    check_code_imports_no_torch,
+    kit="an interpreter of its own",
+    applies=lambda trial: "<locals>" not in getattr(trial.plugin.code, "__qualname__", ""),
+)

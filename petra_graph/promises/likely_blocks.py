@@ -37,6 +37,6 @@ def likely_blocks(plugin: Plugin, options: Any, inputs: Sequence[Shape]) -> Sequ
     """Return trials of a block: with these shapes of its streams, or with likely ones where no shapes are given."""
     declaration = cast(BlockDeclaration, plugin.declaration)
     if inputs:
-        return [Trial.of(declaration, inputs, options)]
+        return [Trial.of(plugin, inputs, options)]
     counts = _COUNTS.get(declaration.kind, (1,)) if declaration.streams is None else (declaration.streams,)
-    return [Trial.of(declaration, [shape] * count, options, draw=draw) for count in counts for shape, draw in _STREAMS]
+    return [Trial.of(plugin, [shape] * count, options, draw=draw) for count in counts for shape, draw in _STREAMS]

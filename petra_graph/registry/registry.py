@@ -14,7 +14,7 @@ from attrs import field, frozen
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import AUTHOR, author_code
-from petra_graph.kinds.declaration import Declaration, api_fault, find_fault
+from petra_graph.kinds.declaration import Declaration, api_fault
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
@@ -226,7 +226,7 @@ def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
 
 
 def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
-    """Return the declaration that an entry point names, checked against the contract of its kind.
+    """Return the declaration of an entry point, checked against the contract of its kind.
 
     Raises:
         PluginError: the declaration cannot be loaded, or breaks the contract.
@@ -234,21 +234,23 @@ def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
     plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
     try:
         with author_code(f"{plugin} cannot be loaded from {entry.target!r}"):
-            declaration = entry.load()
+            named = entry.load()
     except PluginError as error:
         if not _is_gone(entry, error.__cause__):
             raise
         again = f"; install {entry.distribution} again if its entry points have changed"
         raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
     with author_code(f"{plugin} cannot be read"):
+        declaration = kind.declared_by(named, entry.target)
         other = api_fault(declaration)
-        fault = "" if other else find_fault(declaration, kind.declaration)
+        fault = "" if other else kind.fault_of(declaration)
     if other:
         hint = f"install a release of {entry.distribution} for this petra-graph, or the petra-graph that it was written for"
         raise PluginError(f"{plugin} {other}", hint)
     if fault:
-        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", AUTHOR)
-    return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
+        hint = AUTHOR if isinstance(declaration, Declaration) else kind.form.hint
+        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", hint)
+    return declaration  # type: ignore[no-any-return]  # without a fault, it is one
 
 
 def _is_gone(entry: Entry, cause: BaseException | None) -> bool:

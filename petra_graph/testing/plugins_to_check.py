@@ -9,7 +9,7 @@ import attrs
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown
 from petra_graph.kinds.author_code import resolve_location
-from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault
+from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault, stated_by
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
@@ -102,7 +102,7 @@ def _of_module(registry: Registry, location: str) -> Target:
     if missing is not None:
         raise SpecError(missing)
     sys.path.extend(folder for folder in registry.folders if folder not in sys.path)
-    value = resolve_location(location, f"{shown(location)} cannot be loaded")
+    value = stated_by(resolve_location(location, f"{shown(location)} cannot be loaded"))
     if isinstance(value, Declaration):
         for kind in registry.kinds:
             if isinstance(value, kind.declaration):
