@@ -99,7 +99,7 @@ def declares(contract: type[Declaration], build: str, **stated: Any) -> Callable
     """
 
     def decorated(cls: type[T]) -> type[T]:
-        options: Any = frozen(kw_only=True)(cls)
+        options: Any = cls if "__attrs_attrs__" in vars(cls) else frozen(kw_only=True)(cls)
         more = attrs.fields_dict(contract).keys() - attrs.fields_dict(Declaration).keys()
         own = {name: vars(options).get(name) for name in more}
         fields = {name: value for name, value in own.items() if inspect.isfunction(value)}

@@ -79,6 +79,17 @@ class TestDeclares:
         with pytest.raises(FrozenInstanceError):
             Noise().samples = 4
 
+    def test_a_class_that_attrs_has_made_stays_what_it_is(self):
+        @declares(LossDeclaration, "somewhere:loss")
+        @frozen(kw_only=True)
+        class Options:
+            "Its summary."
+
+            margin: float = 1.0
+
+        assert stated_by(Options).options is Options
+        assert Options(margin=2.0).margin == 2.0
+
     def test_a_class_that_inherits_from_it_is_not_the_same_plugin(self):
         class Other(Noise):
             pass
@@ -116,7 +127,7 @@ CODE = """\
 import torch
 from attrs import frozen
 from petra_graph.blocks import Head
-from petra_graph.plugins import DataFacts, NodeSpec, option
+from petra_graph.plugins import DataFacts, LossDeclaration, NodeSpec, declares, option
 
 
 @frozen(kw_only=True)
@@ -159,6 +170,14 @@ class Squares:
 
     def metrics(self, output, target):
         return {"top1": (output.argmax(1) == target).sum()}
+
+
+@declares(LossDeclaration, "named_code:Squares")
+class Documented:
+    '''Squares, declared.
+
+    With more to say.
+    '''
 """
 ENTRY_POINTS = """\
 [petra_graph.blocks]
@@ -170,6 +189,7 @@ plain = named_code:plain
 [petra_graph.losses]
 squares = named_code:Squares
 no-loss = named_code:Rate
+documented = named_code:Documented
 """
 SPEC = """\
 name = "named"
@@ -210,6 +230,12 @@ class TestEntryPoints:
         shown = capsys.readouterr().out
         assert "A linear layer." in shown
         assert "outputs" in shown
+
+    def test_what_a_docstring_says_is_shown_once(self, registry, capsys):
+        assert main(["show", "losses/documented"]) == 0
+        assert capsys.readouterr().out.startswith(
+            "losses/documented (named-code)\n\nSquares, declared.\n\nWith more to say.\n\nno options\n"
+        )
 
 
 class TestTheKit:
