@@ -1,9 +1,9 @@
-"""All that the declaration of a plugin needs, without torch: `from petra_graph.plugins import BlockDeclaration, option`.
+"""All that options and declarations of plugins need, without torch: `from petra_graph.plugins import declares, option`.
 
-A package registers declarations as entry points. A declaration has a summary, a class of options, the location of the code
-(`build`), which is imported when the plugin is used, and the version of the contracts that it was written for (`api`).
+A package registers plugins as entry points, each by its code or by the class of its options: `declares` says what they are the options
+of, and where the code is, which is imported when the plugin is used. The declaration follows from either, or is written out.
 
-| entry-point group | declaration | `build` names |
+| entry-point group | declaration | the code |
 |---|---|---|
 | `petra_graph.blocks` | `BlockDeclaration` | a class: `cls(inputs, options)`, a `petra_graph.blocks.Block` |
 | `petra_graph.architectures` | `ArchitectureDeclaration` | `(options, DataFacts) -> tuple of NodeSpec`, without torch |
@@ -39,6 +39,7 @@ from petra_graph.kinds.data_set import Split as Split
 from petra_graph.kinds.declaration import API_VERSION as API_VERSION
 from petra_graph.kinds.declaration import Declaration as Declaration
 from petra_graph.kinds.declaration import NoOptions as NoOptions
+from petra_graph.kinds.declaration import declares as declares
 from petra_graph.kinds.declaration import option as option
 from petra_graph.kinds.listener import EpochEnded as EpochEnded
 from petra_graph.kinds.listener import Started as Started

@@ -47,13 +47,15 @@ class NewPackage:
         """Return the text of every file by its path."""
         source = f"src/{self.module}"
         modules: dict[str, list[str]] = {}
-        tests: dict[str, str] = {"test_declared.py": self.renamed(common_test())}
+        tests: dict[str, str] = {}
         for part in self.parts:
             for name, text in part_files(part).items():
                 if name.startswith("test_"):
                     tests[name] = self.renamed(text)
                 else:
                     modules.setdefault(name, []).append(self.renamed(text))
+        if DECLARED in modules:
+            tests["test_declared.py"] = self.renamed(common_test())
         return {
             "pyproject.toml": self.pyproject(),
             "README.md": self.readme(),
@@ -94,7 +96,7 @@ class NewPackage:
             for part in self.parts:
                 if KIND_OF[part.kind] is kind:
                     name = self.plugins[part.kind]
-                    lines.append(f'{name} = "{self.module}.declared:{Names.of(name).constant}"')
+                    lines.append(f'{name} = "{self.module}.{self.renamed(part.entry)}"')
         return "\n".join(lines) + "\n"
 
     def example(self) -> str:
@@ -149,8 +151,8 @@ Plugins for petra-graph:
 {chr(10).join(next_steps(self.distribution)[1:])}
 ```
 
-`src/{self.module}/declared.py` says what the plugins are, without torch; the modules next to it have their code. `tests/` checks all
-promises on which training relies. The guide, plugins/README.md of petra-graph, says what each kind must keep.
+The entry points in `pyproject.toml` name the plugins: their code in `src/{self.module}/`, or their options in `declared.py` there, which
+imports no torch. `tests/` checks all promises on which training relies. The guide, plugins/README.md of petra-graph, says what each kind must keep.
 """
 
 

@@ -1,4 +1,4 @@
-"""The parts of which new packages are made: a working plugin of each kind, with its declaration, its code and its test.
+"""The parts of which new packages are made: a working plugin of each kind, with its options, its code and its test.
 
 Decision: a part is the Python in `parts/`, under names of its own (`rev-tanh` in `petra_graph_examples`), which a new
 package replaces. plugins/README.md shows the same files, and tests compare them, so that the guide and what the tool writes
@@ -26,7 +26,7 @@ KIND_OF: Mapping[str, PluginKind] = {part.kind: kind for kind in KINDS for part 
 
 
 def part_files(part: Part) -> Mapping[str, str]:
-    """Return a part's files by name, the declaration first."""
+    """Return a part's files by name, its options first."""
     folder = files(__package__) / "parts" / part.kind.replace("-", "_")
     found = {one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")}
     return {name: found[name] for name in sorted(found, key=lambda name: (name != DECLARED, name))}
@@ -40,14 +40,13 @@ class Names:
     """In a specification: "rev-tanh"."""
     snake: str
     camel: str
-    constant: str
 
     @classmethod
     def of(cls, plain: str) -> Names:
         """Return the forms of a name in small letters, digits and hyphens."""
         words = plain.split("-")
         camel = "".join(word[:1].upper() + word[1:] for word in words)
-        return cls(plain=plain, snake="_".join(words), camel=camel, constant="_".join(words).upper())
+        return cls(plain=plain, snake="_".join(words), camel=camel)
 
     def replaced(self, text: str, new: Names) -> str:
         """Return a text with another name in all its forms."""
@@ -57,7 +56,7 @@ class Names:
 
     @property
     def forms(self) -> Sequence[str]:
-        return (self.plain, self.camel, self.constant, self.snake)
+        return (self.plain, self.camel, self.snake)
 
 
 def common_test() -> str:

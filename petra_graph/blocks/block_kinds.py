@@ -4,7 +4,7 @@ Decision: kinds are types. A block's abilities are those that it inherits, so a 
 code provides, and no code reads a flag.
 
 Streams are the tensors on an edge of the graph, batch dimension first. A block reads the streams of all its inputs in
-declared order and returns a tuple of streams.
+declared order and returns a tuple of streams; one that returns one stream may return the tensor.
 
 Every backward is a vector-Jacobian product by `backpropagate`. Parameter gradients are added to `grad` by autograd
 itself, which keeps the first of a window without a copy and adds the others in place; input gradients are returned.
@@ -89,6 +89,11 @@ Shape = tuple[int, ...]
 Streams = tuple[Tensor, ...]
 
 
+def as_streams(returned: Streams | Tensor) -> Streams:
+    """Return a tensor as a tuple of one stream; anything else, whatever a block returned, as it is."""
+    return (returned,) if isinstance(returned, Tensor) else returned
+
+
 class Block(nn.Module):
     """A node's module, built from the shapes that it will read and its options.
 
@@ -109,8 +114,12 @@ class Block(nn.Module):
         self.options = options
 
     @abstractmethod
-    def forward(self, *streams: Tensor) -> Streams:
+    def forward(self, *streams: Tensor) -> Streams | Tensor:
         """Map input streams [n, *shape] to output streams [n, *shape]."""
+
+    def __call__(self, *streams: Tensor) -> Streams:
+        """Return the output streams of `forward`."""
+        return as_streams(super().__call__(*streams))
 
 
 class Buffered(Block):
@@ -142,8 +151,12 @@ class Reversible(Block):
     kind = "reversible"
 
     @abstractmethod
-    def inverse(self, *outputs: Tensor) -> Streams:
+    def inverse(self, *outputs: Tensor) -> Streams | Tensor:
         """Reconstruct the input streams from the output streams."""
+
+    def invert(self, *outputs: Tensor) -> Streams:
+        """Return the input streams of `inverse`."""
+        return as_streams(self.inverse(*outputs))
 
     def reverse_vjp(self, outputs: Streams, gradients: Streams) -> Reversed:
         """Reconstruct the input, and differentiate there with the current parameters.
@@ -156,7 +169,7 @@ class Reversible(Block):
             gradients: the loss's gradient with respect to each of them.
         """
         with torch.no_grad(), frozen_statistics(self):
-            inputs = self.inverse(*outputs)
+            inputs = self.invert(*outputs)
         reseed()
         leaves = tuple(map(leaf, inputs))
         with torch.enable_grad():

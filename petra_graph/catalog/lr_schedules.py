@@ -20,7 +20,6 @@ from petra_graph.plugins import (
     Each,
     GreaterThan,
     Horizon,
-    LrScheduleDeclaration,
     NoOptions,
     option,
 )
@@ -49,10 +48,8 @@ def _falling(curve: Callable[[float], float], final: float, horizon: Horizon) ->
 
 
 def constant(options: NoOptions, horizon: Horizon) -> Callable[[int], float]:  # noqa: ARG001  the contract's signature
+    """The base learning rate throughout."""
     return lambda _: 1.0
-
-
-CONSTANT = LrScheduleDeclaration(summary="The base learning rate throughout.", build=f"{__name__}:constant")
 
 
 def _increasing(_: Any, __: Attribute[Any], value: tuple[float, ...]) -> None:
@@ -73,17 +70,13 @@ class StepOptions:
 
 
 def step(options: StepOptions, horizon: Horizon) -> Callable[[int], float]:
-    """Return gamma to the power of the milestones passed; a milestone's own update is the first after the drop."""
+    """Multiply the learning rate by gamma at each of the given epochs.
+
+    Gamma to the power of the milestones passed; a milestone's own update is the first after the drop.
+    """
     # Rounding first: 0.7 epochs of 10 updates are 7 updates, not the next after 7.000000000000001.
     drops = [ceil(round(milestone * horizon.updates_per_epoch, 6)) for milestone in options.milestones]
     return lambda u: float(options.gamma ** bisect_right(drops, u))
-
-
-STEP = LrScheduleDeclaration(
-    summary="Multiply the learning rate by gamma at each of the given epochs.",
-    options=StepOptions,
-    build=f"{__name__}:step",
-)
 
 
 @frozen(kw_only=True)
@@ -94,15 +87,11 @@ class CosineOptions:
 
 
 def cosine(options: CosineOptions, horizon: Horizon) -> Callable[[int], float]:
-    """Return (1 + cos(pi t)) / 2 between 1 and `final`, t in [0, 1) (Loshchilov and Hutter 2017, arXiv:1608.03983)."""
+    """Half a cosine wave from the end of warm-up to the run's end.
+
+    (1 + cos(pi t)) / 2 between 1 and `final`, t in [0, 1) (Loshchilov and Hutter 2017, arXiv:1608.03983).
+    """
     return _falling(lambda t: (1 + cos(pi * t)) / 2, options.final, horizon)
-
-
-COSINE = LrScheduleDeclaration(
-    summary="Half a cosine wave from the end of warm-up to the run's end.",
-    options=CosineOptions,
-    build=f"{__name__}:cosine",
-)
 
 
 @frozen(kw_only=True)
@@ -114,12 +103,8 @@ class PolynomialOptions:
 
 
 def polynomial(options: PolynomialOptions, horizon: Horizon) -> Callable[[int], float]:
-    """Return (1 - t) ** power between 1 and `final`, t in [0, 1) over the updates after warm-up (You et al. 2017)."""
+    """A power of the share of the run that is left, from the end of warm-up.
+
+    (1 - t) ** power between 1 and `final`, t in [0, 1) over the updates after warm-up (You et al. 2017).
+    """
     return _falling(lambda t: float((1 - t) ** options.power), options.final, horizon)
-
-
-POLYNOMIAL = LrScheduleDeclaration(
-    summary="A power of the share of the run that is left, from the end of warm-up.",
-    options=PolynomialOptions,
-    build=f"{__name__}:polynomial",
-)

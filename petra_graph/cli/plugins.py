@@ -79,9 +79,10 @@ def show(plugin: str, as_json: bool) -> None:
     options = list_options(found)
     owner = ", ".join(part for part in (found.distribution, *found.declaration.abilities) if part)
     echo(f"{group}/{name} ({owner})\n" if owner else f"{group}/{name}\n")
-    echo(found.declaration.summary)
-    about = _documentation(found)
-    if about and about != found.declaration.summary:
+    summary = found.declaration.summary
+    echo(summary)
+    about = _documentation(found).removeprefix(summary).lstrip()
+    if about:
         echo(f"\n{about}")
     echo("\noptions" if options else "\nno options")
     print_table([_option_row(option) for option in options], indent=2)

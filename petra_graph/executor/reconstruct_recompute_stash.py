@@ -155,7 +155,7 @@ class Reconstruct(BodyRunner):
         name, module = self._reversible()
         frozen = self.numerics.first_passes.frozen(self.modules)
         with torch.no_grad(), frozen_statistics(module), frozen, self.numerics.node(name, micro_batch):
-            return self.numerics.canonicalize(module.inverse(*outputs))
+            return self.numerics.canonicalize(module.invert(*outputs))
 
     def _reversible(self) -> tuple[str, Reversible]:
         ((name, module),) = self.modules.items()

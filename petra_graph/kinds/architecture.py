@@ -75,6 +75,7 @@ ARCHITECTURE = PluginKind(
             summary="a network by name",
             example="tanh-net",
             suffix="net",
+            entry="declared:tanh_net",
             options="blocks = 2, channels = 8",
         ),
     ),

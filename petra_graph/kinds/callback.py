@@ -482,6 +482,7 @@ CALLBACK = PluginKind(
             summary="an observer of a run, which may end it",
             example="time-limit",
             suffix="callback",
+            entry="callback:TimeLimit",
             module=("callback.py", "The callback."),
             options="seconds = 600.0",
         ),

@@ -575,6 +575,7 @@ DATA_SET = PluginKind(
             summary="a data set",
             example="noisy-stripes",
             suffix="data",
+            entry="declared:NoisyStripes",
             module=("data.py", "The data set."),
             options="samples = 512",
         ),

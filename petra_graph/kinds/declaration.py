@@ -1,4 +1,4 @@
-"""The declaration of a plugin: torch-free, named by an entry point, and checked when the plugin is resolved.
+"""The declaration of a plugin: named by an entry point, and checked when the plugin is resolved.
 
 A declaration describes a plugin, the class of its options and the location of its code (`build = "module:attribute"`),
 which is imported only when the plugin is built. So a specification is checked without importing torch. Faults are the words that end
@@ -7,9 +7,10 @@ a sentence: "has no summary".
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator
-from typing import Any, get_args
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, dataclass_transform, get_args
 
 import attrs
 from attrs import frozen
@@ -23,6 +24,7 @@ from petra_graph.spec.value_types import as_mapping, class_schema, is_union
 API_VERSION = 1
 """The version of the contracts of all kinds. It grows when a plugin that kept them before would now break them."""
 LOCATION = re.compile(r"[\w.]+:[\w.]+")
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -75,6 +77,48 @@ class Declaration:
     def record(self) -> dict[str, Any]:
         """Return what a kind's own class states besides summary, options and build, as JSON."""
         return {}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))
+def declares(contract: type[Declaration], build: str, **stated: Any) -> Callable[[type[T]], type[T]]:
+    """Return a decorator for the class of a plugin's options, which is then its declaration: an entry point names the class.
+
+        @declares(BlockDeclaration, "my_package.blocks:RevTanh", kind="reversible", streams=2)
+        class RevTanh:
+            "Additive coupling of one convolution."
+
+            activation: Literal["tanh", "sigmoid"] = option("function after the convolution", default="tanh")
+
+    The class becomes a frozen attrs class with keyword-only fields. The first line of its docstring is the summary. A method that has
+    the name of a field of the declaration, as `facts` of a data set, gives that field.
+
+    Args:
+        contract: the class of the declarations of the plugin's kind.
+        build: the location of the code.
+        stated: other fields of the declaration.
+    """
+
+    def decorated(cls: type[T]) -> type[T]:
+        options: Any = cls if "__attrs_attrs__" in vars(cls) else frozen(kw_only=True)(cls)
+        more = attrs.fields_dict(contract).keys() - attrs.fields_dict(Declaration).keys()
+        own = {name: vars(options).get(name) for name in more}
+        fields = {name: value for name, value in own.items() if inspect.isfunction(value)}
+        options.__declaration__ = contract(
+            **{"summary": summary_of(options), "options": options, "build": build, **fields, **stated}
+        )
+        return options  # type: ignore[no-any-return]  # the class, or attrs' copy of it with slots
+
+    return decorated
+
+
+def stated_by(value: Any) -> Any:
+    """Return the declaration that a class of options has by `declares`; any other value is returned as it is."""
+    return vars(value).get("__declaration__", value) if isinstance(value, type) else value
+
+
+def summary_of(code: Any) -> str:
+    """Return the first line of a docstring, or the name of what has none."""
+    return (getattr(code, "__doc__", None) or "").strip().partition("\n")[0] or code.__name__
 
 
 def find_fault(declaration: object, expected: type[Declaration]) -> str:

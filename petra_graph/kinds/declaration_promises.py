@@ -60,8 +60,9 @@ def check_code_imports_no_torch(trial: PluginTrial) -> None:
 
 
 def _is_packaged(trial: PluginTrial) -> bool:
-    """Whether code is in a package, rather than in a loose module next to a specification."""
-    return bool(trial.plugin.distribution) or "." in _module(trial)
+    """Whether code is in a package, rather than in a loose module next to a specification, or within a test."""
+    loose = "<locals>" in getattr(trial.plugin.code, "__qualname__", "")
+    return bool(trial.plugin.distribution) or ("." in _module(trial) and not loose)
 
 
 def _module(trial: PluginTrial) -> str:

@@ -227,6 +227,7 @@ LOGGER = PluginKind(
             summary="a place for a run's values",
             example="text-lines",
             suffix="logger",
+            entry="logger:TextLines",
             module=("logger.py", "The logger."),
         ),
     ),

@@ -634,6 +634,7 @@ LOSS = PluginKind(
             summary="a loss with its metrics",
             example="wide-margin",
             suffix="loss",
+            entry="declared:WideMargin",
             module=("loss.py", "The loss."),
             options="margin = 1.0",
         ),

@@ -246,6 +246,7 @@ LR_SCHEDULE = PluginKind(
             summary="a learning-rate schedule",
             example="inverse-root",
             suffix="schedule",
+            entry="schedule:inverse_root",
             module=("schedule.py", "The learning-rate schedule."),
         ),
     ),

@@ -423,6 +423,7 @@ METRIC = PluginKind(
             summary="a metric over a whole evaluation",
             example="worst-class",
             suffix="metric",
+            entry="declared:WorstClass",
             module=("metric.py", "The metric."),
             options="least = 2",
         ),

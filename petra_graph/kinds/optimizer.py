@@ -74,6 +74,13 @@ class ParameterGroups:
     decayed: Sequence[nn.Parameter]
     undecayed: Sequence[nn.Parameter]
 
+    def param_groups(self, *, weight_decay: float) -> list[dict[str, Any]]:
+        """Return the two groups as torch's optimizers take them, the decayed parameters first; the others have a decay of 0."""
+        return [
+            {"params": list(self.decayed), "weight_decay": weight_decay},
+            {"params": list(self.undecayed), "weight_decay": 0.0},
+        ]
+
 
 BuildOptimizer = Callable[[ParameterGroups, Any], "torch.optim.Optimizer"]
 """Signature behind `OptimizerDeclaration.build`: (groups, options) -> the optimizer of one stage."""
@@ -529,6 +536,7 @@ OPTIMIZER = PluginKind(
             summary="an optimizer",
             example="sign-descent",
             suffix="optimizer",
+            entry="declared:SignDescent",
             module=("optimizer.py", "The optimizer."),
             options="lr = 0.01, weight_decay = 1e-4",
             without='[optimizer]\nname = "sgd"\noptions = { lr = 0.05, weight_decay = 1e-4 }',

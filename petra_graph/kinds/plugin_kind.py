@@ -12,9 +12,10 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import attrs
 from attrs import field, frozen
 
-from petra_graph.kinds.declaration import Declaration
+from petra_graph.kinds.declaration import Declaration, NoOptions, find_fault, stated_by, summary_of
 
 Check = Callable[[Any], None]
 """Checks one promise of a trial, and raises BrokenPromise. Its docstring says what is promised."""
@@ -63,7 +64,7 @@ class Promise:
 
 @frozen(kw_only=True)
 class Form:
-    """What code of a kind looks like where it declares itself, in a module next to a specification.
+    """What code of a kind looks like where it declares itself: named by an entry point, or by a specification.
 
     Attributes:
         fits: whether a value is such code.
@@ -91,6 +92,7 @@ class Part:
         summary: for the help of the command line.
         example: the plugin's name, as the part is written.
         suffix: what tells the plugin's name from the others of one package.
+        entry: what its entry point names, as the part is written, in the package: "declared:RevTanh".
         module: the file of its code, if that is not the declaration's own, and what that file is; None: the code has no file of its own.
         stand_in: a first-party block with the same options, in a package without this part.
         options: of the plugin in the example specification, in TOML.
@@ -101,6 +103,7 @@ class Part:
     summary: str
     example: str
     suffix: str
+    entry: str
     module: tuple[str, str] | None = None
     stand_in: str = ""
     options: str = ""
@@ -159,6 +162,25 @@ class PluginKind:
         """Return the promises that are asked at this time, in their order."""
         return tuple(promise for promise in self.promises if getattr(promise, when) is not None)
 
+    def declared_by(self, value: Any, location: str) -> Any:
+        """Return the declaration that a value is or has, or that follows from code of this kind; the value where there is none.
+
+        Args:
+            value: what an entry point or a specification names.
+            location: of the value, "module:attribute".
+        """
+        declaration = stated_by(value)
+        if isinstance(declaration, Declaration) or not self.form.fits(value):
+            return declaration
+        fields = self.form.declared(value, location)
+        return self.declaration(summary=summary_of(value), options=_options(value), build=location, **fields)
+
+    def fault_of(self, declaration: Any) -> str:
+        """Return the first fault of what `declared_by` returned; "" where it is right."""
+        return (
+            find_fault(declaration, self.declaration) if isinstance(declaration, Declaration) else self.form.otherwise
+        )
+
     def trials_of(self, plugin: Any, options: Any, given: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Return the trial of a plugin with the settings that are given, or likely trials, the likeliest first."""
         if self.trials is None:
@@ -192,6 +214,18 @@ def takes(count: int) -> Callable[[Any], bool]:
         return True
 
     return fits
+
+
+def _options(code: Any) -> type:
+    """Return the class of options that code names: its attribute `Options`, or the annotation of its parameter `options`."""
+    stated: Any = getattr(code, "Options", None)
+    if stated is not None:
+        return stated  # type: ignore[no-any-return]  # whatever it is, the declaration's faults name it
+    try:
+        annotation = inspect.signature(code, eval_str=True).parameters["options"].annotation
+    except Exception:  # noqa: BLE001  annotations are code of the plugin
+        return NoOptions
+    return annotation if isinstance(annotation, type) and attrs.has(annotation) else NoOptions
 
 
 def _found(location: Any) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
 from attrs import frozen
 
 from petra_graph.errors import SpecError
-from petra_graph.kinds.declaration import Declaration
+from petra_graph.kinds.declaration import Declaration, stated_by
 from petra_graph.kinds.plugin import Plugin, build_plugin, load, read_options
 from petra_graph.kinds.plugin_kind import PluginKind
 
-Given = Declaration | Plugin
+Given = Declaration | Plugin | Callable[..., Any]
+"""A declaration, the class of options that has one, the code itself, or a plugin that is loaded."""
 Options = Mapping[str, Any] | object
 """An `options` table as a specification would give it, an instance of the plugin's own class, or None: no keys."""
 
@@ -50,11 +52,11 @@ class PluginTrial:
 
     @classmethod
     def of(cls, given: Given, options: Options = None, **settings: Any) -> Self:
-        """Make a trial of a declaration, with its `options` table; settings are attributes of the same name.
+        """Make a trial of a plugin, with its `options` table; settings are attributes of the same name.
 
         Raises:
             SpecError: the plugin's options class refuses the options.
-            TypeError: the declaration is of another kind.
+            TypeError: it is neither a plugin of this kind nor code of one.
         """
         plugin = as_plugin(cls.of_kind(), given)
         return cls(plugin=plugin, options=read_given(plugin, options), **settings)
@@ -95,16 +97,21 @@ class PluginTrial:
 
 
 def as_plugin(kind: PluginKind, given: Given) -> Plugin:
-    """Return a declaration as a plugin without a distribution.
+    """Return what a test gives as a plugin without a distribution.
 
     Raises:
-        TypeError: it is a declaration of another kind.
+        TypeError: it is neither a plugin of this kind nor code of one.
     """
     if isinstance(given, Plugin):
         return given
-    if not isinstance(given, kind.declaration):
-        raise TypeError(f"expected {kind.declaration.__name__} (got {type(given).__name__})")
-    return Plugin(kind=kind, name=given.build, distribution="", declaration=given)
+    location = re.sub("[<>]", "", ":".join(str(getattr(given, name, "")) for name in ("__module__", "__qualname__")))
+    declaration = kind.declared_by(given, location)
+    if not isinstance(declaration, kind.declaration):
+        is_code = callable(declaration)
+        found = f"{location} {kind.form.otherwise}" if is_code else f"got {type(declaration).__name__}"
+        raise TypeError(f"expected {kind.declaration.__name__} or code of that kind ({found})")
+    code = None if declaration is stated_by(given) else given
+    return Plugin(kind=kind, name=declaration.build, distribution="", declaration=declaration, code=code)
 
 
 def read_given(plugin: Plugin, options: Options) -> Any:

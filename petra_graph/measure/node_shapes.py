@@ -220,7 +220,7 @@ def _try_out(node: Node, inputs: Streams, device: Literal["meta", "cpu"]) -> tup
         return block, outputs
     assert isinstance(block, Reversible)
     try:
-        returned = _run(block, block.inverse, outputs)
+        returned = _run(block, block.invert, outputs)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -236,7 +236,7 @@ def _run(block: Block, function: Callable[..., Any], streams: Sequence[Tensor]) 
     with torch.no_grad(), frozen_statistics(block):
         result = function(*streams)
     if not isinstance(result, tuple) or not all(isinstance(stream, Tensor) for stream in result):
-        message = f"it returned {type(result).__name__}; a block returns a tuple of tensors"
+        message = f"it returned {type(result).__name__}; a block returns a tensor or a tuple of tensors"
         raise TypeError(message)
     if not result:
         raise TypeError("it returned no stream")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from petra_graph.blocks import Buffered, Head, Reversible
+from petra_graph.blocks import Block, Buffered, Head, Reversible
 from petra_graph.kinds.block import BlockDeclaration
 from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.declaration import find_fault
@@ -14,14 +14,14 @@ _BASES = {"reversible": Reversible, "buffered": Buffered, "head": Head}
 
 
 def check_declaration(trial: Trial) -> None:
-    """Options are a frozen attrs class with keyword-only fields; kind, streams and options are the class's own."""
+    """Options are a frozen attrs class with keyword-only fields; kind, and streams and options that the class states, are its own."""
     declaration, block_class = trial.declaration, trial.block_class
     fault = find_fault(declaration, BlockDeclaration)
     if fault:
         raise BrokenPromise("declaration", f"it {fault}", "mend the declaration: no block can be built from it")
     for name, attribute in (("kind", "kind"), ("streams", "streams"), ("options", "Options")):
         declared, own = getattr(declaration, name), getattr(block_class, attribute)
-        if declared != own:
+        if declared != own and own is not getattr(Block, attribute, None):
             found = f"it declares {name} = {declared!r}, and {trial.name} has {own!r}"
             raise BrokenPromise("declaration", found, f"make them equal; the class's is its attribute `{attribute}`")
     base = _BASES[declaration.kind]

@@ -9,7 +9,7 @@ in F.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
 from attrs import frozen
@@ -19,9 +19,9 @@ from petra_graph.blocks import AdditiveCoupling, Block, Reversible, Shape, Strea
 from petra_graph.blocks.randomness import fork_rng, random_key
 from petra_graph.executor.numerics import NumericsContext, place
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
-from petra_graph.kinds.plugin import Plugin, load
+from petra_graph.kinds.plugin import load
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.kinds.plugin_trial import read_given
+from petra_graph.kinds.plugin_trial import Given, as_plugin, read_given
 from petra_graph.measure.node_shapes import listing
 from petra_graph.spec.model import PrecisionSpec
 
@@ -85,7 +85,7 @@ class Trial:
 
     @staticmethod
     def of(
-        block: type[Block] | BlockDeclaration,
+        block: Given,
         inputs: Sequence[Sequence[int]],
         options: Mapping[str, Any] | object = None,
         **settings: Unpack[Settings],
@@ -93,7 +93,7 @@ class Trial:
         """Make a trial.
 
         Args:
-            block: a Block subclass, or the declaration that an entry point names.
+            block: a Block subclass, or what an entry point names.
             inputs: shapes of the streams that it reads, without the batch dimension.
             options: its `options` table as a spec would give it, or an instance of its options class; None: no keys.
             settings: attributes of the same name.
@@ -103,14 +103,13 @@ class Trial:
             PluginError: the code that a declaration names cannot be imported.
             TypeError: it is not a Block.
         """
-        declaration = block if isinstance(block, BlockDeclaration) else _declared_by(block)
-        plugin = Plugin(kind=BLOCK, name=declaration.build, distribution="", declaration=declaration)
-        block_class = load(plugin) if isinstance(block, BlockDeclaration) else block
+        plugin = as_plugin(BLOCK, block)
+        block_class = load(plugin)
         if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-            raise TypeError(f"{declaration.build} is no subclass of petra_graph.blocks.Block")
+            raise TypeError(f"{plugin.declaration.build} is no subclass of petra_graph.blocks.Block")
         return Trial(
             block_class=block_class,
-            declaration=declaration,
+            declaration=cast(BlockDeclaration, plugin.declaration),
             inputs=tuple(tuple(shape) for shape in inputs),
             options=read_given(plugin, options),
             **settings,
@@ -165,14 +164,3 @@ class Trial:
         """Draw the input streams of a micro-batch."""
         generator = torch.Generator().manual_seed(random_key(self.seed, "sample", m))
         return numerics.canonicalize([self.draw((self.batch, *shape), generator) for shape in self.inputs])
-
-
-def _declared_by(block_class: type[Block]) -> BlockDeclaration:
-    """Return the declaration of a class, as `block = "my_module:MyBlock"` makes it."""
-    return BlockDeclaration(
-        summary=block_class.__name__,
-        options=block_class.Options,
-        build=f"{block_class.__module__}:{block_class.__qualname__}".replace("<locals>", "locals"),
-        kind=block_class.kind,
-        streams=block_class.streams,
-    )

@@ -41,7 +41,7 @@ def likely_blocks(plugin: Plugin, options: Any, given: Mapping[str, Any]) -> Seq
     declaration = cast(BlockDeclaration, plugin.declaration)
     draw = Tokens(given["tokens"]) if "tokens" in given else None
     if "inputs" in given:
-        return [Trial.of(declaration, given["inputs"], options, draw=draw or normal)]
+        return [Trial.of(plugin, given["inputs"], options, draw=draw or normal)]
     counts = _COUNTS.get(declaration.kind, (1,)) if declaration.streams is None else (declaration.streams,)
     likely = [(shape, draw or one) for shape, one in _STREAMS if draw is None or isinstance(one, Tokens)]
-    return [Trial.of(declaration, [shape] * count, options, draw=one) for count in counts for shape, one in likely]
+    return [Trial.of(plugin, [shape] * count, options, draw=one) for count in counts for shape, one in likely]

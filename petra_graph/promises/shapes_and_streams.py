@@ -19,7 +19,7 @@ from petra_graph.promises.micro_batches_through_block import Harness, gradients_
 
 
 def check_shapes(trial: Trial) -> None:
-    """Outputs are a tuple of tensors [n, ...] in the streams' type; a head returns one stream.
+    """Outputs are a tensor, or a tuple of tensors, [n, ...] in the streams' type; a head returns one stream.
 
     A reversible block may change shapes, where its inverse returns those of its inputs.
 
@@ -33,7 +33,7 @@ def check_shapes(trial: Trial) -> None:
         outputs: Any = block(*inputs)
     if not isinstance(outputs, tuple) or not outputs or not all(isinstance(stream, Tensor) for stream in outputs):
         found = f"forward returned {type(outputs).__name__}"
-        raise BrokenPromise("shapes", found, "return a tuple of tensors, also where it is one: `return (y,)`")
+        raise BrokenPromise("shapes", found, "return a tensor, or a tuple of tensors")
     shapes, expected = ([tuple(stream.shape) for stream in streams] for streams in (outputs, inputs))
     if any(shape[:1] != (trial.batch,) for shape in shapes):
         found = f"{trial.batch} samples came in, and {listing(shapes)} came out"

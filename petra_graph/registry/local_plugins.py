@@ -1,14 +1,13 @@
 """Plugins without a package: `name = "my_module:attribute"` names a declaration, or the code itself, in a module next to a specification.
 
-Decision: of code without a declaration, the declaration follows from the code's own attributes and signature, so reading it
-imports the module, and usually torch. `validate` therefore names local blocks and does not check them. Local plugins of other
-kinds are imported: a network cannot be checked without its architecture and the facts of its data.
+Decision: a declaration that follows from code is read by importing the code's module, and usually torch. `validate` therefore names
+local blocks and does not check them. Local plugins of other kinds are imported: a network cannot be checked without its architecture
+and the facts of its data.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,11 +15,9 @@ from functools import reduce
 from importlib.machinery import PathFinder
 from typing import Any
 
-import attrs
-
 from petra_graph.errors import PluginError, Problem, SpecError, shown, suggestion
 from petra_graph.kinds.author_code import author_code
-from petra_graph.kinds.declaration import Declaration, NoOptions, api_fault, api_remedy, find_fault
+from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, stated_by
 from petra_graph.kinds.plugin_kind import PluginKind
 
 _MEND = "mend the declaration"
@@ -61,24 +58,17 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
         SpecError: the module is not found.
         PluginError: importing it fails, or what it names is not a plugin of this kind.
     """
-    plugin, form, contract = f"{kind.noun} {shown(name)}", kind.form, kind.declaration
+    plugin = f"{kind.noun} {shown(name)}"
     value = _attribute(kind, name, folders)
-    if isinstance(value, Declaration):
-        with author_code(f"{plugin} cannot be read"):
-            other = api_fault(value)
-            fault = other or find_fault(value, contract)
-        if fault:
-            raise PluginError(f"{plugin} {fault}", api_remedy(value, _MEND) if other else _MEND)
-        return value
-    fault = form.otherwise
-    if form.fits(value):
-        declaration = contract(
-            summary=_summary(value), options=_options(value), build=name, **form.declared(value, name)
-        )
-        fault = find_fault(declaration, contract)
-        if not fault:
-            return declaration
-    raise PluginError(f"{plugin} {fault}", form.hint)
+    with author_code(f"{plugin} cannot be read"):
+        declaration = kind.declared_by(value, name)
+        other = api_fault(declaration)
+        fault = other or kind.fault_of(declaration)
+    if other:
+        raise PluginError(f"{plugin} {other}", api_remedy(declaration, _MEND))
+    if fault:
+        raise PluginError(f"{plugin} {fault}", _MEND if isinstance(stated_by(value), Declaration) else kind.form.hint)
+    return declaration  # type: ignore[no-any-return]  # without a fault, it is one
 
 
 def possible_kinds(code: Any, kinds: Iterable[PluginKind]) -> list[PluginKind]:
@@ -108,19 +98,3 @@ def _attribute(kind: PluginKind, name: str, folders: Sequence[str]) -> Any:
         hint += "; it was defined in a notebook or script: put it into a module to use it elsewhere"
     thing = "class" if form.having.startswith("class") else "attribute"
     raise PluginError(f"{kind.noun} {shown(name)}: the module {module!r} has no {thing} {attribute!r}", hint)
-
-
-def _summary(code: Any) -> str:
-    return ((getattr(code, "__doc__", None) or "").strip().partition("\n")[0]) or code.__name__
-
-
-def _options(code: Any) -> type:
-    """Return the class of options that code names: its attribute `Options`, or the annotation of its parameter `options`."""
-    stated: Any = getattr(code, "Options", None)
-    if stated is not None:
-        return stated  # type: ignore[no-any-return]  # whatever it is, the declaration's faults name it
-    try:
-        annotation = inspect.signature(code, eval_str=True).parameters["options"].annotation
-    except Exception:  # noqa: BLE001  annotations are code of the plugin
-        return NoOptions
-    return annotation if isinstance(annotation, type) and attrs.has(annotation) else NoOptions

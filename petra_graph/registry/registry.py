@@ -14,10 +14,10 @@ from attrs import field, frozen
 from petra_graph.errors import PetraGraphError, PluginError, Problem, SpecError, Where, shown, suggestion
 from petra_graph.kinds.all_kinds import GROUP, KINDS
 from petra_graph.kinds.author_code import author_code, remedy
-from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy, find_fault
+from petra_graph.kinds.declaration import Declaration, api_fault, api_remedy
 from petra_graph.kinds.plugin import Plugin, label
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import Entry, after_prefix, canonical, scan
+from petra_graph.registry.discovery import Entry, after_prefix, canonical, importers_of_torch, scan
 from petra_graph.registry.local_plugins import is_local, resolve_local
 from petra_graph.spec.model import Spec, of_plugins
 
@@ -151,6 +151,16 @@ class Registry:
         declaration = _checked_declaration(entry, kind)
         return Plugin(kind=kind, name=name, distribution=entry.distribution, declaration=declaration)
 
+    def resolve_and_watch(self, kind: PluginKind, name: str) -> tuple[Plugin, str]:
+        """Return an installed plugin as `resolve` does, and the module that imports torch where its declaration is imported.
+
+        The module is "" where none does, and where the entry point names the plugin's code itself: that is the author's choice.
+        """
+        with importers_of_torch() as importers:
+            plugin = self.resolve(kind, name)
+        names_code = not self.is_local(name, kind) and self.find(kind, name).target == plugin.declaration.build
+        return plugin, "" if names_code else next(iter(importers), "")
+
     def find(self, kind: PluginKind, name: str) -> Entry:
         """Return the entry point of a name or `dist:name`, without loading it.
 
@@ -226,7 +236,7 @@ def _ambiguous(kind: PluginKind, matches: list[Entry], name: str) -> Problem:
 
 
 def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
-    """Return the declaration that an entry point names, checked against the contract of its kind.
+    """Return the declaration of an entry point, checked against the contract of its kind.
 
     Raises:
         PluginError: the declaration cannot be loaded, or breaks the contract.
@@ -234,20 +244,22 @@ def _checked_declaration(entry: Entry, kind: PluginKind) -> Declaration:
     plugin = f"{kind.noun} {shown(entry.name)} of {entry.distribution}"
     try:
         with author_code(f"{plugin} cannot be loaded from {entry.target!r}"):
-            declaration = entry.load()
+            named = entry.load()
     except PluginError as error:
         if not _is_gone(entry, error.__cause__):
             raise
         again = f"; install {entry.distribution} again if its entry points have changed"
         raise PluginError(attrs.evolve(one, hint=one.hint + again) for one in error.problems) from error.__cause__
     with author_code(f"{plugin} cannot be read"):
+        declaration = kind.declared_by(named, entry.target)
         other = api_fault(declaration)
-        fault = "" if other else find_fault(declaration, kind.declaration)
+        fault = "" if other else kind.fault_of(declaration)
     if other:
         raise PluginError(f"{plugin} {other}", api_remedy(declaration, f"upgrade {entry.distribution}"))
     if fault:
-        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", remedy(entry.distribution))
-    return declaration  # type: ignore[no-any-return]  # find_fault has checked its type
+        hint = remedy(entry.distribution) if isinstance(declaration, Declaration) else kind.form.hint
+        raise PluginError(f"{plugin} is broken: {entry.target!r} {fault}", hint)
+    return declaration  # type: ignore[no-any-return]  # without a fault, it is one
 
 
 def _is_gone(entry: Entry, cause: BaseException | None) -> bool:

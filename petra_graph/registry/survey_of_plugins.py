@@ -23,7 +23,7 @@ from attrs import frozen
 
 from petra_graph.errors import PetraGraphError
 from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.registry.discovery import Entry, importers_of_torch, read_despite_damage
+from petra_graph.registry.discovery import Entry, read_despite_damage
 from petra_graph.registry.registry import Registry
 
 _LIMIT_SECONDS = 10.0
@@ -133,12 +133,12 @@ def _how(code: int | None) -> str:
 def _summary(registry: Registry, group: str, name: str, fault: str = "") -> PluginSummary:
     """Import a plugin, unless its fault is known; return its line."""
     of_kind, distribution, kind, summary = registry.kind(group), "", "", ""
-    importers: list[str] = []
+    importer = ""
     try:
         distribution = registry.find(of_kind, name).distribution
         if not fault:
-            with importers_of_torch() as importers:
-                declaration = registry.resolve(of_kind, name).declaration
+            plugin, importer = registry.resolve_and_watch(of_kind, name)
+            declaration = plugin.declaration
             kind = declaration.kind if isinstance(declaration, BlockDeclaration) else ""
             summary = " ".join(declaration.summary.split())
     except PetraGraphError as error:
@@ -152,7 +152,7 @@ def _summary(registry: Registry, group: str, name: str, fault: str = "") -> Plug
         kind=kind,
         summary=summary,
         fault=fault,
-        imports_torch=next(iter(importers), ""),
+        imports_torch=importer,
     )
 
 

@@ -3,19 +3,21 @@
 A plugin's own tests need one call, which raises an AssertionError that lists every broken promise, by how much, and what to do:
 
     check_block(MyBlock, inputs=[(8, 6, 6), (8, 6, 6)], options={...})
-    check_optimizer(MY_OPTIMIZER, {"lr": 0.1})
+    check_optimizer(my_optimizer, {"lr": 0.1})
+
+A plugin is given as an entry point names it: its code, the class of its options, or its declaration.
 
 | kind | all promises | a trial |
 |---|---|---|
 | block | `check_block` | `Trial.of(block, inputs, options)`; `draw=Tokens(50_000)` where it reads tokens |
-| architecture | `check_architecture` | `ArchitectureTrial.of(declaration, options, facts=...)` |
-| optimizer | `check_optimizer` | `OptimizerTrial.of(declaration, options)` |
-| learning-rate schedule | `check_lr_schedule` | `LrScheduleTrial.of(declaration, options)` |
-| loss | `check_loss` | `LossTrial.of(declaration, options, output=..., targets=...)`, as in `targets=last_classes_of` |
-| metric | `check_metric` | `MetricTrial.of(declaration, options, output=..., targets=...)` |
-| data set | `check_dataset` | `DataSetTrial.of(declaration, options)` |
-| logger | `check_logger` | `LoggerTrial.of(declaration, options)` |
-| callback | `check_callback` | `CallbackTrial.of(declaration, options)` |
+| architecture | `check_architecture` | `ArchitectureTrial.of(plugin, options, facts=...)` |
+| optimizer | `check_optimizer` | `OptimizerTrial.of(plugin, options)` |
+| learning-rate schedule | `check_lr_schedule` | `LrScheduleTrial.of(plugin, options)` |
+| loss | `check_loss` | `LossTrial.of(plugin, options, output=..., targets=...)`, as in `targets=last_classes_of` |
+| metric | `check_metric` | `MetricTrial.of(plugin, options, output=..., targets=...)` |
+| data set | `check_dataset` | `DataSetTrial.of(plugin, options)` |
+| logger | `check_logger` | `LoggerTrial.of(plugin, options)` |
+| callback | `check_callback` | `CallbackTrial.of(plugin, options)` |
 
 `@parametrize_with_checks(*trials, expected_failed_checks={name: reason})` makes a pytest test of each promise.
 `examine(trial)` returns a `Report`, with an `Outcome` for each promise. `PROMISES` has the promises of every kind by name; those

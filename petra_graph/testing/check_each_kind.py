@@ -1,7 +1,8 @@
 """One call for each kind of plugin: all its promises, or an AssertionError that lists the broken ones.
 
-Each function takes a declaration, its `options` table as a specification would give it (None: no keys), `leave_out`, the names of
-promises that the plugin does not make, and the settings of its trial. It returns the outcome of every promise, and raises
+Each function takes a plugin as an entry point names it (its code, the class of its options, or its declaration), its `options` table
+as a specification would give it (None: no keys), `leave_out`, the names of promises that the plugin does not make, and the settings
+of its trial. It returns the outcome of every promise, and raises
 
     AssertionError  promises are broken: which, by how much, and what to do; its `report` has them as values
     SpecError       the options class refuses the options
@@ -13,19 +14,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Unpack
 
-from petra_graph.blocks import Block
-from petra_graph.kinds.architecture import ArchitectureDeclaration
-from petra_graph.kinds.block import BlockDeclaration
-from petra_graph.kinds.callback import CallbackDeclaration, CallbackTrial
-from petra_graph.kinds.data_set import DataFacts, DataSetDeclaration, DataSetTrial
+from petra_graph.kinds.callback import CallbackTrial
+from petra_graph.kinds.data_set import DataFacts, DataSetTrial
 from petra_graph.kinds.examined_promises import conclude, examine
-from petra_graph.kinds.logger import LoggerDeclaration, LoggerTrial
-from petra_graph.kinds.loss import DrawTargets, LossDeclaration, LossTrial, classes_of
-from petra_graph.kinds.lr_schedule import LrScheduleDeclaration, LrScheduleTrial
-from petra_graph.kinds.metric import MetricDeclaration, MetricTrial
-from petra_graph.kinds.optimizer import OptimizerDeclaration, OptimizerTrial
-from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_trial import Options
+from petra_graph.kinds.logger import LoggerTrial
+from petra_graph.kinds.loss import DrawTargets, LossTrial, classes_of
+from petra_graph.kinds.lr_schedule import LrScheduleTrial
+from petra_graph.kinds.metric import MetricTrial
+from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.kinds.plugin_trial import Given, Options
 from petra_graph.kinds.promise_report import Report
 from petra_graph.promises.architecture_promises import IMAGES, ArchitectureTrial
 from petra_graph.promises.block_trial import Settings, Trial
@@ -34,14 +31,14 @@ LeaveOut = Collection[str]
 
 
 def check_block(
-    block: type[Block] | BlockDeclaration,
+    block: Given,
     inputs: Sequence[Sequence[int]],
     options: Options = None,
     *,
     leave_out: LeaveOut = (),
     **settings: Unpack[Settings],
 ) -> Report:
-    """Check a block, a class or its declaration.
+    """Check a block.
 
     Args:
         block: as in `Trial.of`, with `inputs`, `options` and the other settings.
@@ -54,7 +51,7 @@ def check_block(
 
 
 def check_architecture(
-    architecture: ArchitectureDeclaration | Plugin,
+    architecture: Given,
     options: Options = None,
     *,
     facts: DataFacts = IMAGES,
@@ -65,22 +62,20 @@ def check_architecture(
     return conclude(examine(ArchitectureTrial.of(architecture, options, facts=facts, **settings), leave_out=leave_out))
 
 
-def check_optimizer(
-    optimizer: OptimizerDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
-) -> Report:
+def check_optimizer(optimizer: Given, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any) -> Report:
     """Check an optimizer: each parameter stepped once, at the groups' rate, and runs continued to the bit."""
     return conclude(examine(OptimizerTrial.of(optimizer, options, **settings), leave_out=leave_out))
 
 
 def check_lr_schedule(
-    lr_schedule: LrScheduleDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
+    lr_schedule: Given, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
 ) -> Report:
     """Check a learning-rate schedule: finite, pure and cheap, for short runs and long ones."""
     return conclude(examine(LrScheduleTrial.of(lr_schedule, options, **settings), leave_out=leave_out))
 
 
 def check_loss(
-    loss: LossDeclaration | Plugin,
+    loss: Given,
     options: Options = None,
     *,
     output: Sequence[int] = (10,),
@@ -94,7 +89,7 @@ def check_loss(
 
 
 def check_metric(
-    metric: MetricDeclaration | Plugin,
+    metric: Given,
     options: Options = None,
     *,
     output: Sequence[int] = (10,),
@@ -107,20 +102,16 @@ def check_metric(
     return conclude(examine(trial, leave_out=leave_out))
 
 
-def check_dataset(
-    data_set: DataSetDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any
-) -> Report:
+def check_dataset(data_set: Given, options: Options = None, *, leave_out: LeaveOut = (), **settings: Any) -> Report:
     """Check a data set, which is opened: its facts, rows, types, and that samples follow from index, seed and epoch."""
     return conclude(examine(DataSetTrial.of(data_set, options, **settings), leave_out=leave_out))
 
 
-def check_logger(logger: LoggerDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = ()) -> Report:
+def check_logger(logger: Given, options: Options = None, *, leave_out: LeaveOut = ()) -> Report:
     """Check a logger in a folder of its own."""
     return conclude(examine(LoggerTrial.of(logger, options), leave_out=leave_out))
 
 
-def check_callback(
-    callback: CallbackDeclaration | Plugin, options: Options = None, *, leave_out: LeaveOut = ()
-) -> Report:
+def check_callback(callback: Given, options: Options = None, *, leave_out: LeaveOut = ()) -> Report:
     """Check a callback in the rehearsal of a run."""
     return conclude(examine(CallbackTrial.of(callback, options), leave_out=leave_out))

@@ -9,11 +9,10 @@ import attrs
 
 from petra_graph.errors import PluginError, Problem, SpecError, shown
 from petra_graph.kinds.author_code import resolve_location
-from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault
+from petra_graph.kinds.declaration import Declaration, api_fault, described, find_fault, stated_by
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
-from petra_graph.registry.discovery import importers_of_torch
 from petra_graph.registry.local_plugins import is_local, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
 
@@ -92,9 +91,8 @@ def _has(registry: Registry, kind: PluginKind, name: str) -> bool:
 def _target(registry: Registry, kind: PluginKind, name: str) -> Target:
     label = label_of(kind, name)
     try:
-        with importers_of_torch() as importers:
-            plugin = registry.resolve(kind, name)
-        return Target(label=label, plugin=plugin, imports_torch=next(iter(importers), ""))
+        plugin, importer = registry.resolve_and_watch(kind, name)
+        return Target(label=label, plugin=plugin, imports_torch=importer)
     except PluginError as error:
         if any("distributions" in problem.message for problem in error.problems):
             raise
@@ -107,7 +105,7 @@ def _of_module(registry: Registry, location: str) -> Target:
     if missing is not None:
         raise SpecError(missing)
     sys.path.extend(folder for folder in registry.folders if folder not in sys.path)
-    value = resolve_location(location, f"{shown(location)} cannot be loaded")
+    value = stated_by(resolve_location(location, f"{shown(location)} cannot be loaded"))
     if isinstance(value, Declaration):
         for kind in registry.kinds:
             if isinstance(value, kind.declaration):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pytest
+
 from petra_graph.authoring.new_package import examples
-from petra_graph.authoring.package_parts import DECLARED, PARTS, common_test, part_files
+from petra_graph.authoring.package_parts import PARTS, common_test, part_files
+from petra_graph.cli.main import main
 from tests.support import ROOT
 from tests.support.pages import Page
 
@@ -24,7 +28,7 @@ def test_each_file_of_a_part_is_a_listing():
         for name, text in part_files(part).items():
             path = f"tests/{name}" if name.startswith("test_") else f"src/petra_graph_examples/{name}"
             shown.setdefault(path, []).append(text.strip("\n"))
-    assert len(shown[f"src/petra_graph_examples/{DECLARED}"]) == len(PARTS)
+    assert all(f"{part.entry.partition(':')[0]}.py" in part_files(part) for part in PARTS)
     for path, texts in shown.items():
         assert listings(path) == texts, path
 
@@ -40,7 +44,24 @@ def test_there_is_no_other_file():
     named = {
         head for listing in GUIDE.listings("python", "toml") if (head := listing.partition("\n")[0]).startswith("# ")
     }
-    assert {name.removeprefix("# ") for name in named} - {"my_module.py"} == set(examples().files()) - {
+    alone = {"my_module.py", "backwards.py", "backwards.toml"}
+    assert {name.removeprefix("# ") for name in named} - alone == set(examples().files()) - {
         "README.md",
         "src/petra_graph_examples/__init__.py",
     }
+
+
+@pytest.fixture
+def tokens(write):
+    for name in ("backwards.py", "backwards.toml"):
+        write(name, *listings(name))
+
+
+def test_tokens_with_a_target_each_train(tokens, capsys):
+    assert main(["run", "backwards.toml", "--set", "run.epochs=1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"]["top1"] > 0.9
+
+
+def test_their_plugins_keep_all_promises(tokens, capsys):
+    for name in ("datasets/backwards:Sequences", "losses/backwards:Focal", "backwards:Mixer", "backwards:EachPosition"):
+        assert main(["check", name]) == 0, capsys.readouterr().out

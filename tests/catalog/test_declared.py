@@ -9,15 +9,13 @@ from importlib import import_module
 import attrs
 import pytest
 
-from petra_graph.catalog import architectures, lr_schedules
-from petra_graph.catalog.callbacks import declared_callbacks as callbacks
+from petra_graph.catalog import lr_schedules
 from petra_graph.catalog.datasets import declared_datasets as datasets
-from petra_graph.catalog.loggers import declared_loggers as loggers
 from petra_graph.catalog.losses import declared_losses as losses
-from petra_graph.catalog.metrics import declared_metrics as metrics
 from petra_graph.catalog.optimizers import declared_optimizers as optimizers
+from petra_graph.kinds.block import BLOCK
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.declaration import Declaration
+from petra_graph.registry.registry import discover
 
 MODULES = [
     "datasets.declared_datasets",
@@ -29,11 +27,12 @@ MODULES = [
     "loggers.declared_loggers",
     "callbacks.declared_callbacks",
 ]
+REGISTRY = discover().only(["petra-graph"])
 DECLARATIONS = [
-    value
-    for room in (architectures, callbacks, datasets, loggers, losses, lr_schedules, metrics, optimizers)
-    for value in vars(room).values()
-    if isinstance(value, Declaration)
+    REGISTRY.resolve(kind, name).declaration
+    for kind in REGISTRY.kinds
+    if kind is not BLOCK
+    for name in REGISTRY.names(kind)
 ]
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

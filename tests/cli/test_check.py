@@ -175,7 +175,7 @@ def test_what_takes_no_guess_is_not_tried_and_what_is_given_is(capsys):
         "losses/check_me:dense (outputs [3, 5, 7]; NoOptions()): 9 promises kept\n"
     )
     assert main(["check", "check_me:Embeds", "--tokens", "3", "--inputs", "5"]) == 0
-    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 13 promises kept\n")
+    assert capsys.readouterr().out.startswith("check_me:Embeds (5 (tokens below 3); NoOptions()): 14 promises kept\n")
 
 
 def test_a_loose_module_may_import_torch(capsys):

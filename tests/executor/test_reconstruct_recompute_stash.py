@@ -12,12 +12,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from petra_graph.blocks import Buffered, Head, NoOptions
-from petra_graph.catalog.losses.declared_losses import CROSS_ENTROPY
+from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
+from petra_graph.catalog.losses.functions import CrossEntropy
 from petra_graph.executor.numerics import NumericsContext
 from petra_graph.executor.reconstruct_recompute_stash import HeadRunner, Recompute, Reconstruct, StashGraph
 from petra_graph.executor.stage_parameters import copied_parameters, parameter_leaves
-from petra_graph.kinds.loss import LOSS
-from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.program.weight_versions import WeightVersions
 from petra_graph.spec.model import PrecisionSpec
 from tests.support.pipelines import CHAIN, CLASSES, GRAPHS, REVNET, SHAPES, batches, node, pipeline
@@ -162,10 +161,9 @@ class NormHead(Head):
 
 
 def head_runner() -> HeadRunner:
-    loss = Plugin(kind=LOSS, name="cross-entropy", distribution="petra-graph", declaration=CROSS_ENTROPY)
     numerics = NumericsContext(device=torch.device("cpu"), precision=PrecisionSpec(compute="float64"), seed=0)
     modules = {"head": NormHead().double()}
-    return HeadRunner(modules, numerics, reads_samples=False, loss=load(loss)(CROSS_ENTROPY.options()))
+    return HeadRunner(modules, numerics, reads_samples=False, loss=CrossEntropy(CrossEntropyOptions()))
 
 
 def test_the_head_updates_its_statistics_once_a_micro_batch():

@@ -79,7 +79,7 @@ def test_a_broken_foundation_is_reported_alone():
         """\
 NotATuple (2, 2; NoOptions()) breaks a promise
 shapes: forward returned list
-    do: return a tuple of tensors, also where it is one: `return (y,)`"""
+    do: return a tensor, or a tuple of tensors"""
     )
 
 
@@ -111,7 +111,7 @@ def test_a_report_has_every_promise():
         "promise": "shapes",
         "status": "broken",
         "found": "forward returned list",
-        "remedy": "return a tuple of tensors, also where it is one: `return (y,)`",
+        "remedy": "return a tensor, or a tuple of tensors",
     }
 
 

@@ -37,9 +37,9 @@ class InvertsOneStream(Reversible):
         return (y,)
 
 
-class InvertsToTensor(InvertsOneStream):
+class InvertsToList(InvertsOneStream):
     def inverse(self, y, s):
-        return y
+        return [y, s]
 
 
 class InverseRaises(InvertsOneStream):
@@ -56,7 +56,7 @@ class InverseReadsValues(InvertsOneStream):
     ("block", "message"),
     [
         (Broadcasts, "cannot read its input: residual must return a tensor of its input's shape, [2, 6] (got [2, 1])"),
-        (InvertsToTensor, "cannot invert its output: it returned Tensor; a block returns a tuple of tensors"),
+        (InvertsToList, "cannot invert its output: it returned list; a block returns a tensor or a tuple of tensors"),
         (InverseRaises, "cannot invert its output: "),  # the rest is torch's
     ],
 )

@@ -104,13 +104,13 @@ def test_a_block_that_raises(made, block, reason, refused):
 
 class Forgets(Buffered):
     def forward(self, x, t):
-        return x
+        return [x, t]
 
 
 def test_a_block_that_returns_no_tuple(made, refused):
     (problem,) = refused(made(Forgets), (8,))
     assert problem.message == (
-        'node "mine": block "mine" cannot read its input: it returned Tensor; a block returns a tuple of tensors'
+        'node "mine": block "mine" cannot read its input: it returned list; a block returns a tensor or a tuple of tensors'
     )
 
 

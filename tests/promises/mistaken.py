@@ -236,7 +236,7 @@ class NoInverse(Reversible):
 
 class Bare(Buffered):
     def forward(self, *streams):
-        return streams[0]
+        return list(streams)
 
 
 class Half(Buffered):

@@ -142,7 +142,6 @@ def test_an_interruption_by_the_keyboard_is_no_fault_of_the_plugin(install, site
 @pytest.mark.parametrize(
     ("declaration", "fault"),
     [
-        ("3", "is int, not BlockDeclaration"),
         ("OPTIMIZER", "is OptimizerDeclaration, not BlockDeclaration"),
         ("BlockDeclaration(summary='', build='a:b', kind='buffered')", "has no summary"),
         ("BlockDeclaration(summary='x', build='a', kind='buffered')", "has build = 'a', not \"module:attribute\""),
@@ -176,6 +175,14 @@ def test_contracts_are_checked_when_a_plugin_is_resolved(install, site, declarat
     )
     assert problem(discover([str(site)]), BLOCK, "bad", PluginError) == (
         f"block \"bad\" of bad-blocks is broken: 'bad_module:BAD' {fault}\n    help: report it to its author"
+    )
+
+
+def test_what_is_neither_a_declaration_nor_code_says_what_to_write(install, site):
+    install("bad-blocks", "[petra_graph.blocks]\nbad = bad_module:BAD\n", bad_module="BAD = 3")
+    assert problem(discover([str(site)]), BLOCK, "bad", PluginError) == (
+        "block \"bad\" of bad-blocks is broken: 'bad_module:BAD' is not a class with a `kind`, as blocks are\n"
+        "    help: subclass one of petra_graph.blocks, and give it an attrs class `Options`"
     )
 
 

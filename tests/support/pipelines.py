@@ -20,6 +20,7 @@ from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
 from petra_graph.kinds.block import BLOCK, BlockDeclaration
 from petra_graph.kinds.data_set import DataFacts
+from petra_graph.kinds.optimizer import OPTIMIZER
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.measure.node_shapes import measure_shapes
 from petra_graph.planning.checked_spec import given_stages
@@ -243,12 +244,13 @@ def plain_network(built: Pipeline) -> tuple[dict[str, Block], Callable[[torch.Te
 
 
 def training(optimizer: str, rate: Callable[[int], float], options: dict[str, Any]) -> Training:
-    from petra_graph.catalog.losses.declared_losses import CROSS_ENTROPY
-    from petra_graph.catalog.optimizers import declared_optimizers as optimizers
+    from petra_graph.catalog.losses.declared_losses import CrossEntropyOptions
+    from petra_graph.catalog.losses.functions import CrossEntropy
+    from petra_graph.registry.registry import discover
 
-    chosen = getattr(optimizers, optimizer.upper())
+    chosen = discover().resolve(OPTIMIZER, optimizer).declaration
     return Training(
-        loss=_load(CROSS_ENTROPY.build)(CROSS_ENTROPY.options()),
+        loss=CrossEntropy(CrossEntropyOptions()),
         build_optimizer=_load(chosen.build),
         optimizer_options=chosen.options(**options),
         rate=rate,

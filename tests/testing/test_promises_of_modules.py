@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 from torch import nn
 
 from petra_graph.blocks import (
@@ -148,11 +148,23 @@ def test_declarations_that_disagree_with_their_class():
         declaration(Tunable, kind="buffered")
     )
     assert "it declares streams = 3, and Tunable has 2" in message(declaration(Tunable, streams=3))
-    assert "it declares options = " in message(declaration(Sound, options=Kept))
+    assert "it declares options = " in message(declaration(LooseTunable, options=Kept))
     assert "it has no summary" in message(BlockDeclaration(summary="", build=f"{__name__}:Sound", kind="reversible"))
     assert "options class Loose can be changed or takes positional values" in message(declaration(LooseTunable))
     assert "it reads 2 streams, and the trial has 1 inputs" in message(declaration(Sound), 1)
     assert "Pretends does not subclass Reversible" in message(declaration(Pretends), 1)
+
+
+def test_what_a_class_does_not_state_its_declaration_says_alone():
+    class Silent(Buffered):
+        def forward(self, x):
+            return x
+
+    stated = BlockDeclaration(summary="A block.", build="x:y", kind="buffered", streams=1, options=Kept)
+    trial = evolve(Trial.of(Silent, [SHAPE]), declaration=stated)
+    check_declaration(trial)
+    with pytest.raises(BrokenPromise, match="it declares kind = 'head', and Silent has 'buffered'"):
+        check_declaration(evolve(trial, declaration=evolve(stated, kind="head")))
 
 
 @pytest.mark.processes

@@ -324,9 +324,9 @@ def test_a_reversible_block_may_change_shapes_where_its_inverse_returns_them():
     assert "inverse(*forward(*x)) is not x" in caught(check_inverse, Halves)
 
 
-class Bare(Stem):
+class Listed(Stem):
     def forward(self, x):
-        return self.linear(x)
+        return [self.linear(x)]
 
 
 class OneForAll(Stem):
@@ -351,7 +351,7 @@ class TwoHeaded(Head):
     [
         (Keeps, "4x6 came in, and 4x3 came out; the inverse returns 4x3"),
         (Refuses, "4x6 came in, and 4x3 came out; the inverse raised ValueError at"),
-        (Bare, "forward returned Tensor"),
+        (Listed, "forward returned list"),
         (OneForAll, "4 samples came in, and 1x4 came out"),
         (Single, "an output is float32 where parameters and inputs are float64"),
         (TwoHeaded, "a head returned 2 streams"),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import frozen
-
-from petra_graph.plugins import AtLeast, CallbackDeclaration, Each, Length, LessThan, option
+from petra_graph.plugins import AtLeast, CallbackDeclaration, Each, Length, LessThan, declares, option
 
 
 def _evaluated(_: object, __: object, value: str) -> None:
@@ -14,9 +12,9 @@ def _evaluated(_: object, __: object, value: str) -> None:
         raise ValueError('must begin with "train/" or "test/", as in "test/top1"')
 
 
-@frozen(kw_only=True)
+@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.early_stopping:EarlyStopping", changes="length")
 class EarlyStoppingOptions:
-    """The metric, and the patience with it."""
+    """Ends the training after an epoch, once a metric has not become better for some epochs."""
 
     metric: str = option('metric of an epoch, as in "test/top1"', default="test/loss", validator=_evaluated)
     direction: Literal["largest", "smallest"] | None = option(
@@ -27,32 +25,17 @@ class EarlyStoppingOptions:
     min_delta: float = option("least difference that makes a value better", default=0.0, validator=AtLeast(0))
 
 
-EARLY_STOPPING = CallbackDeclaration(
-    summary="Ends the training after an epoch, once a metric has not become better for some epochs.",
-    options=EarlyStoppingOptions,
-    build="petra_graph.catalog.callbacks.early_stopping:EarlyStopping",
-    changes="length",
-)
-
-
-@frozen(kw_only=True)
+@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.ema:Ema")
 class EmaOptions:
-    """The average, and how often it follows."""
+    """Exponential moving average of all parameters, written as `weights-ema.safetensors` at the end."""
 
     decay: float = option("share of the average that is kept", default=0.999, validator=[AtLeast(0), LessThan(1)])
     every: int = option("updates of a stage between two steps of its average", default=1, validator=AtLeast(1))
 
 
-EMA = CallbackDeclaration(
-    summary="Exponential moving average of all parameters, written as `weights-ema.safetensors` at the end.",
-    options=EmaOptions,
-    build="petra_graph.catalog.callbacks.ema:Ema",
-)
-
-
-@frozen(kw_only=True)
+@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.profiler:Profiler")
 class ProfilerOptions:
-    """The window, in micro-batches since the run's start."""
+    """Records a window of torch.profiler in the process of the head, as `trace.json` for Perfetto or Chrome."""
 
     first: int = option("first micro-batch of the window, counted from 1", default=11, validator=AtLeast(1))
     last: int = option("last micro-batch of the window", default=20, validator=AtLeast(1))
@@ -62,26 +45,12 @@ class ProfilerOptions:
             raise ValueError(f"last must be at least first (got {self.last}, and first = {self.first})")
 
 
-PROFILER = CallbackDeclaration(
-    summary="Records a window of torch.profiler in the process of the head, as `trace.json` for Perfetto or Chrome.",
-    options=ProfilerOptions,
-    build="petra_graph.catalog.callbacks.profiler:Profiler",
-)
-
-
-@frozen(kw_only=True)
+@declares(CallbackDeclaration, "petra_graph.catalog.callbacks.predictions:Predictions")
 class PredictionsOptions:
-    """Which samples."""
+    """Writes the head's outputs for some test samples at every evaluation, as lines of `predictions.jsonl`."""
 
     indices: tuple[int, ...] = option(
         "positions in the test data, counted from 0; those that an evaluation does not reach are left out",
         default=(0, 1, 2, 3),
         validator=[Length(at_least=1), Each(AtLeast(0))],
     )
-
-
-PREDICTIONS = CallbackDeclaration(
-    summary="Writes the head's outputs for some test samples at every evaluation, as lines of `predictions.jsonl`.",
-    options=PredictionsOptions,
-    build="petra_graph.catalog.callbacks.predictions:Predictions",
-)

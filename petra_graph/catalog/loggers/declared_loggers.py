@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from attrs import frozen
-
-from petra_graph.plugins import LoggerDeclaration, option
+from petra_graph.plugins import LoggerDeclaration, declares, option
 
 JSONL = LoggerDeclaration(
     summary="The run's own `metrics.jsonl`, which is always written: alone in the list, it means no other logger.",
@@ -24,9 +22,17 @@ CSV = LoggerDeclaration(
 )
 
 
-@frozen(kw_only=True)
+@declares(
+    LoggerDeclaration,
+    "petra_graph.catalog.loggers.mlflow_run:MlflowRun",
+    requires="mlflow",
+    install="pip install 'petra-graph[mlflow]'",
+)
 class MlflowOptions:
-    """Where the run is kept; by default nothing leaves the run's directory."""
+    """A run of MLflow, with the specification as its parameters.
+
+    By default nothing leaves the run's directory.
+    """
 
     tracking_uri: str | None = option(
         "MLflow's store; default: the file `mlflow.db` in the run's directory", default=None
@@ -34,29 +40,19 @@ class MlflowOptions:
     experiment: str = option("the experiment's name", default="petra-graph")
 
 
-MLFLOW = LoggerDeclaration(
-    summary="A run of MLflow, with the specification as its parameters.",
-    options=MlflowOptions,
-    build="petra_graph.catalog.loggers.mlflow_run:MlflowRun",
-    requires="mlflow",
-    install="pip install 'petra-graph[mlflow]'",
+@declares(
+    LoggerDeclaration,
+    "petra_graph.catalog.loggers.wandb_run:WandbRun",
+    requires="wandb",
+    install="pip install 'petra-graph[wandb]'",
 )
-
-
-@frozen(kw_only=True)
 class WandbOptions:
-    """Where the run is kept; by default nothing leaves the run's directory."""
+    """A run of Weights & Biases, with the specification as its configuration.
+
+    By default nothing leaves the run's directory.
+    """
 
     project: str = option("the project's name", default="petra-graph")
     mode: Literal["offline", "online"] = option(
         '"offline" writes `wandb/` in the run\'s directory, which `wandb sync` uploads', default="offline"
     )
-
-
-WANDB = LoggerDeclaration(
-    summary="A run of Weights & Biases, with the specification as its configuration.",
-    options=WandbOptions,
-    build="petra_graph.catalog.loggers.wandb_run:WandbRun",
-    requires="wandb",
-    install="pip install 'petra-graph[wandb]'",
-)

@@ -19,7 +19,7 @@ from petra_graph.plugins import ParameterGroups
 
 def sgd(groups: ParameterGroups, options: SgdOptions) -> torch.optim.Optimizer:
     """Build `torch.optim.SGD`."""
-    parameters = two_groups(groups, options.weight_decay)
+    parameters = groups.param_groups(weight_decay=options.weight_decay)
     return torch.optim.SGD(parameters, lr=options.lr, momentum=options.momentum, nesterov=options.nesterov)
 
 
@@ -27,15 +27,8 @@ def adam(groups: ParameterGroups, options: AdamOptions) -> torch.optim.Optimizer
     """Build `torch.optim.Adam` (arXiv:1412.6980), or from `AdamWOptions` `torch.optim.AdamW` (arXiv:1711.05101)."""
     build = torch.optim.AdamW if isinstance(options, AdamWOptions) else torch.optim.Adam
     first, second = options.betas
-    return build(two_groups(groups, options.weight_decay), lr=options.lr, betas=(first, second), eps=options.eps)
-
-
-def two_groups(groups: ParameterGroups, weight_decay: float) -> list[dict[str, Any]]:
-    """Return torch's parameter groups: the decayed parameters, then the others. Either may be empty."""
-    return [
-        {"params": list(groups.decayed), "weight_decay": weight_decay},
-        {"params": list(groups.undecayed), "weight_decay": 0.0},
-    ]
+    parameters = groups.param_groups(weight_decay=options.weight_decay)
+    return build(parameters, lr=options.lr, betas=(first, second), eps=options.eps)
 
 
 # w parameter, g its gradient, wd weight decay, m momentum, v velocity
@@ -76,6 +69,6 @@ class Lars(torch.optim.Optimizer):
 
 def lars(groups: ParameterGroups, options: LarsOptions) -> torch.optim.Optimizer:
     """Build `Lars`; normalisation parameters and biases have plain momentum, without trust ratio."""
-    decayed, undecayed = two_groups(groups, options.weight_decay)
+    decayed, undecayed = groups.param_groups(weight_decay=options.weight_decay)
     parameters = [decayed | {"adapt": True}, undecayed | {"adapt": False}]
     return Lars(parameters, lr=options.lr, momentum=options.momentum, trust=options.trust)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import frozen
+from petra_graph.plugins import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, declares, option
 
-from petra_graph.plugins import AtLeast, Each, GreaterThan, Length, LessThan, OptimizerDeclaration, option
+_BUILDERS = "petra_graph.catalog.optimizers.builders"
 
 
 def _lr(default: float) -> Any:
@@ -24,9 +24,9 @@ def _weight_decay(default: float) -> Any:
     return option("weight decay, none on normalisation and biases", default=default, validator=AtLeast(0))
 
 
-@frozen(kw_only=True)
+@declares(OptimizerDeclaration, f"{_BUILDERS}:sgd")
 class SgdOptions:
-    """Learning rate, momentum (Nesterov's or plain) and weight decay."""
+    """Stochastic gradient descent with (Nesterov) momentum."""
 
     lr: float = _lr(0.1)
     momentum: float = _momentum()
@@ -38,9 +38,12 @@ class SgdOptions:
             raise ValueError("nesterov = true needs a momentum above 0 (got momentum = 0); set nesterov = false")
 
 
-@frozen(kw_only=True)
+@declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
 class AdamOptions:
-    """Step and averages; the weight decay is added to the gradient, and so scaled with it (AdamW's is not)."""
+    """Adam, weight decay added to the gradient.
+
+    The weight decay is added to the gradient, and so scaled with it (AdamW's is not).
+    """
 
     lr: float = _lr(1e-3)
     betas: tuple[float, ...] = option(
@@ -52,16 +55,22 @@ class AdamOptions:
     weight_decay: float = _weight_decay(0.0)
 
 
-@frozen(kw_only=True)
+@declares(OptimizerDeclaration, f"{_BUILDERS}:adam")
 class AdamWOptions(AdamOptions):
-    """Step and averages; the weight decay shrinks parameters by lr * weight_decay, beside the gradient's step."""
+    """Adam with decoupled weight decay.
+
+    The weight decay shrinks parameters by lr * weight_decay, beside the gradient's step.
+    """
 
     weight_decay: float = _weight_decay(0.01)
 
 
-@frozen(kw_only=True)
+@declares(OptimizerDeclaration, f"{_BUILDERS}:lars")
 class LarsOptions:
-    """Step, momentum and trust; each decayed tensor's step is in proportion to its own norm."""
+    """Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.
+
+    Each decayed tensor's step is in proportion to its own norm.
+    """
 
     lr: float = _lr(1.0)
     momentum: float = _momentum()
@@ -69,25 +78,3 @@ class LarsOptions:
         "the paper's eta: the length of a step as a share of the tensor's norm", default=0.001, validator=GreaterThan(0)
     )
     weight_decay: float = _weight_decay(0.0)
-
-
-_HERE = "petra_graph.catalog.optimizers"
-
-SGD = OptimizerDeclaration(
-    summary="Stochastic gradient descent with (Nesterov) momentum.", options=SgdOptions, build=f"{_HERE}.builders:sgd"
-)
-ADAM = OptimizerDeclaration(
-    summary="Adam, weight decay added to the gradient.",
-    options=AdamOptions,
-    build=f"{_HERE}.builders:adam",
-)
-ADAMW = OptimizerDeclaration(
-    summary="Adam with decoupled weight decay.",
-    options=AdamWOptions,
-    build=f"{_HERE}.builders:adam",
-)
-LARS = OptimizerDeclaration(
-    summary="Momentum with a learning rate for each tensor, in proportion to its norm, for large batches.",
-    options=LarsOptions,
-    build=f"{_HERE}.builders:lars",
-)

@@ -1,5 +1,5 @@
 from attrs import frozen
-from petra_graph.plugins import ArchitectureDeclaration, AtLeast, DataFacts, NodeSpec, SpecError, option
+from petra_graph.plugins import AtLeast, DataFacts, NodeSpec, SpecError, option
 
 
 @frozen(kw_only=True)
@@ -10,16 +10,8 @@ class TanhNetOptions:
     channels: int = option("channels of each stream", default=4, validator=AtLeast(1))
 
 
-TANH_NET = ArchitectureDeclaration(
-    summary="A stem, reversible blocks and a head.",
-    options=TanhNetOptions,
-    build="petra_graph_examples.declared:tanh_net",
-    api=1,
-)
-
-
 def tanh_net(options: TanhNetOptions, facts: DataFacts) -> tuple[NodeSpec, ...]:
-    """Return the nodes."""
+    """A stem, reversible blocks and a head."""
     if len(facts.shape) != 3 or facts.classes is None:
         raise SpecError("this network reads images [channels, height, width] in classes", "choose such a data set")
     return (

@@ -1,8 +1,8 @@
 from petra_graph.testing import ArchitectureTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import TANH_NET
+from petra_graph_examples.declared import tanh_net
 
 
-@parametrize_with_checks(ArchitectureTrial.of(TANH_NET))
+@parametrize_with_checks(ArchitectureTrial.of(tanh_net))
 def test_a_promise(check):
     check()

@@ -2,13 +2,9 @@ import torch
 from petra_graph.blocks import AdditiveCoupling
 from torch import nn
 
-from petra_graph_examples.declared import RevTanhOptions
-
 
 class RevTanh(AdditiveCoupling):
     """Two streams [n, c, h, w] to two of the same shape."""
-
-    Options = RevTanhOptions
 
     def __init__(self, inputs, options):
         super().__init__(inputs, options)

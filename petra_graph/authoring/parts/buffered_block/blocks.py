@@ -1,14 +1,9 @@
 from petra_graph.blocks import Buffered
 from torch import nn
 
-from petra_graph_examples.declared import ImagePatchesOptions
-
 
 class ImagePatches(Buffered):
     """Images [n, c, h, w] to two streams [n, channels, h / side, w / side]."""
-
-    Options = ImagePatchesOptions
-    streams = 1
 
     def __init__(self, inputs, options):
         super().__init__(inputs, options)

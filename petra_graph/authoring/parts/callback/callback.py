@@ -1,10 +1,24 @@
 import time
 
-from petra_graph.plugins import Callback
+from attrs import frozen
+from petra_graph.plugins import Callback, GreaterThan, option
 
 
 class TimeLimit(Callback):
-    """Counts seconds, over interruptions."""
+    """Ends the training after the epoch in which its time is over."""
+
+    changes = "length"
+
+    @frozen(kw_only=True)
+    class Options:
+        """The time."""
+
+        seconds: float = option(
+            "longest time of a training, with what it took before an interruption",
+            default=3600.0,
+            unit="seconds",
+            validator=GreaterThan(0),
+        )
 
     def __init__(self, options):
         self.limit = options.seconds

@@ -1,8 +1,6 @@
 import numpy as np
 import torch
 
-from petra_graph_examples.declared import noisy_stripes_facts
-
 
 class Split:
     """Samples `first` to `first + length`; sample i is of class i % 2."""
@@ -34,4 +32,4 @@ class NoisyStripes:
     def __init__(self, options):
         self.train = Split(0, options.samples)
         self.test = Split(options.samples, options.samples // 4)
-        self.facts = noisy_stripes_facts(options)
+        self.facts = options.facts()

@@ -1,19 +1,8 @@
-from attrs import frozen
-from petra_graph.plugins import AtLeast, BlockDeclaration, option
+from petra_graph.plugins import AtLeast, BlockDeclaration, declares, option
 
 
-@frozen(kw_only=True)
-class MeanHeadOptions:
-    """A linear layer over the mean of each channel."""
+@declares(BlockDeclaration, "petra_graph_examples.blocks:MeanHead", kind="head", streams=2)
+class MeanHead:
+    """Mean over space of the summed streams, one linear layer."""
 
     outputs: int = option("outputs of the linear layer", validator=AtLeast(1))
-
-
-MEAN_HEAD = BlockDeclaration(
-    summary="Mean over space of the summed streams, one linear layer.",
-    options=MeanHeadOptions,
-    build="petra_graph_examples.blocks:MeanHead",
-    kind="head",
-    streams=2,
-    api=1,
-)

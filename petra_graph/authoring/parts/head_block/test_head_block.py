@@ -1,8 +1,8 @@
 from petra_graph.testing import Trial, parametrize_with_checks
 
-from petra_graph_examples.declared import MEAN_HEAD
+from petra_graph_examples.declared import MeanHead
 
 
-@parametrize_with_checks(Trial.of(MEAN_HEAD, inputs=[(4, 6, 6), (4, 6, 6)], options={"outputs": 10}))
+@parametrize_with_checks(Trial.of(MeanHead, inputs=[(4, 6, 6), (4, 6, 6)], options={"outputs": 10}))
 def test_a_promise(check):
     check()

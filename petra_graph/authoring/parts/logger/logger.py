@@ -1,5 +1,5 @@
 class TextLines:
-    """Appends to `metrics.txt`; a resumed run says where it continues."""
+    """Lines of text, for people, in `metrics.txt`; a resumed run says where it continues."""
 
     def __init__(self, options, run):
         self.file = (run.directory / "metrics.txt").open("a")

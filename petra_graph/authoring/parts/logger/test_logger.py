@@ -1,8 +1,8 @@
 from petra_graph.testing import LoggerTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import TEXT_LINES
+from petra_graph_examples.logger import TextLines
 
 
-@parametrize_with_checks(LoggerTrial.of(TEXT_LINES))
+@parametrize_with_checks(LoggerTrial.of(TextLines))
 def test_a_promise(check):
     check()

@@ -1,8 +1,8 @@
 from petra_graph.testing import LossTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import WIDE_MARGIN
+from petra_graph_examples.declared import WideMargin
 
 
-@parametrize_with_checks(LossTrial.of(WIDE_MARGIN, {"margin": 0.5}, output=(10,)))
+@parametrize_with_checks(LossTrial.of(WideMargin, {"margin": 0.5}, output=(10,)))
 def test_a_promise(check):
     check()

@@ -1,8 +1,8 @@
 from petra_graph.testing import LrScheduleTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import INVERSE_ROOT
+from petra_graph_examples.schedule import inverse_root
 
 
-@parametrize_with_checks(LrScheduleTrial.of(INVERSE_ROOT))
+@parametrize_with_checks(LrScheduleTrial.of(inverse_root))
 def test_a_promise(check):
     check()

@@ -1,19 +1,8 @@
-from attrs import frozen
-from petra_graph.plugins import AtLeast, MetricDeclaration, option
+from petra_graph.plugins import AtLeast, MetricDeclaration, declares, option
 
 
-@frozen(kw_only=True)
-class WorstClassOptions:
-    """The classes that count."""
+@declares(MetricDeclaration, "petra_graph_examples.metric:WorstClass", share=True)
+class WorstClass:
+    """Share of right answers in the class that has the smallest such share."""
 
     least: int = option("samples that a class needs to count", default=1, validator=AtLeast(1))
-
-
-WORST_CLASS = MetricDeclaration(
-    summary="Share of right answers in the class that has the smallest such share.",
-    options=WorstClassOptions,
-    build="petra_graph_examples.metric:WorstClass",
-    better="higher",
-    share=True,
-    api=1,
-)

@@ -1,8 +1,8 @@
 from petra_graph.testing import MetricTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import WORST_CLASS
+from petra_graph_examples.declared import WorstClass
 
 
-@parametrize_with_checks(MetricTrial.of(WORST_CLASS, {"least": 2}, output=(10,)))
+@parametrize_with_checks(MetricTrial.of(WorstClass, {"least": 2}, output=(10,)))
 def test_a_promise(check):
     check()

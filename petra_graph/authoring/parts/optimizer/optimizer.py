@@ -1,7 +1,4 @@
 import torch
-from petra_graph.plugins import ParameterGroups
-
-from petra_graph_examples.declared import SignDescentOptions
 
 
 class SignDescent(torch.optim.Optimizer):
@@ -16,8 +13,6 @@ class SignDescent(torch.optim.Optimizer):
                     parameter.sub_(parameter.grad.sign(), alpha=group["lr"])
 
 
-def sign_descent(groups: ParameterGroups, options: SignDescentOptions) -> torch.optim.Optimizer:
+def sign_descent(groups, options):
     """Return the optimizer of one stage."""
-    decays = [(groups.decayed, options.weight_decay), (groups.undecayed, 0.0)]
-    tables = [{"params": list(params), "weight_decay": decay} for params, decay in decays if params]
-    return SignDescent(tables, {"lr": options.lr})
+    return SignDescent(groups.param_groups(weight_decay=options.weight_decay), {"lr": options.lr})

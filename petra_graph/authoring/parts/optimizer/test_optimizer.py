@@ -1,8 +1,8 @@
 from petra_graph.testing import OptimizerTrial, parametrize_with_checks
 
-from petra_graph_examples.declared import SIGN_DESCENT
+from petra_graph_examples.declared import SignDescent
 
 
-@parametrize_with_checks(OptimizerTrial.of(SIGN_DESCENT, {"weight_decay": 0.1}))
+@parametrize_with_checks(OptimizerTrial.of(SignDescent, {"weight_decay": 0.1}))
 def test_a_promise(check):
     check()

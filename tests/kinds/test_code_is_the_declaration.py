@@ -1,0 +1,372 @@
+"""What is stated once: a class of options is its plugin's declaration, an entry point may name the code, tests may be given it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from attrs import frozen
+from attrs.exceptions import FrozenInstanceError
+from torch import nn
+
+from petra_graph.blocks import Buffered
+from petra_graph.cli.main import main
+from petra_graph.errors import PluginError
+from petra_graph.kinds.declaration import stated_by
+from petra_graph.kinds.plugin import load
+from petra_graph.plugins import (
+    Callback,
+    DataFacts,
+    DataSetDeclaration,
+    LossDeclaration,
+    NodeSpec,
+    declares,
+    option,
+)
+from petra_graph.registry.registry import discover
+from petra_graph.testing import (
+    LossTrial,
+    OptimizerTrial,
+    Trial,
+    check_architecture,
+    check_block,
+    check_callback,
+    check_dataset,
+    check_logger,
+    check_loss,
+    check_lr_schedule,
+    check_optimizer,
+)
+from tests.kinds.plugin_of_each_kind import Split
+
+
+@declares(DataSetDeclaration, "somewhere:Noise", read="somewhere:read")
+class Noise:
+    """Noise in classes.
+
+    More of it.
+    """
+
+    samples: int = option("training samples", default=3)
+
+    def facts(self):
+        return DataFacts(shape=(self.samples,))
+
+    def training_samples(self):
+        return self.samples
+
+    def build(self):
+        """A method of its own, whatever the declaration has of this name."""
+
+
+class TestDeclares:
+    def test_the_class_has_the_declaration(self):
+        declaration = stated_by(Noise)
+        assert (declaration.summary, declaration.options, declaration.build, declaration.read) == (
+            "Noise in classes.",
+            Noise,
+            "somewhere:Noise",
+            "somewhere:read",
+        )
+        assert declaration.facts(Noise(samples=2)) == DataFacts(shape=(2,))
+        assert declaration.training_samples(Noise()) == 3
+
+    def test_it_is_a_frozen_class_with_keywords_that_can_be_pickled(self):
+        assert pickle.loads(pickle.dumps(Noise(samples=5))) == Noise(samples=5)
+        with pytest.raises(TypeError):
+            Noise(3)
+        with pytest.raises(FrozenInstanceError):
+            Noise().samples = 4
+
+    def test_a_class_that_attrs_has_made_stays_what_it_is(self):
+        @declares(LossDeclaration, "somewhere:loss")
+        @frozen(kw_only=True)
+        class Options:
+            "Its summary."
+
+            margin: float = 1.0
+
+        assert stated_by(Options).options is Options
+        assert Options(margin=2.0).margin == 2.0
+
+    def test_a_class_that_inherits_from_it_is_not_the_same_plugin(self):
+        class Other(Noise):
+            pass
+
+        assert stated_by(Other) is Other
+
+    def test_what_a_kind_does_not_declare_is_refused_with_the_line(self, install, site):
+        install(
+            "my-blocks",
+            "[petra_graph.blocks]\nmine = declares_wrongly:Mine\n",
+            declares_wrongly="""\
+                from petra_graph.plugins import BlockDeclaration, declares
+
+                @declares(BlockDeclaration, "somewhere:Mine", knid="head")
+                class Mine: pass
+            """,
+        )
+        registry = discover([str(site)])
+        with pytest.raises(PluginError) as caught:
+            registry.resolve(registry.kind("blocks"), "mine")
+        assert str(caught.value) == (
+            "block \"mine\" of my-blocks cannot be loaded from 'declares_wrongly:Mine': TypeError: "
+            "BlockDeclaration.__init__() got an unexpected keyword argument 'knid'\n"
+            f"    help: raised at {site}/declares_wrongly.py:3"
+        )
+
+    def test_a_class_for_another_kind_is_refused(self, install, site):
+        install("my-losses", f"[petra_graph.losses]\nmine = {__name__}:Noise\n")
+        registry = discover([str(site)])
+        with pytest.raises(PluginError, match="is DataSetDeclaration, not LossDeclaration"):
+            registry.resolve(registry.kind("losses"), "mine")
+
+
+CODE = """\
+import torch
+from attrs import frozen
+from petra_graph.blocks import Head
+from petra_graph.plugins import DataFacts, LossDeclaration, NodeSpec, declares, option
+
+
+@frozen(kw_only=True)
+class Rate:
+    lr: float = option("base learning rate", default=0.1)
+
+
+class LastLayer(Head):
+    "A linear layer."
+
+    streams = 1
+
+    @frozen(kw_only=True)
+    class Options:
+        outputs: int = option("outputs")
+
+    def __init__(self, inputs, options):
+        super().__init__(inputs, options)
+        self.linear = torch.nn.Linear(inputs[0][0], options.outputs)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def one_layer(options, facts):
+    "A head alone."
+    return (NodeSpec(name="head", block="last-layer", options={"outputs": facts.classes}),)
+
+
+def plain(groups, options: Rate):
+    return torch.optim.SGD(groups.param_groups(weight_decay=0.1), lr=options.lr)
+
+
+class Squares:
+    def __init__(self, options):
+        pass
+
+    def __call__(self, output, target):
+        return (output - torch.nn.functional.one_hot(target, 10)).square().mean()
+
+    def metrics(self, output, target):
+        return {"top1": (output.argmax(1) == target).sum()}
+
+
+@declares(LossDeclaration, "named_code:Squares")
+class Documented:
+    '''Squares, declared.
+
+    With more to say.
+    '''
+"""
+ENTRY_POINTS = """\
+[petra_graph.blocks]
+last-layer = named_code:LastLayer
+[petra_graph.architectures]
+one-layer = named_code:one_layer
+[petra_graph.optimizers]
+plain = named_code:plain
+[petra_graph.losses]
+squares = named_code:Squares
+no-loss = named_code:Rate
+documented = named_code:Documented
+"""
+SPEC = """\
+name = "named"
+architecture = { name = "one-layer" }
+optimizer = { name = "plain" }
+loss = { name = "squares" }
+data = { name = "random", batch = 8, options = { shape = [4], dtype = "float32", classes = 10, train = 16, test = 8 } }
+run = { epochs = 1 }
+"""
+
+
+class TestEntryPoints:
+    @pytest.fixture
+    def registry(self, install, site):
+        install("named-code", ENTRY_POINTS, named_code=CODE)
+        return discover([str(site)])
+
+    def test_they_may_name_the_code(self, registry):
+        block = registry.resolve(registry.kind("blocks"), "last-layer")
+        assert (block.name, block.distribution) == ("last-layer", "named-code")
+        declaration = block.declaration
+        assert (declaration.summary, declaration.kind, declaration.streams) == ("A linear layer.", "head", 1)
+        assert (declaration.options.__name__, load(block).__name__) == ("Options", "LastLayer")
+        assert registry.resolve(registry.kind("optimizers"), "plain").declaration.options.__name__ == "Rate"
+
+    def test_what_is_no_code_of_the_kind_says_what_to_write(self, registry):
+        with pytest.raises(PluginError) as caught:
+            registry.resolve(registry.kind("losses"), "no-loss")
+        assert str(caught.value) == (
+            "loss \"no-loss\" of named-code is broken: 'named_code:Rate' is not a class or function that is called as (options)\n"
+            "    help: write a function or class (options) -> Loss; or name an instance of LossDeclaration"
+        )
+
+    def test_they_train_and_are_shown(self, registry, write, capsys):
+        assert main(["run", write("a.toml", SPEC), "--json"]) == 0
+        capsys.readouterr()
+        assert main(["show", "blocks/last-layer"]) == 0
+        shown = capsys.readouterr().out
+        assert "A linear layer." in shown
+        assert "outputs" in shown
+
+    def test_what_a_docstring_says_is_shown_once(self, registry, capsys):
+        assert main(["show", "losses/documented"]) == 0
+        assert capsys.readouterr().out.startswith(
+            "losses/documented (named-code)\n\nSquares, declared.\n\nWith more to say.\n\nno options\n"
+        )
+
+
+class TestTheKit:
+    """Code of each kind without a declaration, defined where no module has it."""
+
+    def test_a_block(self):
+        class Layer(Buffered):
+            def __init__(self, inputs, options):
+                super().__init__(inputs, options)
+                self.linear = nn.Linear(3, 2)
+
+            def forward(self, x):
+                return self.linear(x)
+
+        assert check_block(Layer, [(3,)]).kept
+
+    def test_an_architecture(self):
+        def network(options, facts):
+            if facts.classes is None:
+                raise ValueError
+            return (NodeSpec(name="head", block="pool-linear", options={"outputs": facts.classes}),)
+
+        report = check_architecture(network, leave_out=["other samples"])
+        assert report.kept
+        assert "no torch" not in {outcome.promise for outcome in report.outcomes}
+
+    def test_an_optimizer(self):
+        @frozen(kw_only=True)
+        class Rate:
+            lr: float = 0.1
+
+        class Plain:
+            """Called as (groups, options), it is an optimizer."""
+
+            Options = Rate
+
+            def __new__(cls, groups, options):
+                return torch.optim.AdamW(groups.param_groups(weight_decay=0.1), lr=options.lr)
+
+        assert check_optimizer(Plain, {"lr": 0.01}).kept
+        assert check_optimizer(Plain, options={"lr": 0.01}, seed=3).kept
+
+    def test_a_schedule(self):
+        def halves(options, horizon):
+            return lambda u: 0.5**u
+
+        assert check_lr_schedule(halves).kept
+
+    def test_a_loss(self):
+        class Own:
+            def __init__(self, options):
+                pass
+
+            def __call__(self, output, target):
+                return nn.functional.cross_entropy(output, target)
+
+            def metrics(self, output, target):
+                return {}
+
+        assert check_loss(Own, output=(5,)).kept
+        assert check_loss(lambda _: Own(None)).kept
+
+    def test_a_data_set(self):
+        class Own:
+            facts = DataFacts(shape=(2, 3), dtype="float32", classes=3)
+
+            def __init__(self, options):
+                self.train, self.test = Split(20), Split(20)
+                self.test.augmented = False
+
+        assert check_dataset(Own, leave_out=["workers"]).kept
+
+    def test_a_logger(self):
+        class Nothing:
+            def __init__(self, options, run):
+                pass
+
+            def record(self, *, epoch, step, values):
+                pass
+
+            def close(self):
+                pass
+
+        assert check_logger(Nothing).kept
+
+    def test_a_callback(self):
+        class Quiet(Callback):
+            def __init__(self, options):
+                pass
+
+        assert check_callback(Quiet).kept
+
+    def test_the_class_of_options_stands_for_its_plugin(self):
+        trial = LossTrial.of(Wide, {"margin": 2.0})
+        assert (trial.name, trial.options) == (f"{__name__}:wide", Wide(margin=2.0))
+        assert trial.build(trial.options)(torch.eye(3), torch.arange(3)) == 2.0
+
+    @pytest.mark.parametrize(
+        ("trial", "given", "message"),
+        [
+            (OptimizerTrial, 3, r"expected OptimizerDeclaration or code of that kind \(got int\)"),
+            (OptimizerTrial, Noise, r"expected OptimizerDeclaration or code of that kind \(got DataSetDeclaration\)"),
+            (
+                LossTrial,
+                nn.functional.cross_entropy,
+                r"cross_entropy is not a class or function that is called as \(opt",
+            ),
+        ],
+    )
+    def test_what_is_not_of_the_kind_is_refused(self, trial, given, message):
+        with pytest.raises(TypeError, match=message):
+            trial.of(given)
+
+    def test_a_module_is_no_block(self):
+        with pytest.raises(TypeError, match="Linear is not a class with a `kind`, as blocks are"):
+            Trial.of(nn.Linear, [(3,)])
+
+
+@declares(LossDeclaration, f"{__name__}:wide")
+class Wide:
+    """Its margin."""
+
+    margin: float = option("the margin", default=1.0)
+
+
+def wide(options):
+    class Loss:
+        def __call__(self, output, target):
+            return torch.tensor(options.margin)
+
+        def metrics(self, output, target):
+            return {}
+
+    return Loss()
