@@ -187,4 +187,6 @@ def _summary(results: Sequence[dict[str, Any]]) -> str:
     }
     said = {"kept": "kept all promises", "broken": "did not", "not tried": "not tried"}
     many = plural(len(results), "plugin")
-    return f"{many}: " + ", ".join(f"{count} {said[status]}" for status, count in counts.items() if count)
+    doubtful = sum(any(one["status"] == "doubtful" for one in result["outcomes"]) for result in results)
+    parts = [f"{count} {said[status]}" for status, count in counts.items() if count]
+    return f"{many}: " + ", ".join([*parts, *[f"{doubtful} doubtful"] * bool(doubtful)])

@@ -15,6 +15,7 @@ from petra_graph.kinds.plugin import label as label_of
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.registry.local_plugins import is_local, missing_module, possible_kinds
 from petra_graph.registry.registry import Registry
+from petra_graph.testing.likely_trials import in_words
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +97,7 @@ def _target(registry: Registry, kind: PluginKind, name: str) -> Target:
     except PluginError as error:
         if any("distributions" in problem.message for problem in error.problems):
             raise
-        return Target(label=label, fault="; ".join(problem.message for problem in error.problems))
+        return Target(label=label, fault=in_words(error))
 
 
 def _of_module(registry: Registry, location: str) -> Target:
