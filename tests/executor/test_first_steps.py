@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers import declared_optimizers
 from petra_graph.errors import PluginError, RunFailed
 from petra_graph.executor.first_steps import STEPS, FirstSteps
 from petra_graph.executor.stage_update import Updater, parameter_groups
 from petra_graph.kinds.optimizer import OPTIMIZER
-from petra_graph.kinds.plugin import Plugin, build_plugin
+from petra_graph.kinds.plugin import build_plugin
+from petra_graph.registry.registry import discover
 
 
 class Block(nn.Module):
@@ -148,15 +148,14 @@ def test_a_step_that_rounding_may_hide_is_not_judged():
     trained(OnlyMatrices, rate=lambda _: 0.0)
 
 
-@pytest.mark.parametrize("name", ["SGD", "ADAM", "ADAMW", "LARS"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lars"])
 @pytest.mark.parametrize("rate", [1.0, 1e-2, 1e-5, 1e-8])
 def test_the_first_party_s_optimizers_move_what_they_should(name, rate):
-    declaration = getattr(declared_optimizers, name)
-    plugin = Plugin(kind=OPTIMIZER, name=name, distribution="petra-graph", declaration=declaration)
+    plugin = discover().resolve(OPTIMIZER, name)
     block = Block()
 
     def build(parameters, lr):
-        return build_plugin(plugin, parameter_groups([block]), declaration.options())
+        return build_plugin(plugin, parameter_groups([block]), plugin.declaration.options())
 
     trained(build, rate=lambda u: rate * (u + 1) / 3, block=block)
 

@@ -128,7 +128,7 @@ def test_options_at_the_top_of_the_file(validate):
         """\
 a.toml:1:1: unknown key "options" in the specification
     options = { depth = 18 }
-    help: options is a key of [[graph.node]], [architecture], [loss], [optimizer], [lr_schedule], [data], [[logger]], [[callback]]
+    help: options is a key of [[graph.node]], [architecture], [loss], [optimizer], [lr_schedule], [data], [[logger]], [[callback]], [[metric]]
 """,
     )
 

@@ -42,6 +42,7 @@ def test_it_is_listed_and_shown(installed):
         "kind": "reversible",
         "summary": "Reversible ConvNeXt block: additive coupling, depthwise and pointwise convolutions.",
         "fault": "",
+        "imports_torch": "",
     }
     assert installed.forked("show", f"blocks/{BLOCK}") == (
         """\
