@@ -15,6 +15,7 @@ from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.data_set import DataFacts
 from petra_graph.kinds.loss import TARGETS
 from petra_graph.kinds.plugin_kind import PluginKind
+from petra_graph.kinds.promise_report import Outcome, findings
 from petra_graph.registry.registry import Registry, discover
 from petra_graph.spec.overrides import parse_override
 from petra_graph.spec.structure import structure_as
@@ -138,7 +139,6 @@ def _expect_taken(registry: Registry, settings: Mapping[str, Any], kinds: Sequen
 def _result(found: Any, options: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     from petra_graph.kinds.declaration_promises import NO_TORCH_REMEDY
     from petra_graph.kinds.examined_promises import examine
-    from petra_graph.kinds.promise_report import Outcome
     from petra_graph.testing.likely_trials import NoGuessFits, in_words, likely_trial
 
     plugin = found.plugin
@@ -173,12 +173,7 @@ def _text(result: dict[str, Any]) -> str:
     for status in ("broken", "doubtful"):
         count = sum(outcome["status"] == status for outcome in others)
         lines[0] += f", {count} {status}" if count else ""
-    for outcome in others:
-        doubt = "doubtful: " if outcome["status"] == "doubtful" else ""
-        lines.append(f"  {outcome['promise']}: {doubt}{outcome['found']}")
-        if outcome["remedy"]:
-            lines.append(f"    do: {outcome['remedy']}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {text}" for text in findings(Outcome(**outcome) for outcome in others))])
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> str:

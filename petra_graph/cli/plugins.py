@@ -25,8 +25,8 @@ from petra_graph.registry.survey_of_plugins import PluginSummary, list_groups
 def list_plugins(group: str | None, as_json: bool) -> None:
     """List the installed plugins: name, distribution, kind and summary.
 
-    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers and callbacks; without it,
-    all are listed.
+    GROUP is one of blocks, architectures, optimizers, lr_schedules, losses, datasets, loggers, callbacks and metrics;
+    without it, all are listed.
     """
     registry = discover()
     kinds = [kind_called(registry, group)] if group else registry.kinds

@@ -203,7 +203,7 @@ LOGGER = PluginKind(
     table="logger",
     several=True,
     declaration=LoggerDeclaration,
-    form=called(LoggerDeclaration, "options, run", "Logger"),
+    form=called(LoggerDeclaration, "options, run", "Logger", methods=[call.method for call in _CALLS]),
     promises=(
         DECLARATION,
         Promise(

@@ -603,7 +603,7 @@ LOSS = PluginKind(
     group="petra_graph.losses",
     table="loss",
     declaration=LossDeclaration,
-    form=called(LossDeclaration, "options", "Loss"),
+    form=called(LossDeclaration, "options", "Loss", methods=("__call__", "metrics")),
     promises=(
         DECLARATION,
         Promise("construction", check_loss_construction, build="", foundation=True),

@@ -41,7 +41,7 @@ from petra_graph.kinds.loss import (
     values_like,
 )
 from petra_graph.kinds.plugin import Plugin
-from petra_graph.kinds.plugin_kind import Form, Part, PluginKind, Promise, takes
+from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin_trial import PluginTrial
 
 if TYPE_CHECKING:
@@ -386,13 +386,8 @@ METRIC = PluginKind(
     table="metric",
     several=True,
     declaration=MetricDeclaration,
-    form=Form(
-        fits=takes(1),
-        having="class or function (options)",
-        otherwise="is not a class or function that is called as (options)",
-        hint="write a class or function (options) -> Metric; or name an instance of MetricDeclaration",
-        says_its_kind=False,
-        declared=_declared,
+    form=evolve(
+        called(MetricDeclaration, "options", "Metric", methods=[call.method for call in _CALLS]), declared=_declared
     ),
     promises=(
         DECLARATION,

@@ -71,7 +71,7 @@ class Form:
         having: as in "has no class with {having}", or "has no {having}".
         otherwise: why a value that does not fit is refused, as the end of a sentence.
         hint: what to write.
-        says_its_kind: whether code that fits can be nothing else.
+        likely: whether code that fits is probably of this kind, by what it is called with and has, where it fits several.
         declared: the fields of the declaration besides summary, options and build, of the code and its name.
     """
 
@@ -79,7 +79,7 @@ class Form:
     having: str
     otherwise: str
     hint: str
-    says_its_kind: bool = True
+    likely: Callable[[Any], bool] = lambda _: True
     declared: Callable[[Any, str], Mapping[str, Any]] = lambda _, __: {}
 
 
@@ -190,15 +190,37 @@ class PluginKind:
         return trials
 
 
-def called(contract: type[Declaration], arguments: str, result: str, more: str = "") -> Form:
-    """Return the form of a kind whose code is any class or function with these arguments."""
+def called(
+    contract: type[Declaration], arguments: str, result: str, more: str = "", methods: Iterable[str] = ()
+) -> Form:
+    """Return the form of a kind whose code is any class or function with these arguments.
+
+    Args:
+        contract: the class of its declarations.
+        arguments: as in "options, facts". Code whose parameters have these names is likely of this kind.
+        result: what it builds, in words.
+        more: what to write besides, in words.
+        methods: of what it builds. A class is likely of this kind only if it has them.
+    """
+    names, methods = arguments.split(", "), tuple(methods)
     return Form(
-        fits=takes(arguments.count(",") + 1),
+        fits=takes(len(names)),
         having=f"class or function ({arguments})",
         otherwise=f"is not a class or function that is called as ({arguments})",
-        says_its_kind=False,
+        likely=lambda code: _parameters(code)[: len(names)] == names and _has(code, methods),
         hint=f"write a function or class ({arguments}) -> {result}{more}; or name an instance of {contract.__name__}",
     )
+
+
+def _parameters(code: Any) -> list[str]:
+    """Return the names of the parameters of a class or function that `takes` some."""
+    return list(inspect.signature(code).parameters)
+
+
+def _has(code: Any, methods: Iterable[str]) -> bool:
+    if not isinstance(code, type):
+        return True
+    return all(any(method in vars(cls) for cls in code.__mro__) for method in methods)
 
 
 def takes(count: int) -> Callable[[Any], bool]:

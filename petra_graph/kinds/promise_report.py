@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import attrs
-from attrs import frozen
+from attrs import evolve, frozen
 
 Status = Literal["kept", "broken", "doubtful", "not checked"]
 
@@ -28,10 +28,19 @@ class Outcome:
     found: str = ""
     remedy: str = ""
 
-    def __str__(self) -> str:
-        """Return a broken promise as authors read it."""
-        lines = [f"{self.promise}: {self.found}"]
-        return "\n".join([*lines, f"    do: {self.remedy}"] if self.remedy else lines)
+
+def findings(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return broken and doubtful promises as authors read them; what breaks several of them stands once."""
+    together: dict[Outcome, list[str]] = {}
+    for outcome in outcomes:
+        together.setdefault(evolve(outcome, promise=""), []).append(outcome.promise)
+    return [_text(names, outcome) for outcome, names in together.items()]
+
+
+def _text(names: Sequence[str], outcome: Outcome) -> str:
+    doubt = "doubtful: " if outcome.status == "doubtful" else ""
+    remedy = f"\n    do: {outcome.remedy}" if outcome.remedy else ""
+    return f"{', '.join(names)}: {doubt}{outcome.found}{remedy}"
 
 
 @frozen(kw_only=True)
@@ -76,7 +85,7 @@ class Report:
             checked = sum(outcome.status == "kept" for outcome in self.outcomes)
             return f"{head} keeps {checked} promises"
         count = f"{len(self.broken)} promises" if len(self.broken) > 1 else "a promise"
-        return "\n".join([f"{head} breaks {count}", *map(str, self.broken)])
+        return "\n".join([f"{head} breaks {count}", *findings(self.broken)])
 
 
 class BrokenPromises(AssertionError):

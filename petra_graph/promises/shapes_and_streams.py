@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from petra_graph.blocks import Block, Shape, Streams, frozen_statistics
+from petra_graph.blocks import Block, Reversed, Reversible, Shape, Streams, frozen_statistics
 from petra_graph.kinds.author_code import is_author_code, raised_at
 from petra_graph.kinds.broken_promise import BrokenPromise, largest_difference, name_of
 from petra_graph.measure.node_shapes import listing
-from petra_graph.promises.block_trial import Trial
+from petra_graph.promises.block_trial import NODE, Trial
 from petra_graph.promises.micro_batches_through_block import Harness, gradients_for
 
 
 def check_shapes(trial: Trial) -> None:
     """Outputs are a tensor, or a tuple of tensors, [n, ...] in the streams' type; a head returns one stream.
 
-    A reversible block may change shapes, where its inverse returns those of its inputs.
+    A reversible block may change shapes, where its inverse returns those of its inputs. `reverse_vjp` returns a `Reversed`.
 
     An output of integers or booleans carries no gradient: it may hand on what came in as integers (tokens, a mask), and
     nothing that depends on floating-point streams; a reversible block may also write to a stream of integers that it reads.
@@ -46,8 +47,22 @@ def check_shapes(trial: Trial) -> None:
     _expect_gradients(inputs, outputs, reversible=block.kind == "reversible")
     if block.kind == "reversible" and shapes != expected:
         _expect_shapes_back(harness, outputs, inputs)
+    if isinstance(block, Reversible):
+        _expect_reversed(harness, block, outputs)
     if block.kind == "head" and len(shapes) != 1:
         raise BrokenPromise("shapes", f"a head returned {len(shapes)} streams", "return one, which the loss reads")
+
+
+def _expect_reversed(harness: Harness, block: Reversible, outputs: Streams) -> None:
+    """Expect a `Reversed`; what raises, the promises of inverse and gradients say."""
+    reverse: Any = None
+    with suppress(Exception, SystemExit), harness.numerics.node(NODE, 0), frozen_statistics(block):
+        reverse = block.reverse_vjp(outputs, gradients_for(0, outputs))
+    if not isinstance(reverse, Reversed | None):
+        remedy = (
+            "return petra_graph.blocks.Reversed(inputs, gradients): two tuples, with as many streams as the block reads"
+        )
+        raise BrokenPromise("shapes", f"reverse_vjp returned {type(reverse).__name__}", remedy)
 
 
 def _expect_shapes_back(harness: Harness, outputs: Streams, inputs: Streams) -> None:
@@ -88,7 +103,8 @@ def _expect_gradients(inputs: Streams, outputs: Streams, *, reversible: bool) ->
 def check_streams_untouched(trial: Trial) -> None:
     """Forward leaves its inputs as they are, and backward its outputs and gradients.
 
-    Others hold the same tensors: a buffer, a second consumer, a message in a channel.
+    Others hold the same tensors: a buffer, a second consumer, a message in a channel. Where the backward raises, the promises of
+    inverse and gradients say so.
     """
     harness = Harness(trial)
     inputs = harness.inputs(0)
@@ -98,7 +114,8 @@ def check_streams_untouched(trial: Trial) -> None:
     outputs = harness.forward(0, inputs)
     gradients = gradients_for(0, outputs)
     before, gradients_before = _copies(outputs), _copies(gradients)
-    harness.backward(0, outputs, gradients)
+    with suppress(Exception, SystemExit):
+        harness.backward(0, outputs, gradients)
     _expect_untouched("backward", "output", outputs, before)
     _expect_untouched("backward", "gradient", gradients, gradients_before)
 

@@ -72,9 +72,9 @@ def resolve_local(kind: PluginKind, name: str, folders: Sequence[str]) -> Declar
 
 
 def possible_kinds(code: Any, kinds: Iterable[PluginKind]) -> list[PluginKind]:
-    """Return the kinds that code without a declaration may be of: one, where its base class or attributes say which."""
+    """Return the kinds that code without a declaration may be of: one, where its base class, parameters or methods say which."""
     fitting = [kind for kind in kinds if kind.form.fits(code)]
-    return next(([kind] for kind in fitting if kind.form.says_its_kind), fitting)
+    return [kind for kind in fitting if kind.form.likely(code)] or fitting
 
 
 def _attribute(kind: PluginKind, name: str, folders: Sequence[str]) -> Any:

@@ -30,16 +30,22 @@ def architecture(options, facts):
 
 def optimizer(groups, options: Rate): ...
 
+def other_words(parameters, rate: Rate): ...
+
 class Schedule:
     Options = Rate
     def __init__(self, options, horizon): ...
 
 class Loss:
     def __init__(self, options: Rate): ...
+    def __call__(self, output, target): ...
+    def metrics(self, output, target): ...
 
 class Metric:
     better, share = "lower", True
     def __init__(self, options: Rate): ...
+    def update(self, output, target): ...
+    def compute(self): ...
 
 class OfTorchmetrics:
     higher_is_better = False
@@ -176,20 +182,33 @@ def test_a_class_of_another_module_may_be_named_where_it_is_imported():
 
 
 def test_targets_of_a_check():
-    """What could be several kinds needs its kind written; the others say it."""
+    """Base class, parameters and methods say the kind; what could still be several needs its kind written."""
     registry = discover([])
-    for name in ("Block", "Data", "Stops", "LOSS"):
-        (target,) = find_targets(registry, f"local_kinds:{name}")
-        assert target.plugin is not None
-    (target,) = find_targets(registry, "optimizers/local_kinds:optimizer")
-    assert target.plugin.declaration.options.__name__ == "Rate"
+    kinds = {
+        "Block": "block",
+        "Data": "data set",
+        "Stops": "callback",
+        "LOSS": "loss",
+        "architecture": "architecture",
+        "optimizer": "optimizer",
+        "Schedule": "learning-rate schedule",
+        "Loss": "loss",
+        "Metric": "metric",
+        "logger": "logger",
+        "losses/local_kinds:OfTorchmetrics": "loss",
+    }
+    for name, noun in kinds.items():
+        (target,) = find_targets(registry, name if "/" in name else f"local_kinds:{name}")
+        assert target.plugin.kind.noun == noun
     with pytest.raises(SpecError) as caught:
-        find_targets(registry, "local_kinds:optimizer")
+        find_targets(registry, "local_kinds:other_words")
     assert str(caught.value) == (
-        '"local_kinds:optimizer" may be a plugin of 4 kinds\n'
-        '    help: write one of them: "architectures/local_kinds:optimizer" or "optimizers/local_kinds:optimizer" or '
-        '"lr_schedules/local_kinds:optimizer" or "loggers/local_kinds:optimizer"'
+        '"local_kinds:other_words" may be a plugin of 4 kinds\n'
+        '    help: write one of them: "architectures/local_kinds:other_words" or "optimizers/local_kinds:other_words" or '
+        '"lr_schedules/local_kinds:other_words" or "loggers/local_kinds:other_words"'
     )
+    with pytest.raises(SpecError, match="may be a plugin of 2 kinds"):
+        find_targets(registry, "local_kinds:OfTorchmetrics")
 
 
 def test_two_distributions_and_a_module(install, site):

@@ -346,9 +346,19 @@ class TwoHeaded(Head):
         return x, x
 
 
+class ReturnsTuples(Sound):
+    def reverse_vjp(self, outputs, gradients):
+        found = super().reverse_vjp(outputs, gradients)
+        return found.inputs, found.gradients
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
+        (
+            ReturnsTuples,
+            "reverse_vjp returned tuple\n    do: return petra_graph.blocks.Reversed(inputs, gradients): two tuples",
+        ),
         (Keeps, "4x6 came in, and 4x3 came out; the inverse returns 4x3"),
         (Refuses, "4x6 came in, and 4x3 came out; the inverse raised ValueError at"),
         (Listed, "forward returned list"),
