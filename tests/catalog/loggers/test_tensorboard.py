@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import threading
@@ -73,8 +74,11 @@ def test_it_reads_what_was_recorded(tmp_path):
     assert read(tmp_path) == [(10, 1.25), (20, 2.5)]
 
 
-def test_a_run_that_goes_on_forgets_the_later_events(tmp_path):
+def test_a_run_that_goes_on_forgets_the_later_events(tmp_path, monkeypatch):
+    """Files are read in the order of their names, which begin with the second in which they were opened."""
     pytest.importorskip("tensorboard")
+    seconds = SimpleNamespace(time=itertools.count(1.0e9).__next__)
+    monkeypatch.setattr("tensorboard.summary.writer.event_file_writer.time", seconds)
     for resumed_at, steps in ((None, (10, 20)), (10, (20, 30))):
         logger = opened(tmp_path, resumed_at)
         for step in steps:
