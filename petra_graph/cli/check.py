@@ -13,7 +13,7 @@ from attrs import asdict
 from petra_graph.cli.options_and_output import echo, json_option, print_json
 from petra_graph.errors import PluginError, SpecError
 from petra_graph.kinds.data_set import DataFacts
-from petra_graph.kinds.loss import TARGETS
+from petra_graph.kinds.outputs_and_targets import TARGETS
 from petra_graph.kinds.plugin_kind import PluginKind
 from petra_graph.kinds.promise_report import Outcome, findings
 from petra_graph.registry.registry import Registry, discover

@@ -18,6 +18,16 @@ from petra_graph.kinds.declaration import Declaration, described
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults, function_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
+from petra_graph.kinds.outputs_and_targets import (
+    OUTPUT_SETTINGS,
+    TARGETS,
+    DrawTargets,
+    Shape,
+    classes_of,
+    likely_outputs,
+    outputs_for,
+    shape_of,
+)
 from petra_graph.kinds.plugin import Plugin
 from petra_graph.kinds.plugin_kind import Part, PluginKind, Promise, called
 from petra_graph.kinds.plugin_trial import PluginTrial
@@ -26,21 +36,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Shape = tuple[int, ...]
-
 T = TypeVar("T")
-DrawTargets = Callable[["Tensor", "torch.Generator"], "Tensor"]
-"""Draws the targets [n, ...] of outputs [n, ...]."""
 RESERVED_METRICS = frozenset({"loss"})
 """Names that a run records itself, besides the metrics of its loss."""
 _SHARE_ROUNDING = 1e-3
 """The rounding of a share that is a mean over a sample's targets, in float32."""
-_RIGHT = 6.0
-"""The output of a right class, above all that are drawn."""
 _ROUNDED = 4
 """Units of rounding by which a loss that is returned in few digits may be off."""
 _NEAR = 0.01
-"""How far targets are from outputs that predict them well, and a loss from the sum of its samples' losses."""
+"""How far a loss may be from the sum of its samples' losses, where it is a sum."""
 _FAR, _GROWS = (1e3, 1e6), 100.0
 """How far outputs are moved down the gradient of a loss, and by how much more it falls at the second, where it has no bound."""
 _SAME = 1e-5
@@ -186,48 +190,6 @@ class _GuardedLoss:
             return function(output, target)
 
 
-def classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw class indices, int64 [n], or [n, ...] for outputs [n, classes, ...]; every second sample's are predicted.
-
-    So a metric that counts right predictions is not 0 in every batch, where a mean would be its own sum. For one output, the
-    classes are 0 and 1: it is the logit of class 1.
-    """
-    import torch
-
-    shape, classes = (output.shape[0], *output.shape[2:]), output.shape[1]
-    drawn = torch.randint(max(classes, 2), shape, generator=generator)
-    drawn[::2] = output[::2].argmax(1) if classes > 1 else output[::2, 0] > 0
-    return drawn
-
-
-def last_classes_of(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw class indices [n, ...] for outputs [n, ..., classes], as `classes_of`."""
-    return classes_of(output.movedim(-1, 1), generator)
-
-
-def values_like(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw targets of the output's shape, standard normal; every second sample's are near its outputs."""
-    import torch
-
-    drawn = torch.randn(output.shape, generator=generator)
-    drawn[::2] = output[::2].to(drawn.dtype) + _NEAR * drawn[::2]
-    return drawn
-
-
-def numbers_of(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw a value for each output [n, 1, ...]: [n, ...], as `values_like`."""
-    return values_like(output.squeeze(1), generator)
-
-
-def binary_like(output: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw 0 and 1 of the output's shape, as floats; every second sample's are those of positive outputs."""
-    return (values_like(output, generator) > 0).float()
-
-
-def shape_of(sizes: Sequence[int]) -> Shape:
-    return tuple(sizes)
-
-
 @frozen(kw_only=True)
 class LossTrial(PluginTrial):
     """A loss with options, and the outputs and targets that it compares.
@@ -281,21 +243,6 @@ class LossTrial(PluginTrial):
         loss(output, target)
         with author_code(self.plugin.owned):  # its metrics fail on what the loss itself takes
             loss.metrics(output.detach(), target)
-
-
-def outputs_for(shape: Shape, targets: Tensor) -> Tensor:
-    """Draw outputs, those of every second sample right or near, so that metrics that count them are not 0 throughout."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    output = torch.randn(len(targets), *shape, generator=generator)
-    if targets.is_floating_point() and targets.shape == output.shape:
-        output[::2] = targets[::2].float() + _NEAR * output[::2]
-    elif targets.dtype == torch.int64 and targets.shape == (len(output), *output.shape[2:]):
-        right = targets[::2].unsqueeze(1)
-        if int(right.max()) < output.shape[1]:
-            output[::2] = output[::2].scatter(1, right, _RIGHT)
-    return output.requires_grad_()
 
 
 def check_loss_construction(trial: LossTrial) -> None:
@@ -552,43 +499,6 @@ def _metrics(loss: Loss, output: Tensor, target: Tensor) -> Mapping[str, Tensor]
         found = fault or f'its metric "{graphs[0]}" has a graph'
         raise BrokenPromise("metrics", found, "return a dict of scalar tensors, made of output.detach()")
     return values
-
-
-TARGETS: Mapping[str, DrawTargets] = {
-    "classes": classes_of,
-    "last-classes": last_classes_of,
-    "values": values_like,
-    "numbers": numbers_of,
-    "binary": binary_like,
-}
-"""By the name that `--targets` gives."""
-OUTPUT_SETTINGS = {"output": "5x8x6", "targets": "classes"}
-"""What `petra-graph check` may be told of outputs and targets."""
-_LIKELY: Sequence[tuple[Shape, DrawTargets]] = (
-    ((10,), classes_of),
-    ((10,), values_like),
-    ((10, 6), classes_of),
-    ((5, 8, 6), classes_of),
-    ((6, 10), last_classes_of),
-    ((1,), values_like),
-    ((1,), numbers_of),
-    ((1,), classes_of),
-    ((2,), classes_of),
-    ((3,), classes_of),
-    ((10,), binary_like),
-    ((1,), binary_like),
-    ((1, 8, 6), binary_like),
-    ((3, 8, 6), values_like),
-)
-"""Classes and values of a sample, a class for each token or pixel; then single values, few classes, 0 and 1."""
-
-
-def likely_outputs(given: Mapping[str, Any]) -> Sequence[tuple[Shape, DrawTargets]]:
-    """Return likely shapes of a sample's output with targets of them, of the given ones where there are any."""
-    output, targets = given.get("output"), given.get("targets")
-    if output is not None:
-        return [(output, draw) for draw in ([targets] if targets else TARGETS.values())]
-    return [pair for pair in _LIKELY if targets in {None, pair[1]}]
 
 
 def _trials(plugin: Plugin, options: Any, given: Mapping[str, Any]) -> Sequence[LossTrial]:

@@ -29,12 +29,12 @@ from petra_graph.kinds.declaration import Declaration, described, expect_among
 from petra_graph.kinds.declaration_promises import DECLARATION
 from petra_graph.kinds.expected_calls import ExpectedCall, call_faults
 from petra_graph.kinds.generators import moved_since, seeded, states
-from petra_graph.kinds.loss import (
+from petra_graph.kinds.loss import is_share
+from petra_graph.kinds.outputs_and_targets import (
     OUTPUT_SETTINGS,
     DrawTargets,
     Shape,
     classes_of,
-    is_share,
     likely_outputs,
     outputs_for,
     shape_of,

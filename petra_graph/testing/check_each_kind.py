@@ -18,10 +18,11 @@ from petra_graph.kinds.callback import CallbackTrial
 from petra_graph.kinds.data_set import DataFacts, DataSetTrial
 from petra_graph.kinds.examined_promises import conclude, examine
 from petra_graph.kinds.logger import LoggerTrial
-from petra_graph.kinds.loss import DrawTargets, LossTrial, classes_of
+from petra_graph.kinds.loss import LossTrial
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.metric import MetricTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.kinds.outputs_and_targets import DrawTargets, classes_of
 from petra_graph.kinds.plugin_trial import Given, Options
 from petra_graph.kinds.promise_report import Report
 from petra_graph.promises.architecture_promises import IMAGES, ArchitectureTrial

@@ -39,10 +39,11 @@ from petra_graph.kinds.broken_promise import BrokenPromise
 from petra_graph.kinds.checked_samples import CheckedSplit
 from petra_graph.kinds.data_set import DataSetTrial
 from petra_graph.kinds.examined_promises import examine
-from petra_graph.kinds.loss import LossTrial, outputs_for
+from petra_graph.kinds.loss import LossTrial
 from petra_graph.kinds.lr_schedule import LrScheduleTrial
 from petra_graph.kinds.metric import MetricTrial
 from petra_graph.kinds.optimizer import OptimizerTrial
+from petra_graph.kinds.outputs_and_targets import outputs_for
 from petra_graph.kinds.plugin import Plugin, load
 from petra_graph.kinds.plugin_trial import PluginTrial
 from petra_graph.kinds.promise_report import Outcome

@@ -10,7 +10,8 @@ from torch.nn import functional
 from petra_graph.blocks import AdditiveCoupling, Buffered, Head
 from petra_graph.kinds.architecture import ARCHITECTURE
 from petra_graph.kinds.block import BLOCK
-from petra_graph.kinds.loss import LOSS, TARGETS
+from petra_graph.kinds.loss import LOSS
+from petra_graph.kinds.outputs_and_targets import TARGETS
 from petra_graph.kinds.plugin_trial import as_plugin
 from petra_graph.plugins import (
     ArchitectureDeclaration,
