@@ -27,7 +27,7 @@ from petra_graph.units import listed, noun, plural
 STEPS = 3
 """That are observed: the first ones may have a rate of zero, or gradients of zero before a last layer that starts there."""
 _FAR_FROM_ROUNDING = 64
-"""A step is judged where it is larger than so many times the spacing of numbers around the element."""
+"""A step is judged where it is larger than this multiple of the spacing of numbers around the element."""
 _LOOKED_AT = 2**16
 """Elements of a parameter, spread over it, at most: those of large ones would take time and memory."""
 _SHOWN = 3

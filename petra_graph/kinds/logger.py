@@ -153,7 +153,7 @@ def check_logger_construction(trial: LoggerTrial) -> None:
 
 
 def check_values(trial: LoggerTrial) -> None:
-    """Any values are recorded, also infinite ones and those that are no number, and several at one step."""
+    """Any values are recorded, also infinite ones and those that are not numbers, and several at one step."""
     with trial.run() as directory:
         logger = trial.open(directory)
         for step in (0, 4, 4, 8):

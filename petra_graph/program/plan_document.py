@@ -24,7 +24,7 @@ VERSION = 1
 """Of the document's keys and their meaning; a key that is added changes none."""
 
 _PASSES = Each(float, needed=("forward", "backward"))
-"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is no work."""
+"""Of a micro-batch; a stage's and a node's seconds have an `update`, and a stage's the `exchange` in it, which is not work."""
 _BYTES = Each(int, needed=("total",))
 """parameters, gradients, optimizer, input_buffer, parameter_buffer, graphs, working, channels, total: of the moment when a device
 holds most, or a stage as if it had a device of its own; those of `totals` are the sum over devices."""
@@ -133,7 +133,7 @@ def read_document(text: str, source: str) -> Document:
         source: where it comes from, for messages.
 
     Raises:
-        SpecError: it is no plan, or one of another version.
+        SpecError: it is not a plan, or is one of another version.
     """
     hint = "save one with `petra-graph plan SPEC --format json`"
     try:
@@ -141,14 +141,14 @@ def read_document(text: str, source: str) -> Document:
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{source} is no JSON: {error}", hint) from error
     if not isinstance(document, dict):
-        raise SpecError(f"{source} is no plan: it holds a {type(document).__name__}", hint)
+        raise SpecError(f"{source} is not a plan: it holds a {type(document).__name__}", hint)
     if document.keys() >= _LIKELY_PLAN and (version := document.get("version")) != VERSION:
         upgrade = "upgrade petra-graph, or " if type(version) is int and version > VERSION else ""
         stated = "no version" if version is None else f"version {shown(version)}"
         raise SpecError(f"{source} is a plan of {stated}, and this petra-graph reads version {VERSION}", upgrade + hint)
     required = {key for key, shape in SHAPE.items() if not isinstance(shape, Later)}
     if missing := sorted(required - document.keys()):
-        raise SpecError(f"{source} is no plan: it has no {', '.join(missing)}", hint)
+        raise SpecError(f"{source} is not a plan: it has no {', '.join(missing)}", hint)
     found = list(islice(faults(document, SHAPE, "the plan"), _SHOWN)) or list(islice(_loose_ends(document), _SHOWN))
     if found:
         raise SpecError([Problem(message=f"{source} is damaged: {fault}", hint=hint) for fault in found])

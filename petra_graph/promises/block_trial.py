@@ -106,7 +106,7 @@ class Trial:
         plugin = as_plugin(BLOCK, block)
         block_class = load(plugin)
         if not (isinstance(block_class, type) and issubclass(block_class, Block)):
-            raise TypeError(f"{plugin.declaration.build} is no subclass of petra_graph.blocks.Block")
+            raise TypeError(f"{plugin.declaration.build} is not a subclass of petra_graph.blocks.Block")
         return Trial(
             block_class=block_class,
             declaration=cast(BlockDeclaration, plugin.declaration),

@@ -246,7 +246,7 @@ def verify(directory: Path, manifest: Manifest) -> None:
             if _digest(path) != file.sha256:
                 raise Damaged(f"{file.name} is damaged, or of another moment: its digest is not the manifest's")
             with _opened(directory, manifest.at, file) as (opened, facts):
-                shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is no mapping
+                shapes = {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118  it is not a mapping
                 if found := next(faults_of_stage(facts, shapes, manifest.pipeline), None):
                     raise Damaged(f"{file.name} is damaged: {found}")
         except OSError as error:
@@ -274,7 +274,7 @@ def read_stage(directory: Path, at: int, file: StageFile) -> tuple[dict[str, Ten
         Damaged: the file is not a stage's of this checkpoint.
     """
     with _opened(directory, at, file) as (opened, facts):
-        return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is no mapping
+        return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118  it is not a mapping
 
 
 @contextmanager

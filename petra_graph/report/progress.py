@@ -165,7 +165,7 @@ def heading(run: Started) -> str:
 
 
 def _resumed(run: Started) -> str:
-    return "" if run.resumed_at is None else f"; goes on before micro-batch {run.resumed_at:,}"
+    return "" if run.resumed_at is None else f"; continues before micro-batch {run.resumed_at:,}"
 
 
 def epoch_line(report: EpochEnded, run: Started) -> str:

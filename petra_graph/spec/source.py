@@ -60,7 +60,7 @@ def read_source(path: str, *, given: bool = True) -> Source:
     Args:
         path: of the file.
         given: the user gave it; False: another file names it. That one must be a regular file, and a message shows no
-            line of it unless it is called .toml: a specification of somebody else's must not make this user's files appear.
+            line of it unless it is called .toml: another person's specification must not make this user's files appear.
 
     Raises:
         SpecError: the text cannot be read, is empty, is not UTF-8, or is not TOML.

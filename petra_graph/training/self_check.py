@@ -290,7 +290,7 @@ class SelfCheck:
             raise SpecError(evolve(problem, message=message, hint=hint)) from error
         recorded = [f"test/{name}" for name in (*of_loss, *metrics.values(of_loss))]
         if best is not None and best not in recorded:
-            message = f"checkpoint.best = {shown(best)} is no metric of an evaluation of this run"
+            message = f"checkpoint.best = {shown(best)} is not a metric of an evaluation of this run"
             raise SpecError(Problem(message=message, hint=suggestion(best, recorded), path=("checkpoint", "best")))
 
     def _fetched(self) -> Tensor:

@@ -138,5 +138,5 @@ def test_a_promise_that_does_not_exist_cannot_be_left_out():
 
 def test_a_declaration_that_names_no_block_is_refused():
     declaration = BlockDeclaration(summary="No block.", build="torch:nn.ReLU", kind="buffered")
-    with pytest.raises(TypeError, match=r"torch:nn\.ReLU is no subclass of petra_graph\.blocks\.Block"):
+    with pytest.raises(TypeError, match=r"torch:nn\.ReLU is not a subclass of petra_graph\.blocks\.Block"):
         check_block(declaration, [(2,)])

@@ -95,7 +95,7 @@ def test_a_block_that_cannot_be_built(refused):
     nodes = (STEM, node("join", "add", streams=3), HEAD)
     (problem,) = refused(built_graph(nodes), (8,))
     assert problem == Problem(
-        message='node "join": block "add" cannot be built: its inputs carry 2 streams, which is no multiple of '
+        message='node "join": block "add" cannot be built: its inputs carry 2 streams, which is not a multiple of '
         "streams = 3",
         hint="its input streams are 6, 6 (without the batch); it reads stem",
         path=("graph", "node", 1),

@@ -42,9 +42,9 @@ def test_more_keys_than_known_are_welcome():
     ("expected", "text"),
     [
         ("plan.json is no JSON: Expecting value: line 1 column 1 (char 0)", "x"),
-        ("plan.json is no plan: it holds a list", "[]"),
+        ("plan.json is not a plan: it holds a list", "[]"),
         (
-            "plan.json is no plan: it has no stages, timing",
+            "plan.json is not a plan: it has no stages, timing",
             json.dumps({key: value for key, value in three_stages().items() if key not in {"stages", "timing"}}),
         ),
     ],

@@ -226,7 +226,7 @@ def test_a_run_that_is_done_can_be_longer(spec, uninterrupted, capsys):
     assert resume("latest", "--set", "run.epochs=4") == 0
     assert weights_bytes(only_run()) == weights_bytes(whole)
     said = capsys.readouterr().err
-    assert "goes on before micro-batch 33" in said
+    assert "continues before micro-batch 33" in said
     assert "\n--set run.epochs=4\n" in said, "what differs is named"
 
 
@@ -327,7 +327,7 @@ def test_under_other_stages_the_micro_batches_in_flight_are_discarded(spec, caps
     before = load_file(directory / "weights.safetensors")
     assert resume("latest", "--set", "partition.stages=2", "--set", 'partition.devices=["cpu"]') == 0
     said = capsys.readouterr().err
-    assert f"goes on before micro-batch {at}" in said
+    assert f"continues before micro-batch {at}" in said
     assert "micro-batches that were in flight or waited for an update are discarded" in said
     after = summary_of(directory)
     assert (after["stages"], after["micro_batches"], after["status"]) == (2, EPOCHS * MICRO_BATCHES, "done")
@@ -493,7 +493,7 @@ def test_where_events_are_lost_the_checkpoint_before_is_taken(spec, uninterrupte
     assert resume() == 0
     said = capsys.readouterr().err
     assert f"{latest} is not used: metrics.jsonl has {kept} bytes, and {kept + 1} were there at the checkpoint" in said
-    assert f"goes on before micro-batch {before}" in said
+    assert f"continues before micro-batch {before}" in said
     same_run(whole, directory)
 
 

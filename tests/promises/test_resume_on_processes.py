@@ -145,7 +145,7 @@ def test_restarts_of_torchrun(folder):
         said, _ = agent.communicate(timeout=PATIENCE_SECONDS)
     finally:
         agent.kill()
-    assert "goes on before micro-batch" in said
+    assert "continues before micro-batch" in said
     assert agent.returncode != 0
     assert len(list(Path("runs").iterdir())) == 1
     summary = summary_of(only_run())

@@ -61,7 +61,7 @@ class Add(Buffered):
     def __init__(self, inputs: Sequence[Shape], options: AddOptions) -> None:
         super().__init__(inputs, options)
         if len(inputs) % options.streams:
-            message = f"its inputs carry {len(inputs)} streams, which is no multiple of streams = {options.streams}"
+            message = f"its inputs carry {len(inputs)} streams, which is not a multiple of streams = {options.streams}"
             raise ValueError(message)
 
     def forward(self, *streams: Tensor) -> Streams:

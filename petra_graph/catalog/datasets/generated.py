@@ -55,7 +55,7 @@ def _digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         hint = "pip install 'petra-graph[digits]'"
         raise SpecError(message, hint)
     file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    if file.is_file():  # Importing sklearn.datasets takes half as long as all else before the training.
+    if file.is_file():  # Importing sklearn.datasets takes a third of the time before the training.
         table = np.loadtxt(file, delimiter=",")
         return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
     from sklearn.datasets import load_digits

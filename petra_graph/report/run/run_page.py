@@ -90,7 +90,7 @@ def _state(run: RecordedRun) -> Iterator[str]:
     if run.status in said:
         yield said[run.status]
     if run.status in {"killed", "interrupted", "failed"} and run.checkpoints:
-        yield f"It goes on from its latest checkpoint with: {resume}"
+        yield f"It continues from its latest checkpoint with: {resume}"
 
 
 def _failure(run: RecordedRun) -> Mapping[str, Any] | None:

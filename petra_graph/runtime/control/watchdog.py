@@ -7,7 +7,7 @@ stages do.
     a process dies              the watchdogs of the same machine see it at once; on other machines the watchdog of the
                                 rank before misses its heartbeats
     an operation takes long     the process's own watchdog fails the run (`run.watchdog`)
-    a process waits long        the run goes on while some process that it waits for, over any number of hops, computes;
+    a process waits long        the run continues while some process that it waits for, over any number of hops, computes;
                                 where all of them wait, that is a deadlock, and the failure names each one's channel
 
 Decision: the process that hosts the first stage decides where to stop, counted in forwards since the run's start. Every

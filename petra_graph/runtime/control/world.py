@@ -214,7 +214,7 @@ def _store(rank_info: RankInfo, *, serves: bool) -> TCPStore:
 
 
 def _wait_for_port(rank_info: RankInfo) -> None:
-    """Return when somebody listens where the store should be: torch's own wait takes longer, and does not say why.
+    """Return when a process listens where the store should be: torch's own wait takes longer, and does not say why.
 
     Raises:
         OSError: nobody does within the time to join.

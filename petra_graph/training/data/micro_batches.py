@@ -183,7 +183,7 @@ class Loaders:
     def close(self) -> None:
         """End the processes, even while an iteration is still referenced: an error's traceback refers to the one that it ended."""
         if self._processes is not None:
-            self._processes._shutdown_workers()  # noqa: SLF001  no public method ends them while somebody holds the iterator
+            self._processes._shutdown_workers()  # noqa: SLF001  no public method ends them while the iterator is held
         self._loader = self._processes = None
 
 

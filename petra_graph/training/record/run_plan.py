@@ -110,7 +110,9 @@ class LatePlan:
             self._process.kill()
             self._process.wait()
             shown = f"petra-graph plan {self._directory / 'resolved.toml'}"
-            return not_planned(f"the plan of so many stages was not ready when the run ended; `{shown}` makes it")
+            return not_planned(
+                f"the plan was not ready when the run ended, since the stages are many; `{shown}` makes it"
+            )
         try:
             if self._process.returncode == 0:
                 return figures_of(json.loads((self._directory / PLAN).read_text(encoding="utf-8")), self._spec)

@@ -89,7 +89,7 @@ def test_conv_stem_reads_any_image(channels, kernel, stride, side):
 
 
 def test_add_refuses_streams_that_do_not_pair_up():
-    with pytest.raises(ValueError, match="its inputs carry 3 streams, which is no multiple of streams = 2"):
+    with pytest.raises(ValueError, match="its inputs carry 3 streams, which is not a multiple of streams = 2"):
         Trial.of(declared_blocks.ADD, [ROW] * 3).build(Trial.of(declared_blocks.ADD, [ROW] * 3).numerics("float64"))
 
 

@@ -13,7 +13,7 @@ from petra_graph_transformers.declared import SamplingOptions
 
 @click.command()
 @click.argument("run", metavar="RUN")
-@click.option("--prompt", default="\n", metavar="TEXT", help="Text that the sample goes on from. Default: a new line.")
+@click.option("--prompt", default="\n", metavar="TEXT", help="Text that the sample continues. Default: a new line.")
 @click.option("--tokens", default=500, show_default=True, metavar="N", help="Length of the sample, without the prompt.")
 @click.option(
     "--temperature", default=0.8, show_default=True, help="Divides the logits; 0: the likeliest token always."

@@ -1,6 +1,6 @@
 """A sample of the network's text after every evaluation, in the run's directory.
 
-A run of several processes has the weights of all stages brought together for it. A run that goes on forgets the samples behind
+A run of several processes has the weights of all stages brought together for it. A run that continues forgets the samples behind
 its checkpoint.
 """
 
@@ -30,7 +30,7 @@ class TextSamples(Callback):
         self._bytes = 0
 
     def started(self, run: Started) -> None:
-        """Begin an empty file, unless the run goes on."""
+        """Begin an empty file, unless the run continues."""
         self._directory = run.directory
         if run.resumed_at is None or not self._file.exists():
             self._write("")
