@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
 
 
 @click.command()
-@click.argument("target", metavar="NAME|DISTRIBUTION|MODULE:ATTRIBUTE")
+@click.argument("names", nargs=-1, required=True, metavar="NAME|DISTRIBUTION|MODULE:ATTRIBUTE...")
 @click.option(
     "--set",
     "options",
@@ -68,12 +69,12 @@ class _Shapes(click.ParamType[list[tuple[int, ...]]]):
 )
 @json_option
 @click.pass_context
-def check(ctx: click.Context, /, target: str, options: Sequence[str], as_json: bool, **given: Any) -> None:
+def check(ctx: click.Context, /, names: Sequence[str], options: Sequence[str], as_json: bool, **given: Any) -> None:
     """Check that plugins keep the promises on which training relies, each on the CPU, with small inputs.
 
     NAME is a plugin of `petra-graph list`, as in rev-basic or blocks/rev-basic; DISTRIBUTION means all plugins of a package;
     MODULE:ATTRIBUTE is a declaration, class or function in a module on Python's path or in this folder; where it does not say its
-    kind, write that before it, as in losses/my_module:MyLoss.
+    kind, write that before it, as in losses/my_module:MyLoss. Several are checked one after another, with the same options.
 
     A plugin that takes none of the inputs that are guessed is not tried, nor is a data set whose files are not here, or a logger
     whose package is not installed. Exit code 4: a promise is broken, or a plugin cannot be loaded.
@@ -94,7 +95,7 @@ def check(ctx: click.Context, /, target: str, options: Sequence[str], as_json: b
     if "targets" in settings:
         settings["targets"] = TARGETS[settings["targets"]]
     registry = discover()
-    targets = find_targets(registry, target)
+    targets = [found for name in names for found in find_targets(registry, name)]
     _expect_taken(registry, settings, [found.plugin.kind for found in targets if found.plugin is not None])
     results = [_result(found, values, settings) for found in targets]
     if as_json:
@@ -177,11 +178,12 @@ def _text(result: dict[str, Any]) -> str:
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> str:
-    counts = {
-        status: sum(result["status"] == status for result in results) for status in ("kept", "broken", "not tried")
-    }
-    said = {"kept": "kept all promises", "broken": "did not", "not tried": "not tried"}
-    many = plural(len(results), "plugin")
-    doubtful = sum(any(one["status"] == "doubtful" for one in result["outcomes"]) for result in results)
-    parts = [f"{count} {said[status]}" for status, count in counts.items() if count]
-    return f"{many}: " + ", ".join([*parts, *[f"{doubtful} doubtful"] * bool(doubtful)])
+    said = {"kept": "kept all promises", "doubtful": "doubtful", "broken": "did not", "not tried": "not tried"}
+    counts = Counter(_standing(result) for result in results)
+    parts = [f"{counts[status]} {words}" for status, words in said.items() if counts[status]]
+    return f"{plural(len(results), 'plugin')}: {', '.join(parts)}"
+
+
+def _standing(result: dict[str, Any]) -> str:
+    doubtful = any(outcome["status"] == "doubtful" for outcome in result["outcomes"])
+    return "doubtful" if doubtful and result["status"] == "kept" else str(result["status"])

@@ -31,7 +31,7 @@ from petra_graph.record.run_folders import LATEST, find_run, no_run
 from petra_graph.record.weights import WEIGHTS
 from petra_graph.spec.model import Spec
 from petra_graph.spec.overrides import parse_override
-from petra_graph.training.checkpoints.checkpointing import best
+from petra_graph.training.checkpoints.best_checkpoint import best
 
 BEST = "best"
 

@@ -358,9 +358,7 @@ def check_logits(trial: LossTrial) -> None:
 def check_mean(trial: LossTrial) -> None:
     """The loss of a batch is the mean of its samples' losses, by their `target_weight`: windows and replicas average so.
 
-    In a run it must only not be their sum, so that steps would grow with the batch. Losses that are another mean than that of their
-    samples (weights of classes, padding, pairs within a batch) train as their authors mean, if not in the same way in batches of
-    other sizes.
+    In a run it must only not be their sum, so that steps would grow with the batch; another value is a doubt, "sample by sample".
     """
     import torch
 
@@ -374,6 +372,21 @@ def check_mean(trial: LossTrial) -> None:
             alone = [loss(output[row : row + 1], target[row : row + 1]) for row in range(len(target))]
             if torch.isclose(loss(output, target), torch.stack(alone).sum(), rtol=_NEAR):
                 raise
+
+
+def check_sample_by_sample(trial: LossTrial) -> None:
+    """Before a run: no sample's output is compared with another's target, as outputs [n, 1] less targets [n] would be, which are [n, n].
+
+    Losses that are another mean than that of their samples (weights of classes, padding, pairs within a batch) train as their authors
+    mean, if not in the same way in batches of other sizes.
+    """
+    try:
+        _expect_mean(trial.loss(), *trial.batch())
+    except BrokenPromise as broken:
+        output, target = (list(one.shape) for one in trial.batch())
+        found = f"{broken.found}, for outputs {output} and targets {target}"
+        remedy = "see that their shapes agree (output.squeeze(1) of one output a sample), and that no sample's loss depends on another"
+        raise BrokenPromise("sample by sample", found, remedy) from broken
 
 
 def _expect_mean(loss: Loss, output: Tensor, target: Tensor) -> None:
@@ -530,6 +543,7 @@ LOSS = PluginKind(
         Promise("logits", check_logits, before_run="two outputs of the head", kit=None, doubt=True),
         Promise("weights", check_weights, build="every value", before_run=_BATCH),
         Promise("mean over samples", check_mean, before_run=f"{_BATCH}: no sum"),
+        Promise("sample by sample", check_sample_by_sample, before_run=_BATCH, kit=None, doubt=True),
         Promise("metrics", check_metrics, build="every value", before_run=_BATCH),
         Promise("shares", check_shares, build="every mean that a run takes"),
     ),

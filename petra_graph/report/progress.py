@@ -189,6 +189,9 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         lines.append(f"stopped early {summary['stopped_early']}")
     if summary["test"]:
         lines.append(f"test {tested(summary['test'], summary.get('tested', ''), scales_in(summary.get('metrics')))}")
+    if found := summary.get("best"):
+        value = tested({found["metric"].removeprefix("test/"): found["value"]}, "", scales_in(summary.get("metrics")))
+        lines.append(f"best: {value}, after epoch {found['epoch']} (evaluate or export with `--weights best`)")
     predicted = summary.get("predicted") or {}
     planned = predicted.get("samples_per_second")
     if planned and summary["samples_per_second"]:
@@ -199,6 +202,6 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         )
     lines += [f"not planned: {reason}" for reason in predicted.get("not planned", ())]
     if summary["status"] == "interrupted" and summary["checkpoint"] is not None:
-        lines.append(f"go on with: petra-graph run --resume {shlex.quote(summary['directory'])}")
+        lines.append(f"continue with: petra-graph run --resume {shlex.quote(summary['directory'])}")
     lines.append(f"results: {summary['directory']}")
     return lines

@@ -67,6 +67,9 @@ def find_targets(registry: Registry, asked: str) -> list[Target]:
         return [_target(registry, kind, _used(registry, kind, owner, name)) for kind, name in found]
     if is_local(asked):
         return [_of_module(registry, asked)]
+    if asked.isidentifier() and missing_module(asked, registry.folders) is None:
+        hint = f"it is a module: name what is to be checked in it, as in {asked}:MyBlock"
+        raise SpecError(f"nothing that is installed is called {shown(asked)}", hint)
     plain = {one.name for one in registry.entries} | {one.distribution for one in registry.entries}
     close = get_close_matches(asked, plain, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""

@@ -114,11 +114,24 @@ def test_one_plugin(capsys):
 blocks/coupling of my-plugins (8x6x6, 8x6x6; Options(width=4)): 16 promises kept, 1 doubtful
   declaration: doubtful: importing it imports torch, in check_me: `validate` and `list` wait for it
     do: keep declarations in a module that imports petra_graph.plugins alone, and __init__ empty
-1 plugin: 1 kept all promises, 1 doubtful
+1 plugin: 1 doubtful
 """
     )
     assert main(["check", "blocks/coupling", "--set", "width=2", "--inputs", "5,5"]) == 0
     assert "blocks/coupling of my-plugins (5, 5; Options(width=2)): 16 promises kept" in capsys.readouterr().out
+
+
+def test_several_plugins(capsys):
+    assert main(["check", "coupling", "blocks/wrong", "losses/check_me:Critic"]) == 4
+    assert capsys.readouterr().out.splitlines()[-1] == "3 plugins: 2 doubtful, 1 did not"
+
+
+def test_a_module(capsys):
+    assert main(["check", "check_me"]) == 2
+    assert capsys.readouterr().err == (
+        'nothing that is installed is called "check_me"\n'
+        "    help: it is a module: name what is to be checked in it, as in check_me:MyBlock\n"
+    )
 
 
 def test_a_distribution(capsys):
@@ -139,7 +152,7 @@ def test_a_distribution(capsys):
     assert lines[7:] == [
         f"datasets/files of my-plugins: {needs}",
         f"datasets/wrong of my-plugins: {needs}",
-        "5 plugins: 1 kept all promises, 2 did not, 2 not tried, 1 doubtful",
+        "5 plugins: 1 doubtful, 2 did not, 2 not tried",
     ]
 
 
@@ -194,7 +207,7 @@ def test_what_may_be_meant_does_not_fail(capsys):
         "(outputs [10]; NoOptions()): 8 promises kept, 1 doubtful\n  bounded: doubtful: down the gradient of its"
         in printed
     )
-    assert "    do: see its sign\n1 plugin: 1 kept all promises, 1 doubtful\n" in printed
+    assert "    do: see its sign\n1 plugin: 1 doubtful\n" in printed
 
 
 def test_an_installed_declaration_that_imports_torch(install, capsys):

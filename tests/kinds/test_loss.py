@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from petra_graph.kinds.broken_promise import BrokenPromise
-from petra_graph.kinds.loss import check_logits
+from petra_graph.kinds.loss import check_logits, check_mean, check_sample_by_sample
 from petra_graph.plugins import LossDeclaration
 from petra_graph.testing import LossTrial, check_loss, values_like
 from tests.kinds.plugin_of_each_kind import broken, declared
@@ -286,3 +286,29 @@ def test_probabilities_for_a_loss_that_takes_the_softmax():
     for right in (output, output.log_softmax(1), output.sigmoid(), output.relu()):
         check_logits(probabilities(right))
     check_logits(LossTrial.of(declared(LossDeclaration, Gaussian), head=lambda: output.softmax(1)))
+
+
+class OfNumbers(Sound):
+    """One output a sample, [n, 1], and numbers [n]."""
+
+    def __call__(self, output, target):
+        return (output.double().squeeze(1) - target).square().mean()
+
+
+class OfPairs(OfNumbers):
+    """Every output less every target, [n, n]."""
+
+    def __call__(self, output, target):
+        return (output.double() - target).square().mean()
+
+
+def test_outputs_that_are_compared_with_other_samples_targets_are_a_doubt_before_a_run():
+    def of_run(build):
+        declaration = declared(LossDeclaration, build)
+        return LossTrial.of(declaration, output=(1,), of_run=(build(None), torch.randn(8)))
+
+    check_sample_by_sample(of_run(OfNumbers))
+    check_mean(of_run(OfPairs))
+    with pytest.raises(BrokenPromise, match=r"one by one .* for outputs \[8, 1\] and targets \[8\]") as broken:
+        check_sample_by_sample(of_run(OfPairs))
+    assert broken.value.remedy.startswith("see that their shapes agree (output.squeeze(1)")

@@ -91,7 +91,7 @@ def test_other_numbers_of_processes(folder):
             wait_for_progress()
             running[0].kill(number)
             assert set(ended(running)) == {130}
-        assert "go on with: petra-graph run --resume runs/" in running[-1].said
+        assert "continue with: petra-graph run --resume runs/" in running[-1].said
     assert main(RESUMED) == 0
     assert len(summary_of(only_run())["resumed_from"]) == 2
     as_if_nothing_had_happened()

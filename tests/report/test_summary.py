@@ -30,9 +30,17 @@ def test_a_summary_of_a_run_without_an_evaluation():
     ]
 
 
+def test_the_best_checkpoint():
+    best = {"metric": "test/mean-iou", "value": 0.5514, "epoch": 1}
+    scales = {"mean-iou": {"better": "higher", "share": True}}
+    lines = summary_lines(SUMMARY | {"best": best, "metrics": scales})
+    assert lines[2] == "best: mean-iou 55.14 %, after epoch 1 (evaluate or export with `--weights best`)"
+    assert summary_lines(SUMMARY | {"best": None}) == summary_lines(SUMMARY)
+
+
 def test_how_an_interrupted_run_goes_on():
     lines = summary_lines(SUMMARY | {"status": "interrupted", "checkpoint": 4400, "directory": "my runs/x"})
-    assert "go on with: petra-graph run --resume 'my runs/x'" in lines
+    assert "continue with: petra-graph run --resume 'my runs/x'" in lines
 
 
 def test_predicted_beside_measured():

@@ -22,13 +22,12 @@ from petra_graph.errors import RunFailed
 from petra_graph.executor.encoded_tensors import EncodedTensors
 from petra_graph.executor.stage_executor import StageExecutor
 from petra_graph.executor.stage_state import SavedTensors
-from petra_graph.kinds.metric import Scale, scale_of
 from petra_graph.program.channels import ChannelKey
 from petra_graph.program.cut import Cut
 from petra_graph.record import checkpoint
 from petra_graph.record.checkpoint import Manifest, StageFile
 from petra_graph.runtime.scheduler.cut_recorder import CutRecorder
-from petra_graph.spec.model import CheckpointSpec
+from petra_graph.training.checkpoints.best_checkpoint import kept
 from petra_graph.training.checkpoints.checkpoint_writer import CheckpointWriter
 from petra_graph.training.checkpoints.cut_plan import CutPlan
 from petra_graph.training.checkpoints.resumption import Resumption
@@ -203,21 +202,3 @@ class Checkpoints:
     def directory(self) -> Path:
         assert self.process.so_far.directory is not None
         return self.process.so_far.directory
-
-
-def kept(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
-    """Return the cuts of the checkpoints that stay: the latest ones, and the best one."""
-    return checkpoint.numbers(directory)[: spec.keep] + ([] if spec.best is None else best(directory, spec, scales)[:1])
-
-
-def best(directory: Path, spec: CheckpointSpec, scales: Mapping[str, Scale]) -> list[int]:
-    """Return the cuts of the checkpoints that have the metric of `checkpoint.best`, the best first; of equals, the earliest."""
-    assert spec.best is not None
-    smallest = (spec.best_is or scale_of(spec.best, scales).largest_or_smallest) == "smallest"
-    values: dict[int, float] = {}
-    for at in reversed(checkpoint.numbers(directory)):
-        try:
-            values[at] = checkpoint.read_manifest(directory, at).metrics[spec.best]
-        except (checkpoint.Damaged, KeyError):
-            continue
-    return sorted(values, key=lambda at: values[at] if smallest else -values[at])

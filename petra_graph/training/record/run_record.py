@@ -18,7 +18,7 @@ from petra_graph.errors import PetraGraphError, PluginError, Problem, RunFailed,
 from petra_graph.kinds.listener import Started
 from petra_graph.kinds.logger import RunInfo
 from petra_graph.program.schedule import schedule_text
-from petra_graph.record.checkpoint import drop_behind, numbers
+from petra_graph.record.checkpoint import drop_behind, numbers, read_manifest
 from petra_graph.record.metrics import Metrics, Position
 from petra_graph.record.plugin_packages import packages_of
 from petra_graph.record.run_directory import SCALES, create_run_directory, environment, lock, write_json, write_text
@@ -26,6 +26,7 @@ from petra_graph.record.weights import WEIGHTS, save_weights
 from petra_graph.spec.load_spec import dump
 from petra_graph.spec.model import Spec
 from petra_graph.spec.value_types import as_mapping
+from petra_graph.training.checkpoints.best_checkpoint import best
 from petra_graph.training.checkpoints.resumption import Resumption
 from petra_graph.training.loop.callbacks import uncalled
 from petra_graph.training.loop.peers import Progress
@@ -188,6 +189,7 @@ class RunRecord:
             "samples_per_second": round(samples / progress.seconds, 1) if samples and progress.seconds else None,
             "resumed_from": resumed_from,
             "checkpoint": next(iter(numbers(run.directory)), None),
+            **({} if spec.checkpoint.best is None else {"best": self._best(spec.checkpoint.best)}),
             "predicted": self.predicted,
             "measured": None
             if self.measured is None
@@ -201,6 +203,14 @@ class RunRecord:
         }
         write_json(self.directory / "summary.json", summary)
         return summary
+
+    def _best(self, metric: str) -> dict[str, Any] | None:
+        """Return the best checkpoint's value of a metric, and its epoch; None: no evaluation has measured it."""
+        cuts = best(self.directory, self.spec.checkpoint, self.run.metrics)
+        if not cuts:
+            return None
+        manifest = read_manifest(self.directory, cuts[0])
+        return {"metric": metric, "value": manifest.metrics[metric], "epoch": cuts[0] // self.run.micro_batches}
 
     def failed(self, error: Exception, trained: Trainer | Progress) -> RunFailed:
         """Return an error of any kind as a failed run, and write it down."""
