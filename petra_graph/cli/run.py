@@ -104,15 +104,17 @@ def _trial(resume: str | None, overfit: int | None, *, fast_dev_run: bool) -> tu
 
 
 def _dry_run(spec: str, overrides: Sequence[str], processes: int, *, as_json: bool) -> None:
+    from petra_graph.planning.staleness_bound import consequences
     from petra_graph.training.prepared_run import advice, outline, prepare
     from petra_graph.training.record.run_record import known
 
     prepared = prepare(spec, overrides, processes)
-    figures, warnings = outline(prepared), [*known(prepared, processes), *advice(prepared)]
+    figures, notes = outline(prepared), [*consequences(prepared.network)]
+    warnings = [*known(prepared, processes), *advice(prepared)]
     if as_json:
-        print_json({**figures, "warnings": warnings})
+        print_json({**figures, "notes": notes, "warnings": warnings})
         return
-    echo("\n".join(f"{key}: {value}" for key, value in figures.items()))
+    echo("\n".join([*(f"{key}: {value}" for key, value in figures.items()), *notes]))
     for text in warnings:
         echo(f"warning: {text}", err=True)
 

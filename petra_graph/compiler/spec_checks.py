@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import attrs
 import networkx as nx
@@ -15,6 +16,7 @@ from petra_graph.program.device_types import DEVICE_TYPES
 from petra_graph.program.message_layout import encoded_dtype
 from petra_graph.program.method import METHODS, Method, is_synchronous
 from petra_graph.program.placement import Partition
+from petra_graph.program.schedule import schedule_text
 from petra_graph.spec.intervals import interval
 from petra_graph.spec.model import ClipSpec, MethodSpec, PartitionSpec, PrecisionSpec, RequestedSchedule, Spec
 from petra_graph.units import noun, plural
@@ -41,6 +43,18 @@ def check_method(spec: MethodSpec, clip: ClipSpec | None) -> tuple[Method, Reque
     if problems:
         raise SpecError(problems)
     return method, schedule
+
+
+def bound_problems(spec: MethodSpec, given: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the problems of keys that would decide what `max_staleness` decides; `given` is the table as it was written."""
+    path = ("method", "max_staleness")
+    if spec.accumulation != 1 or "accumulation" in given:
+        message = f"max_staleness = {spec.max_staleness:g} sets the accumulation, and accumulation = {spec.accumulation} is given"
+        yield Problem(message=message, hint="leave out one of them", path=path)
+    if isinstance(spec.schedule, tuple):
+        message = f"max_staleness = {spec.max_staleness:g} beside {schedule_text(spec.schedule)}, which say the delay themselves"
+        hint = 'leave it out and set `accumulation`, or name a schedule: "1f1b", "lockstep" or "auto"'
+        yield Problem(message=message, hint=hint, path=path)
 
 
 def check_depths(schedule: RequestedSchedule, graph: NodeGraph, partition: Partition) -> None:

@@ -50,11 +50,16 @@ def horizon(spec: Spec, micro_batches_per_epoch: int) -> Horizon:
     )
 
 
+def scaled_rate(spec: Spec, base: float) -> float:
+    """Return a base learning rate as `lr_schedule.scaling` has it: base * goyal."""
+    if spec.lr_schedule.scaling == "goyal":
+        return base * (spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH)
+    return base
+
+
 def learning_rate(spec: Spec, base: float, factor: Callable[[int], float], horizon: Horizon) -> LearningRate:
     """Return lr(u) for a base learning rate and a schedule's factor."""
-    scale = base
-    if spec.lr_schedule.scaling == "goyal":
-        scale *= spec.data.batch * spec.method.accumulation * spec.partition.replicas / GOYAL_BATCH
+    scale = scaled_rate(spec, base)
     warmup = horizon.warmup_updates
 
     def rate(update: int) -> float:

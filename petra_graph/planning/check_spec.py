@@ -15,7 +15,7 @@ from typing import Any, cast
 import attrs
 from attrs import frozen
 
-from petra_graph.compiler.spec_checks import check_method, check_precision, device_problems
+from petra_graph.compiler.spec_checks import bound_problems, check_method, check_precision, device_problems
 from petra_graph.errors import Path, PetraGraphError, Problem, shown
 from petra_graph.graph.build_graph import NodeInput, build_graph
 from petra_graph.graph.node_graph import NodeGraph
@@ -305,6 +305,8 @@ class _Check:
         method, optimizer = self.loaded.parts.get(("method",)), self.loaded.parts.get(("optimizer",))
         if method is None:
             return None
+        if method.max_staleness is not None:
+            self.problems.add(bound_problems(method, self.loaded.values.get("method", {})))
         return self.problems.attempt(check_method, method, optimizer.clip if optimizer is not None else None)
 
     def precision(self) -> None:

@@ -58,7 +58,7 @@ def place_on_present(network: MeasuredNetwork, devices: tuple[Device, ...], pres
 
     def placed(variant: MeasuredNetwork) -> Placement:
         planned = _planned(variant, devices)
-        placement = _place(variant, planned) if len(names) > 1 else _of_plan(variant, planned)
+        placement = _place(variant, planned) if len(names) > 1 else place_as_planned(variant, planned)
         hosts = names if len(names) > 1 else names * len(planned)
         present_name = dict(zip([device.name for device in planned], hosts, strict=True))
         stages = tuple(evolve(stage, device=present_name[stage.device]) for stage in placement.stages)
@@ -91,7 +91,7 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
 
     def placed(variant: MeasuredNetwork) -> Placement:
         own = len(devices) == processes
-        placement = _place(variant, devices) if own else _of_plan(variant, devices)
+        placement = _place(variant, devices) if own else place_as_planned(variant, devices)
         check_processes(len(placement.stages), processes)
         if own:
             return placement
@@ -101,8 +101,8 @@ def place_on_processes(network: MeasuredNetwork, devices: tuple[Device, ...], pr
     return _ranked(_with_remedies(network, placed, more_devices=False))
 
 
-def _of_plan(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
-    """Return the placement of the plan; without limits where the planned devices, which are not used, would break them."""
+def place_as_planned(network: MeasuredNetwork, devices: tuple[Device, ...]) -> Placement:
+    """Return the placement of the plan; without limits where the planned devices, which need not be used, would break them."""
     try:
         return _place(network, devices)
     except NoFeasiblePlan:

@@ -13,6 +13,7 @@ from petra_graph.planning.place_network import place
 from petra_graph.planning.predict_plan import Plan, predict
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices
+from petra_graph.planning.staleness_bound import bounded
 from petra_graph.program.plan_document import Document, read_document
 from petra_graph.spec.load_spec import Given
 from petra_graph.spec.model import Spec
@@ -50,10 +51,11 @@ class Planner:
         """
         problems = ProblemCollector(loaded=self.checked.loaded)
         devices = problems.attempt(planned_devices, (variant or self.spec).partition)
-        network = problems.require(lambda: self._measured if variant is None else self._measured.variant(variant))
-        problems.add(head_problems(network, self.checked.facts))
+        given = problems.require(lambda: self._measured if variant is None else self._measured.variant(variant))
+        problems.add(head_problems(given, self.checked.facts))
         problems.raise_any()
         assert devices is not None
+        network = problems.require(lambda: bounded(given, devices))
         return problems.require(lambda: predict(network, place(network, devices), overlap=self._overlap))
 
     @cached_property

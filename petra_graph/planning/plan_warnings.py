@@ -82,7 +82,9 @@ def _delayed(network: MeasuredNetwork, programs: Sequence[StageProgram]) -> Iter
     fewer = int(1 + _HARMLESS * k * (count - 1) / (depth - 1))
     keys = [] if schedule is None else [f"method.schedule = {schedule}"]
     keys += [f"partition.stages = {fewer}"] if 1 < fewer < count else []
-    keys += [f"method.accumulation = {ceil((depth - 1) / _HARMLESS)} (of fewer updates an epoch)"]
+    bounded = network.spec.method.max_staleness is not None
+    fewer_updates = f"max_staleness = {_HARMLESS:g}" if bounded else f"accumulation = {ceil((depth - 1) / _HARMLESS)}"
+    keys += [f"method.{fewer_updates} (of fewer updates an epoch)"]
     yield (
         f"gradients reach the first stage {stale:.3g} updates late, and no node has a batch normalisation: there delays were found "
         f"to cost most, under {network.optimizer.plugin} as under others; {_MEASURED}. Less delay: {'; '.join(keys)}"

@@ -9,6 +9,7 @@ from petra_graph.compiler.plan_as_json import document
 from petra_graph.planning.measure_network import MeasuredNetwork
 from petra_graph.planning.plan_assumptions import assumptions
 from petra_graph.planning.plan_warnings import warnings
+from petra_graph.planning.staleness_bound import consequences
 from petra_graph.program.placement import Placement
 from petra_graph.program.plan_document import Document
 from petra_graph.spec.model import Spec
@@ -37,7 +38,7 @@ class Plan:
             self.prediction,
             self.network.shapes,
             micro_batches=self.network.micro_batches,
-            assumptions=assumptions(self.prediction, self.spec),
+            assumptions=[*consequences(self.network), *assumptions(self.prediction, self.spec)],
             warnings=warnings(self.prediction, self.network) if with_warnings else (),
             with_timeline=with_timeline,
         )

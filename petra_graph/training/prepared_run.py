@@ -30,6 +30,7 @@ from petra_graph.planning.place_network import place_on_present, place_on_proces
 from petra_graph.planning.plan_warnings import warnings_without_prediction
 from petra_graph.planning.problem_collector import ProblemCollector
 from petra_graph.planning.spec_devices import planned_devices, present_devices
+from petra_graph.planning.staleness_bound import bounded
 from petra_graph.program.placement import Placement
 from petra_graph.program.schedule import Policy, schedule_text
 from petra_graph.program.stage_program import StageProgram
@@ -149,7 +150,9 @@ def prepare_checked(
     with reporter.step(f"opening the {data_set}", ours=data_set.is_first_party):
         opened = problems.attempt(open_data, checked)
     if network is not None and opened is not None:
-        network = evolve(network, training_samples=len(opened.data.train))
+        network = problems.attempt(_bounded, evolve(network, training_samples=len(opened.data.train)))
+    if network is not None and opened is not None:
+        checked, spec, opened = network, network.spec, opened.under(network.spec)
     with reporter.step("placing the stages"):
         placed = _placed(network, spec, processes, problems)
     if network is not None:
@@ -227,6 +230,10 @@ def fix_arithmetic(prepared: Prepared) -> None:
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def _bounded(network: MeasuredNetwork) -> MeasuredNetwork:
+    return bounded(network, planned_devices(network.spec.partition))
 
 
 def _placed(

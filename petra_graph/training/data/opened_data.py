@@ -8,6 +8,7 @@ from petra_graph.executor.stage_update import horizon
 from petra_graph.kinds.checked_samples import CheckedData
 from petra_graph.kinds.lr_schedule import Horizon
 from petra_graph.planning.checked_spec import CheckedSpec
+from petra_graph.spec.model import Spec
 from petra_graph.training.data.micro_batches import Loaders, MicroBatches, Part, spread_part
 
 
@@ -28,6 +29,10 @@ class OpenedData:
 
     def epoch(self, number: int) -> MicroBatches:
         return evolve(self.batches, epoch=number)
+
+    def under(self, spec: Spec) -> OpenedData:
+        """Return the same data in a run of another specification, which may make other updates of it."""
+        return evolve(self, horizon=horizon(spec, len(self.batches)))
 
     def read_in_part(self, part: Part, replica: int) -> OpenedData:
         """Return what one of several processes reads."""

@@ -29,6 +29,7 @@ def resolved(prepared: Prepared) -> Spec:
         graph=written_out(network.graph, prepared.facts),
         method=attrs.evolve(
             spec.method,
+            max_staleness=None,
             schedule=prepared.placement.schedule,
             reversible=method.reversible,
             buffered=method.buffered,

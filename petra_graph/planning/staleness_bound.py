@@ -1,0 +1,93 @@
+"""`method.max_staleness`: the least accumulation under which no stage's gradients are later than that many updates.
+
+A stage of depth d sees parameters change (d - 1) / k times between the forward and the backward of a micro-batch, on average over a full
+pipeline. So a bound b asks for k = ceil((d - 1) / b), d the largest depth. The depths follow from the stages; where these are cut by
+cost, or the schedule is "auto", they may follow from k in turn, so k grows until its own placement keeps the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, floor, log10
+
+from attrs import evolve
+
+from petra_graph.errors import Problem, SpecError
+from petra_graph.executor.stage_update import scaled_rate
+from petra_graph.planning.measure_network import MeasuredNetwork
+from petra_graph.planning.place_network import place_as_planned
+from petra_graph.program.device_types import Device
+from petra_graph.units import noun, plural
+
+
+def bounded(network: MeasuredNetwork, devices: tuple[Device, ...]) -> MeasuredNetwork:
+    """Return a network whose accumulation keeps its bound; the same network where there is no bound.
+
+    Args:
+        network: its `spec.method.accumulation` is replaced.
+        devices: those that the specification names.
+
+    Raises:
+        SpecError: no window within an epoch is long enough, or the stages cannot be placed.
+        NoFeasiblePlan: no placement keeps the devices' memory limits.
+    """
+    bound = network.spec.method.max_staleness
+    if bound is None:
+        return network
+    k = 1
+    while True:
+        method = evolve(network.spec.method, accumulation=k)
+        found = network.variant(evolve(network.spec, method=method))
+        delay = 0 if found.method.flush == "window" else largest_depth(found, devices) - 1
+        least = _least(found, delay, bound)
+        if least <= k:
+            return found
+        k = least
+
+
+def largest_depth(network: MeasuredNetwork, devices: tuple[Device, ...]) -> int:
+    placement = place_as_planned(network, devices)
+    return max(program.depth for program in network.programs(placement))
+
+
+def consequences(network: MeasuredNetwork) -> Iterator[str]:
+    """Say what a bound has chosen, and the batch, the updates and the learning rate that follow; nothing without a bound."""
+    spec, bound = network.spec, network.spec.method.max_staleness
+    if bound is None:
+        return
+    k, samples = spec.method.accumulation, spec.data.batch * spec.method.accumulation * spec.partition.replicas
+    said = [f"an update averages {plural(samples, 'sample')}"]
+    if network.micro_batches is not None:
+        said.append(f"an epoch has {plural(ceil(network.micro_batches / k), 'update')}")
+    rate = scaled_rate(spec, network.optimizer.options.lr)
+    yield f"max_staleness = {bound:g} sets accumulation = {k}: {', '.join(said)}, and the learning rate is {rate:g}"
+
+
+def _least(network: MeasuredNetwork, delay: int, bound: float) -> int:
+    """Return the least accumulation under which a delay in micro-batches is within a bound in updates."""
+    most = network.micro_batches
+    if not delay:
+        return 1
+    least = ceil(delay / bound) if bound else None
+    if least is not None and (most is None or least <= most):
+        return least
+    asked = "no accumulation keeps" if least is None else f"accumulation {least:,} would keep"
+    length = "" if most is None or least is None else f", and an epoch has {_micro_batches(most)}"
+    allowed = "" if most is None else f"set it to {_above(delay / most)} or more, "
+    raise SpecError(
+        Problem(
+            message=f"{asked} max_staleness = {bound:g} where the first backward comes {_micro_batches(delay)} late{length}",
+            hint=f'{allowed or "set "}partition.stages lower, or method.schedule = "sequential" or method.name = "gpipe", which have no delay',
+            path=("method", "max_staleness"),
+        )
+    )
+
+
+def _micro_batches(many: int) -> str:
+    return f"{many:,} {noun(many, 'micro-batch', 'es')}"
+
+
+def _above(value: float) -> str:
+    """Return a number of three digits that is not below a value."""
+    digit = 10.0 ** (floor(log10(value)) - 2)
+    return f"{ceil(value / digit) * digit:.3g}"
