@@ -30,6 +30,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+_CACHED = 2**16
+"""Elements of the parameters that a processor takes together; with gradients and state, a MiB in float32."""
+
 # m momentum or beta1, D delay in updates, g gradient, v momentum buffer, wd weight decay
 
 
@@ -46,14 +49,19 @@ def delay_of(group: dict[str, Any]) -> float:
 def chunked(group: dict[str, Any], parameters: Sequence[Tensor]) -> Iterator[slice]:
     """Yield which parameters torch's kernels of many tensors take together.
 
-    All, where these kernels are fused, as on CUDA; otherwise one after the other, whose tensors then stay in the cache.
+    All, where these kernels are fused, as on CUDA; otherwise as many as stay in a processor's cache over the passes of a step.
     """
     at_once = group["foreach"]
     if at_once is None:
         at_once = bool(parameters) and parameters[0].is_cuda
-    size = len(parameters) if at_once else 1
-    for first in range(0, len(parameters), max(1, size)):
-        yield slice(first, first + size)
+    first, elements = 0, 0
+    for index, parameter in enumerate(parameters):
+        if elements and not at_once and elements + parameter.numel() > _CACHED:
+            yield slice(first, index)
+            first, elements = index, 0
+        elements += parameter.numel()
+    if parameters:
+        yield slice(first, len(parameters))
 
 
 class CompensatedSgd(torch.optim.SGD):

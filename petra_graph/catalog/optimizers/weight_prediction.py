@@ -58,8 +58,12 @@ class PredictedSgd(torch.optim.SGD):
             w = [one for one in group["params"] if "momentum_buffer" in self.state.get(one, {})]
             of_w, of_v = _sgd_coefficients(group, delay, self._compensated(group))
             for part in chunked(group, w):
-                moved = torch._foreach_mul(w[part], of_w)  # noqa: SLF001  torch names it so
-                torch._foreach_add_(moved, [self.state[one]["momentum_buffer"] for one in w[part]], alpha=of_v)
+                v = [self.state[one]["momentum_buffer"] for one in w[part]]
+                if of_w == 1:
+                    moved = torch._foreach_add(w[part], v, alpha=of_v)  # noqa: SLF001  torch names it so
+                else:
+                    moved = torch._foreach_mul(w[part], of_w)  # noqa: SLF001
+                    torch._foreach_add_(moved, v, alpha=of_v)
                 found += zip(w[part], moved, strict=True)
         return found
 
@@ -109,8 +113,11 @@ class PredictedAdam(torch.optim.Adam):
         shares = [_adam_coefficients(group, delay, count, self._compensated(group)) for count in counts]
         of_mean = [-one[1] * root for one, root in zip(shares, roots, strict=True)]
         (decayed,) = {one[0] for one in shares}
-        moved = list(torch._foreach_mul(p, decayed))  # noqa: SLF001
-        torch._foreach_addcdiv_(moved, first, below, of_mean)
+        if decayed == 1:
+            moved = list(torch._foreach_addcdiv(p, first, below, of_mean))  # noqa: SLF001
+        else:
+            moved = list(torch._foreach_mul(p, decayed))  # noqa: SLF001
+            torch._foreach_addcdiv_(moved, first, below, of_mean)
         if any(one[2] for one in shares):
             of_decay = [-one[2] * root for one, root in zip(shares, roots, strict=True)]
             torch._foreach_addcdiv_(moved, p, below, of_decay)
