@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from petra_graph.catalog.optimizers.spike_compensation import CompensatedAdam, CompensatedSgd, spike_shares
+from petra_graph.catalog.optimizers.spike_compensation import (
+    _CACHED,
+    CompensatedAdam,
+    CompensatedSgd,
+    chunked,
+    spike_shares,
+)
 from tests.catalog.optimizers.delayed_quadratic import START, adam_by_hand, delayed, sgd_by_hand
 
 ROUNDING = 1e-12
@@ -151,6 +157,15 @@ def test_parameters_at_once_and_one_by_one_are_the_same(build, how):
         step(*at_once, number, without)
         step(*single, number, without)
         expect_same(at_once, single)
+
+
+def test_parts_that_stay_in_a_cache_are_all_parameters_in_order():
+    sizes = [0, 3, _CACHED - 3, 5, 5, 2 * _CACHED, 1, 0]
+    parameters = [torch.zeros(size) for size in sizes]
+    parts = [sizes[part] for part in chunked({"foreach": None}, parameters)]
+    assert parts == [[0, 3, _CACHED - 3], [5, 5], [2 * _CACHED], [1, 0]]
+    assert [sizes[part] for part in chunked({"foreach": True}, parameters)] == [sizes]
+    assert list(chunked({"foreach": None}, [])) == []
 
 
 @pytest.mark.parametrize(("base", "compensated", "how"), PAIRS)
